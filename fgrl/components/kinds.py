@@ -1,0 +1,239 @@
+"""The kinds of component that a recipe may name. Read this file first.
+
+A component is a pydantic model: its typed fields are its schema in recipes, the docstring under a field is its help.
+Constructing one is cheap; a component that needs a model or a file asks for it in `setup(run)`.
+
+    @register("every_third")
+    class EveryThird(Segmenter):
+        '''A segment every third token.'''
+
+        def starts(self, view):
+            ...
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from fgrl import ops
+from fgrl.registry import Component, kind
+from fgrl.specs import ModelSpec, Sampling
+from fgrl.types import (
+    Advantages,
+    Batch,
+    Pair,
+    Product,
+    Ref,
+    Rewards,
+    Rollout,
+    Sample,
+    Segmentable,
+    Span,
+)
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+
+Numbers = dict[str, float]
+
+
+class Ticker(Protocol):
+    """A progress line: `advance(8, reward=0.3)`."""
+
+    def advance(self, steps: int = 1, **shown: float | str) -> None: ...
+
+
+class Run(Protocol):
+    """What a running stage may ask for. `fgrl.run` has the real one."""
+
+    seed: int
+    dir: Path
+    """The stage's own folder: `last.ckpt`, `log.jsonl`, and whatever it needs to resume."""
+    out: Path
+    """Where the product goes."""
+    cache: Path
+    """Folder shared by all stages, for files named by a hash of what they were computed from."""
+    rank: int
+    interrupted: bool
+    """Ctrl-C was pressed: save and leave."""
+
+    def path(self, ref: Ref[Any]) -> Path:
+        """The product folder of another stage."""
+
+    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
+        """A loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Append to the stage's log (JSONL, CSV, W&B)."""
+
+    def say(self, text: str) -> None:
+        """One line for the person at the terminal (stderr)."""
+
+    def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticker]:
+        """A progress line with ETA."""
+
+
+@kind("reader")
+class Reader(Component, ABC):
+    """Where prompts, pairs or answers come from."""
+
+    @abstractmethod
+    def read(self) -> Iterator[Sample]:
+        """Samples in a fixed order. A missing column is a `DataError` that shows the first row."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Preference pairs; only readers of preference data have them."""
+        raise TypeError(f"{type(self).__name__} reads samples, not pairs")
+
+
+@kind("verifier")
+class Verifier(Component, ABC):
+    """A rule that a program can check."""
+
+    @abstractmethod
+    def check(self, response: str) -> bool:
+        """Does the response keep the rule?"""
+
+    def violations(self, response: str) -> list[Span] | None:
+        """Characters that break the rule (label -1), or None when the rule cannot say where."""
+        return None
+
+
+@kind("pair_builder")
+class PairBuilder(Component, ABC):
+    """Makes preference pairs of a sample's candidates."""
+
+    @abstractmethod
+    def build(self, sample: Sample) -> list[Pair]:
+        """Pairs of one prompt, possibly none."""
+
+
+@kind("segmenter")
+class Segmenter(Component, ABC):
+    """Cuts responses into segments, the actions that rewards are given to."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What `starts` looks at besides ids and masks: "entropy" of the reference, "text" with offsets."""
+
+    include_eos: bool = False
+    """Count the end-of-sequence token as part of the last segment."""
+
+    @abstractmethod
+    def starts(self, view: Segmentable) -> Tensor:
+        """bool [B,T]: True where a token starts a segment."""
+
+    def segment_ids(self, view: Segmentable) -> Tensor:
+        """Long [B,T]: the index of the segment each token belongs to, -1 for none.
+
+        The first response token always starts a segment. The end-of-sequence token belongs to none (unless
+        `include_eos`), except in a response that is nothing else: then it is the one segment.
+        """
+        inside = ops.inside_segments(view.mask, view.eos, self.include_eos)
+        return ops.segment_ids(self.starts(view), inside)
+
+
+@kind("normalizer")
+class Normalizer(Component, ABC):
+    """Centres and scales segment rewards."""
+
+    needs_fit: ClassVar[bool] = True
+
+    @abstractmethod
+    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor, response: Tensor) -> dict[str, Any]:
+        """Statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S], `response` [B]. JSON-ready."""
+
+    @abstractmethod
+    def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
+        """Normalized rewards, shaped as `rewards`; 0 where not valid. `stats` is what `fit` returned."""
+
+
+@kind("reward")
+class Reward(Component, ABC):
+    """Scores rollouts."""
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
+        return frozenset()
+
+    @abstractmethod
+    def score(self, rollout: Rollout) -> Rewards: ...
+
+
+@kind("offline_algorithm")
+class OfflineAlgorithm(Component, ABC):
+    """A loss on a fixed data set."""
+
+    data: ClassVar[str]
+    """"pairs" (rows 2i chosen, 2i+1 rejected) or "samples"."""
+    head: ClassVar[str] = "lm"
+
+    def prepare(self, rows: list[dict[str, Any]], run: Run, model: Any) -> None:
+        """One-time passes before training; adds columns to the rows (see `fgrl.modules.offline`)."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
+        """Scalar loss and metrics of a micro-batch."""
+
+    def describe(self) -> dict[str, Any]:
+        """What a user of the trained checkpoint must know (stored in `fgrl.json`)."""
+        return {}
+
+
+@kind("online_algorithm")
+class OnlineAlgorithm(Component, ABC):
+    """A policy-gradient method on the policy's own samples."""
+
+    critic: ClassVar[bool] = False
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill."""
+        return frozenset({"old_logp"})
+
+    @abstractmethod
+    def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that changes while training (an adaptive KL coefficient)."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@kind("metric")
+class Metric(Component, ABC):
+    """Measures answers of several models to the same prompts."""
+
+    @abstractmethod
+    def measure(self, answers: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Numbers with confidence intervals; see `fgrl.components.metrics`."""
+
+
+@kind("engine")
+class Engine(Component, ABC):
+    """Draws responses from a model."""
+
+    @abstractmethod
+    def generate(
+        self, model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int, rows: Sequence[int]
+    ) -> list[list[int]]:
+        """Token ids of each response, its end-of-sequence token kept. Row `i` is drawn from the random stream
+        (`seed`, `rows[i]`), so neither the order nor the batching of rows changes what is drawn."""
+
+
+@kind("stage")
+class Stage(Component, ABC):
+    """One step of a recipe."""
+
+    makes: ClassVar[type[Product]]
+
+    @abstractmethod
+    def run(self, run: Any) -> Mapping[str, Any] | None:
+        """Do the work: write the product to `run.out`. Returns what is worth saying in the summary."""

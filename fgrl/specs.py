@@ -1,0 +1,68 @@
+"""Typed settings that several components share: which model, how adapted, how sampled. No torch here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fgrl.registry import Settings, Unkeyed
+from fgrl.types import Checkpoint, Ref
+
+
+class LoraSpec(Settings):
+    """Low-rank adapters (Hu et al. 2021) on a frozen base."""
+
+    r: int = Field(16, ge=1)
+    """Rank."""
+    alpha: float = Field(32, gt=0)
+    """Scale: the update is multiplied by alpha / r."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the adapter's input while training."""
+    targets: list[str] | Literal["all-linear"] = "all-linear"
+    """Names of the linear layers to adapt."""
+
+
+class ModelSpec(Settings):
+    """A backbone with its head. A bare string is `{base: string}`."""
+
+    base: str | Ref[Checkpoint]
+    """Hub id, local folder, the short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub."""
+    head: Literal["lm", "scalar", "token"] | None = None
+    """What the model puts out: next-token logits, one number a position, or one logit a token. None: what the slot wants."""
+    lora: LoraSpec | None = None
+    """Train adapters instead of all weights."""
+    quantize: Literal["nf4"] | None = None
+    """Load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type in which the weights are kept."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention implementation of transformers."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return {"base": value} if isinstance(value, str | Ref) else value
+
+
+class Sampling(Settings):
+    """How responses are drawn."""
+
+    max_new_tokens: int = Field(ge=1)
+    """Length limit of a response in tokens."""
+    max_prompt_tokens: int = Field(1024, ge=1)
+    """Longer prompts lose their beginning."""
+    min_new_tokens: int = Field(0, ge=0)
+    """The end-of-sequence token is impossible before this many tokens."""
+    temperature: float = Field(1.0, ge=0)
+    """Divides the logits; 0 is greedy."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus: keep the most probable tokens that together reach this probability."""
+    top_k: int = Field(0, ge=0)
+    """Keep this many of the most probable tokens; 0 keeps all."""
+    batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
+    """Responses drawn at the same time. Changes memory and speed, not what is drawn (up to rounding)."""

@@ -32,6 +32,7 @@ from fgrl.types import (
     Sample,
     Segmentable,
     Span,
+    Stats,
 )
 
 if TYPE_CHECKING:
@@ -143,6 +144,13 @@ class Normalizer(Component, ABC):
 
     needs_fit: ClassVar[bool] = True
 
+    fitted: Ref[Stats] | None = None
+    """The statistics to apply: `${out:stage}` of a `calibrate` stage."""
+
+    def ready(self) -> bool:
+        """Can `apply` be called: is there nothing to fit, or does the recipe say where the fit is?"""
+        return not self.needs_fit or self.fitted is not None
+
     @abstractmethod
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor, response: Tensor) -> dict[str, Any]:
         """Statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S], `response` [B]. JSON-ready."""
@@ -161,7 +169,12 @@ class Reward(Component, ABC):
         return frozenset()
 
     @abstractmethod
-    def score(self, rollout: Rollout) -> Rewards: ...
+    def score(self, rollout: Rollout) -> Rewards:
+        """Rewards of sampled responses. A failed judgement is NaN, never 0."""
+
+    def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        """Raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
+        raise TypeError(f"{type(self).__name__} has no segment rewards to calibrate")
 
 
 @kind("offline_algorithm")

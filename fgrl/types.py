@@ -88,6 +88,14 @@ class DataError(Exception):
     """Data that cannot be used. The message says where and what to do next (exit code 3)."""
 
 
+class OverBudget(Exception):
+    """Money, tokens or time that the recipe allows is spent (exit code 4)."""
+
+
+class Stopped(Exception):
+    """Training diverged or an alarm stopped it. The message says which and shows what was seen (exit code 5)."""
+
+
 R = TypeVar("R", bound=Record)
 
 

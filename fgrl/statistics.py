@@ -1,0 +1,248 @@
+"""Intervals: means, areas under the curve and paired differences, resampled by cluster.
+
+Answers to one prompt resemble each other, so what is drawn with replacement is the prompt with all its answers (cluster
+bootstrap; Davison and Hinkley 1997, section 3.8), and a difference of two models draws the same prompts for both.
+Intervals are percentiles of the draws (Efron 1981). numpy is loaded at the first use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lazy_loader
+
+from fgrl.types import Record
+
+np = lazy_loader.load("numpy")
+
+Statistic = Callable[[Any], Any]
+"""Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined."""
+
+
+class Estimate(Record):
+    """A number and the interval around it. None = missing, and `note` says why."""
+
+    mean: float | None
+    """The value on all the data (a mean, a share, an area under the curve, or a difference of two of them)."""
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    """How many values went into it: answers, or tokens."""
+    groups: int = 0
+    """How many clusters (prompts) were resampled."""
+    positives: int | None = None
+    """Of `n`, how many were of the class to be found (areas under the curve only)."""
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A statistic of clustered data, before it is resampled: the two sides of a difference are two of these."""
+
+    clusters: tuple[Hashable, ...]
+    statistic: Statistic
+    n: int
+    positives: int | None = None
+    missing: str | None = None
+    """Why there is no value."""
+
+
+def weighted_mean(
+    values: Sequence[float | None], clusters: Sequence[Hashable], weights: Sequence[float] | None = None
+) -> Measured:
+    """sum(weight * value) / sum(weight) over all values; None and NaN values are left out, their clusters are not.
+
+    With `weights` = tokens of each answer and `values` = per-token means this is the mean over tokens.
+    Raises ValueError when the lengths differ, a weight is negative, or a value is infinite.
+    """
+    weights = [1.0] * len(values) if weights is None else weights
+    if not len(values) == len(clusters) == len(weights):
+        raise ValueError(
+            f"{len(values)} values, {len(clusters)} clusters, {len(weights)} weights: wants as many of each"
+        )
+    names, index = _index(clusters)
+    sums, totals, count = [0.0] * len(names), [0.0] * len(names), 0
+    for value, weight, cluster in zip(values, weights, index, strict=True):
+        if value is None or math.isnan(value):
+            continue
+        if math.isinf(value) or not weight >= 0 or math.isinf(weight):
+            raise ValueError(f"value {value} with weight {weight}: wants finite numbers and weights >= 0")
+        sums[cluster] += weight * value
+        totals[cluster] += weight
+        count += weight > 0
+    top, bottom = np.array(sums), np.array(totals)
+
+    def statistic(draws: Any) -> Any:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (draws @ top) / (draws @ bottom)
+
+    return Measured(names, statistic, count, missing=None if count else "no values")
+
+
+def area_under_curve(scores: Sequence[float], positive: Sequence[bool], clusters: Sequence[Hashable]) -> Measured:
+    """`auc` of clustered scores. Scores of one cluster are drawn together."""
+    if not len(scores) == len(positive) == len(clusters):
+        raise ValueError(
+            f"{len(scores)} scores, {len(positive)} labels, {len(clusters)} clusters: wants as many of each"
+        )
+    names, index = _index(clusters)
+    label = np.asarray(positive, dtype=bool)
+    found = int(label.sum())
+    missing = "no positives" if found == 0 else "no negatives" if found == len(label) else None
+    rank, cluster = _ranks(scores), np.asarray(index, dtype=np.int64)
+    size = int(rank.max()) + 1 if len(label) else 0
+
+    def statistic(draws: Any) -> Any:
+        return np.array([_auc(rank, label, times[cluster], size) for times in draws])
+
+    return Measured(names, statistic, len(label), positives=found, missing=missing)
+
+
+def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
+    """The value on all the data, and the percentile interval of `resamples` draws of clusters."""
+    known: dict[str, Any] = {"n": measured.n, "groups": len(measured.clusters), "positives": measured.positives}
+    if measured.missing:
+        return Estimate(mean=None, note=measured.missing, **known)
+    value, drawn = _evaluate(measured.statistic, len(measured.clusters), resamples, seed)
+    return _interval(value, drawn, level, known)
+
+
+def difference(
+    first: Measured, second: Measured, *, resamples: int = 2000, level: float = 0.95, seed: int = 0
+) -> Estimate:
+    """`first - second`, paired: both sides see the same draws of the clusters, which must be the same on both sides.
+
+    Raises ValueError when they are not.
+    """
+    if set(first.clusters) != set(second.clusters):
+        odd = sorted(map(str, set(first.clusters) ^ set(second.clusters)))
+        raise ValueError(f"a paired difference wants the same prompts on both sides; only on one: {', '.join(odd[:3])}")
+    known: dict[str, Any] = {"n": min(first.n, second.n), "groups": len(first.clusters)}
+    missing = [side.missing for side in (first, second) if side.missing]
+    if missing:
+        return Estimate(mean=None, note=missing[0], **known)
+    place = {name: position for position, name in enumerate(first.clusters)}
+    order = np.array([place[name] for name in second.clusters], dtype=np.int64)
+
+    def statistic(draws: Any) -> Any:
+        return first.statistic(draws) - second.statistic(draws[:, order])
+
+    value, drawn = _evaluate(statistic, len(first.clusters), resamples, seed)
+    return _interval(value, drawn, level, known)
+
+
+def bootstrap_mean(
+    values: Sequence[float | None],
+    prompts: Sequence[Hashable],
+    *,
+    weights: Sequence[float] | None = None,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """Mean of answers' values; `prompts` says which prompt each belongs to."""
+    return estimate(weighted_mean(values, prompts, weights), resamples=resamples, level=level, seed=seed)
+
+
+def bootstrap_difference(
+    first: Sequence[float | None],
+    first_prompts: Sequence[Hashable],
+    second: Sequence[float | None],
+    second_prompts: Sequence[Hashable],
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """Mean of `first` minus mean of `second`, paired by prompt."""
+    sides = weighted_mean(first, first_prompts), weighted_mean(second, second_prompts)
+    return difference(*sides, resamples=resamples, level=level, seed=seed)
+
+
+def bootstrap_auc(
+    scores: Sequence[float],
+    positive: Sequence[bool],
+    clusters: Sequence[Hashable],
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """`auc` with an interval; `clusters` says which answer or prompt each score belongs to."""
+    return estimate(area_under_curve(scores, positive, clusters), resamples=resamples, level=level, seed=seed)
+
+
+def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
+    """P(score of a positive > score of a negative) + P(equal) / 2 (Mann and Whitney 1947); None without both kinds.
+
+    O(N log N). Raises ValueError on a NaN score.
+    """
+    if len(scores) != len(positive):
+        raise ValueError(f"{len(scores)} scores, {len(positive)} labels: wants as many of each")
+    label = np.asarray(positive, dtype=bool)
+    if label.all() or not label.any():
+        return None
+    rank = _ranks(scores)
+    return float(_auc(rank, label, np.ones(len(label), dtype=np.int64), int(rank.max()) + 1))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _index(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[int]]:
+    """The distinct clusters in order of first appearance, and which one each entry is."""
+    place: dict[Hashable, int] = {}
+    index = [place.setdefault(cluster, len(place)) for cluster in clusters]
+    return tuple(place), index
+
+
+def _ranks(scores: Sequence[float]) -> Any:
+    """Dense ranks: equal scores share one."""
+    array = np.asarray(scores, dtype=np.float64)
+    if np.isnan(array).any():
+        raise ValueError("a score is NaN: wants numbers (leave missing ones out)")
+    return np.unique(array, return_inverse=True)[1].reshape(-1)
+
+
+def _auc(rank: Any, label: Any, times: Any, size: int) -> float:
+    """Area under the curve when entry i counts `times[i]` times; NaN without both kinds."""
+    positives = np.bincount(rank[label], times[label], minlength=size)
+    negatives = np.bincount(rank[~label], times[~label], minlength=size)
+    pairs = positives.sum() * negatives.sum()
+    if pairs == 0:
+        return math.nan
+    below = np.cumsum(negatives) - negatives
+    return float((positives * (below + negatives / 2)).sum() / pairs)
+
+
+def _draws(groups: int, resamples: int, seed: int) -> Iterator[Any]:
+    """Blocks [D,G] of how often each cluster is drawn when G clusters are drawn with replacement."""
+    generator = np.random.default_rng(seed)
+    block = max(1, 2**22 // groups)
+    for done in range(0, resamples, block):
+        yield generator.multinomial(groups, np.full(groups, 1 / groups), size=min(block, resamples - done))
+
+
+def _evaluate(statistic: Statistic, groups: int, resamples: int, seed: int) -> tuple[float, Any]:
+    value = float(statistic(np.ones((1, groups), dtype=np.int64))[0])
+    if groups < 2:
+        return value, np.array([])
+    return value, np.concatenate([statistic(draws) for draws in _draws(groups, resamples, seed)])
+
+
+def _interval(value: float, drawn: Any, level: float, known: dict[str, Any]) -> Estimate:
+    if not 0 < level < 1:
+        raise ValueError(f"level {level}: wants a number between 0 and 1")
+    if drawn.size == 0:
+        return Estimate(mean=value, note="one prompt only: no interval", **known)
+    defined = drawn[~np.isnan(drawn)]
+    note = None
+    if defined.size < drawn.size:
+        note = f"undefined in {drawn.size - defined.size} of {drawn.size} draws, which the interval leaves out"
+    if defined.size == 0:
+        return Estimate(mean=value, note=note, **known)
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(mean=value, low=float(low), high=float(high), note=note, **known)

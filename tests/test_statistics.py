@@ -1,0 +1,230 @@
+"""Intervals and areas under the curve, against closed forms, an O(N^2) reference and scikit-learn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fgrl.statistics import (
+    Estimate,
+    area_under_curve,
+    auc,
+    bootstrap_auc,
+    bootstrap_difference,
+    bootstrap_mean,
+    difference,
+    estimate,
+    weighted_mean,
+)
+
+small = settings(max_examples=60, deadline=None)
+
+
+def slow_auc(scores, positive):
+    won = [
+        1.0 if high > low else 0.5 if high == low else 0.0
+        for (high, yes), (low, no) in itertools.product(zip(scores, positive, strict=True), repeat=2)
+        if yes and not no
+    ]
+    return sum(won) / len(won) if won else None
+
+
+labelled = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=0, max_size=30)
+
+
+@small
+@given(labelled)
+def test_auc_counts_every_pair(rows):
+    scores, positive = [float(score) for score, _ in rows], [label for _, label in rows]
+    slow = slow_auc(scores, positive)
+    assert auc(scores, positive) == (None if slow is None else pytest.approx(slow, abs=1e-12))
+
+
+def test_auc_is_scikit_learns():
+    from sklearn.metrics import roc_auc_score
+
+    generator = np.random.default_rng(3)
+    for ties in (1, 3, 100):
+        scores = generator.integers(0, ties + 1, 200) / 7
+        positive = generator.random(200) < 0.2
+        assert auc(scores.tolist(), positive.tolist()) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+
+
+def test_auc_by_hand():
+    assert auc([1.0, 2.0, 3.0], [False, False, True]) == 1.0
+    assert auc([3.0, 2.0, 1.0], [False, False, True]) == 0.0
+    assert auc([5.0, 5.0, 5.0], [True, False, False]) == 0.5
+    assert auc([1.0], [True]) is None
+    with pytest.raises(ValueError, match="NaN"):
+        auc([1.0, math.nan], [True, False])
+    with pytest.raises(ValueError, match="as many"):
+        auc([1.0], [True, False])
+
+
+def test_auc_draws_are_the_auc_of_repeated_data():
+    """A cluster drawn twice counts as if its rows stood there twice."""
+    scores, positive, clusters = [1.0, 2.0, 2.0, 0.0, 3.0], [True, False, True, False, False], list("aabbc")
+    measured = area_under_curve(scores, positive, clusters)
+    for times in itertools.product(range(3), repeat=3):
+        rows = [i for i, cluster in enumerate(clusters) for _ in range(times["abc".index(cluster)])]
+        expected = slow_auc([scores[i] for i in rows], [positive[i] for i in rows])
+        found = measured.statistic(np.array([times]))[0]
+        assert math.isnan(found) if expected is None else found == pytest.approx(expected, abs=1e-12)
+
+
+def test_mean_is_over_answers_and_the_interval_over_prompts():
+    found = bootstrap_mean([1.0, 0.0, 0.0, 1.0], ["a", "a", "a", "b"])
+    assert (found.mean, found.n, found.groups) == (0.5, 4, 2)
+    # Two clusters: the draws are aa (mean 1/3), ab (1/2), bb (1), a quarter, a half, a quarter of the time.
+    assert found.low == pytest.approx(1 / 3)
+    assert found.high == 1.0
+
+
+def test_interval_of_a_large_sample_is_the_normal_one():
+    """For 4,000 independent values: mean +- 1.96 standard errors."""
+    values = np.random.default_rng(0).normal(2.0, 3.0, 4000)
+    found = bootstrap_mean(values.tolist(), range(4000), seed=1)
+    error = values.std() / math.sqrt(4000)
+    assert found.mean == pytest.approx(values.mean(), abs=1e-12)
+    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.15 * error)
+
+
+def test_copies_of_an_answer_do_not_narrow_the_interval():
+    values = [float(i % 3 == 0) for i in range(40)]
+    once = bootstrap_mean(values, range(40))
+    copied = bootstrap_mean([value for value in values for _ in range(5)], [i for i in range(40) for _ in range(5)])
+    assert (copied.low, copied.high) == pytest.approx((once.low, once.high))
+    independent = bootstrap_mean([value for value in values for _ in range(5)], range(200))
+    assert independent.high - independent.low < 0.6 * (once.high - once.low)
+
+
+def test_coverage_of_clustered_data():
+    """The 90% interval of 60 clusters of 4 covers the true mean about 90% of the time, not far less."""
+    generator = np.random.default_rng(7)
+    covered = 0
+    for trial in range(100):
+        prompts = np.repeat(np.arange(60), 4)
+        values = generator.normal(size=60)[prompts] + 0.3 * generator.normal(size=240)
+        found = bootstrap_mean(values.tolist(), prompts.tolist(), resamples=400, level=0.9, seed=trial)
+        covered += found.low <= 0 <= found.high
+    assert 80 <= covered <= 98
+
+
+def test_same_seed_same_interval():
+    values, prompts = [0.1 * i for i in range(30)], [i // 2 for i in range(30)]
+    assert bootstrap_mean(values, prompts, seed=5) == bootstrap_mean(values, prompts, seed=5)
+    assert bootstrap_mean(values, prompts, seed=5).low != bootstrap_mean(values, prompts, seed=6).low
+
+
+def test_resampling_in_blocks_draws_as_many():
+    import fgrl.statistics as statistics
+
+    blocks = list(statistics._draws(3000, 2000, 0))
+    assert len(blocks) > 1
+    assert sum(len(block) for block in blocks) == 2000
+    assert all((block.sum(1) == 3000).all() for block in blocks)
+
+
+def test_weights_make_a_mean_over_tokens():
+    found = bootstrap_mean([1.0, 4.0], ["a", "b"], weights=[30, 10])
+    assert found.mean == pytest.approx((30 * 1 + 10 * 4) / 40)
+
+
+def test_missing_values_are_left_out_but_their_prompts_are_resampled():
+    found = bootstrap_mean([1.0, None, math.nan, 3.0], ["a", "b", "c", "d"])
+    assert (found.mean, found.n, found.groups) == (2.0, 2, 4)
+    assert "undefined" in found.note  # draws of b and c alone have no mean
+    nothing = bootstrap_mean([None, None], ["a", "b"])
+    assert (nothing.mean, nothing.low, nothing.n, nothing.note) == (None, None, 0, "no values")
+    assert bootstrap_mean([], []).mean is None
+
+
+def test_a_single_prompt_has_no_interval():
+    found = bootstrap_mean([1.0, 2.0], ["a", "a"])
+    assert (found.mean, found.low, found.high) == (1.5, None, None)
+    assert "no interval" in found.note
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ValueError, match="as many"):
+        bootstrap_mean([1.0], ["a", "b"])
+    with pytest.raises(ValueError, match="finite"):
+        bootstrap_mean([math.inf], ["a"])
+    with pytest.raises(ValueError, match="weights >= 0"):
+        bootstrap_mean([1.0], ["a"], weights=[-1.0])
+    with pytest.raises(ValueError, match="level"):
+        bootstrap_mean([1.0, 2.0], ["a", "b"], level=95)
+
+
+def test_paired_difference_cancels_what_prompts_share():
+    """Prompts differ by 10, the models by exactly 1: the paired interval is a point, an unpaired one would be wide."""
+    base = [10.0 * i for i in range(20)]
+    prompts = [f"p{i}" for i in range(20)]
+    found = bootstrap_difference([value + 1 for value in base], prompts, base, prompts)
+    assert (found.mean, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_paired_difference_finds_prompts_by_name():
+    prompts, values = ["a", "b", "c"], [1.0, 5.0, 9.0]
+    found = bootstrap_difference(values, prompts, values[::-1], prompts[::-1])
+    assert (found.mean, found.low, found.high) == pytest.approx((0.0, 0.0, 0.0))
+    with pytest.raises(ValueError, match="only on one: c, d"):
+        bootstrap_difference([1.0, 2.0], ["a", "c"], [1.0, 2.0], ["a", "d"])
+
+
+@small
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(-5, 5), st.floats(-5, 5)), min_size=1, max_size=20))
+def test_difference_is_the_mean_of_differences(rows):
+    prompts = [prompt for prompt, _, _ in rows]
+    first, second = [row[1] for row in rows], [row[2] for row in rows]
+    paired = bootstrap_difference(first, prompts, second, prompts, resamples=50)
+    direct = bootstrap_mean([one - two for one, two in zip(first, second, strict=True)], prompts, resamples=50)
+    assert paired.mean == pytest.approx(direct.mean, abs=1e-9)
+    if len(set(prompts)) > 1:
+        assert (paired.low, paired.high) == pytest.approx((direct.low, direct.high), abs=1e-9)
+
+
+def test_difference_with_a_missing_side_says_so():
+    one, none = weighted_mean([1.0, 2.0], ["a", "b"]), weighted_mean([None, None], ["a", "b"])
+    assert difference(one, none) == Estimate(mean=None, n=0, groups=2, note="no values")
+
+
+def test_bootstrap_auc():
+    scores = [3.0, 0.0, 1.0, 2.0, 5.0, 1.0]
+    positive = [True, False, False, True, True, False]
+    found = bootstrap_auc(scores, positive, ["a", "a", "b", "b", "c", "c"])
+    assert (found.mean, found.low, found.high, found.n, found.positives) == (1.0, 1.0, 1.0, 6, 3)
+    assert bootstrap_auc([1.0, 2.0], [False, False], ["a", "b"]) == Estimate(
+        mean=None, n=2, groups=2, positives=0, note="no positives"
+    )
+    assert bootstrap_auc([1.0], [True], ["a"]).note == "no negatives"
+    assert bootstrap_auc([], [], []).note == "no positives"
+
+
+def test_bootstrap_auc_of_noise_covers_a_half_and_of_signal_does_not():
+    generator = np.random.default_rng(2)
+    positive, clusters = generator.random(600) < 0.3, np.arange(600) // 10
+    noise = generator.normal(size=600)
+    found = bootstrap_auc(noise.tolist(), positive.tolist(), clusters.tolist(), resamples=500)
+    assert found.low < 0.5 < found.high
+    found = bootstrap_auc((noise + positive).tolist(), positive.tolist(), clusters.tolist(), resamples=500)
+    assert 0.5 < found.low < found.mean < found.high < 1
+
+
+def test_undefined_draws_are_counted():
+    """One positive, in one of two clusters: draws without it have no area."""
+    found = estimate(area_under_curve([1.0, 0.0, 0.5], [True, False, False], ["a", "a", "b"]), resamples=400)
+    missing = int(found.note.split()[2])
+    assert 60 <= missing <= 140  # a quarter of the draws are b, b
+    assert found.mean == 1.0
+
+
+def test_estimates_are_json():
+    found = bootstrap_mean([1.0, 2.0], ["a", "b"])
+    assert Estimate.model_validate_json(found.model_dump_json()) == found

@@ -259,6 +259,7 @@ class Rollout(Tokens):
     ref_kl: Tensor | None = None  # [B,T] nats, full KL(policy || reference) of that distribution
     values: Tensor | None = None  # [B,T] of the state before token t
     offsets: list[list[tuple[int, int]]] | None = None  # characters of `texts` that each token covers
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time of each phase, by metric name
 
 
 @dataclass

@@ -75,6 +75,9 @@ class Run(Protocol):
     def say(self, text: str) -> None:
         """One line for the person at the terminal (stderr)."""
 
+    def stop_if_interrupted(self) -> None:
+        """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""
+
     def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticker]:
         """A progress line with ETA."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from fgrl import ops
-from fgrl.registry import Component, kind
+from fgrl.registry import Component, build, kind
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
     Advantages,
@@ -242,6 +242,11 @@ class Engine(Component, ABC):
     ) -> list[list[int]]:
         """Token ids of each response, its end-of-sequence token kept. Row `i` is drawn from the random stream
         (`seed`, `rows[i]`), so neither the order nor the batching of rows changes what is drawn."""
+
+
+def default_engine() -> Engine:
+    """Transformers, in this process."""
+    return build(Engine, "hf")
 
 
 @kind("stage")

@@ -1,0 +1,10 @@
+"""What a recipe's stages may be."""
+
+from fgrl.stages.calibrate import CalibrateStage
+from fgrl.stages.evaluate import EvaluateStage
+from fgrl.stages.finetune import FinetuneStage
+from fgrl.stages.pair import PairStage
+from fgrl.stages.rl import RLStage
+from fgrl.stages.sample import SampleStage
+
+__all__ = ["CalibrateStage", "EvaluateStage", "FinetuneStage", "PairStage", "RLStage", "SampleStage"]

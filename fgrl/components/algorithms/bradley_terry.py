@@ -1,0 +1,65 @@
+"""Reward models from preference pairs (segment paper, Eq. 1, 3 and 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import lazy_loader as lazy
+from pydantic import Field
+
+from fgrl import ops
+from fgrl.components.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
+from fgrl.registry import dump, register
+from fgrl.specs import ModelSpec
+from fgrl.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+functional = lazy.load("torch.nn.functional", suppress_warning=True)
+passes = lazy.load("fgrl.modules.passes", suppress_warning=True)
+
+
+@register("bradley_terry")
+class BradleyTerry(OfflineAlgorithm):
+    """-log sigmoid(e(chosen) - e(rejected)), where e aggregates the rewards of a response's segments."""
+
+    data = "pairs"
+    head = "scalar"
+
+    segmenter: Segmenter
+    """What an action is: `bandit` gives Eq. 1, `entropy` Eq. 3."""
+    aggregate: Literal["mean", "sum", "last"] = "mean"
+    """How segment rewards make a sequence's evaluation; the paper takes the mean (Eq. 4)."""
+    segment_by: ModelSpec | None = None
+    """Model whose entropies cut the responses. null: the model that the reward model starts from (pi_SFT)."""
+    margin: float = Field(0.0, ge=0)
+    """Required difference between chosen and rejected."""
+
+    def prepare(self, rows: list[dict[str, Any]], run: Run, model: Any) -> None:
+        """Cut every response once, before training: adds the column "segment" (ids, -1 for no segment)."""
+        cutter = self.segment_by or passes.frozen(model.spec)
+        passes.add_segments(rows, self.segmenter, run, cutter, tokenizer=model.tokenizer)
+
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
+        """Eq. 3 on rows 2i (chosen) and 2i+1 (rejected); the mean over all pairs of the optimizer step."""
+        rewards, valid = ops.to_segments(model.rewards(batch), batch.columns["segment"], "last")
+        evaluation = ops.aggregate_segments(rewards, valid, self.aggregate)
+        difference = evaluation[0::2] - evaluation[1::2]
+        losses = -functional.logsigmoid(difference - self.margin)
+        loss = losses.sum() / (batch.total_rows / 2) * batch.scale
+        with torch.no_grad():
+            metrics = {
+                "loss": float(losses.mean()),
+                "accuracy": float((difference > 0).float().mean()),
+                "margin": float(difference.mean()),
+                "reward_chosen": float(evaluation[0::2].mean()),
+                "reward_rejected": float(evaluation[1::2].mean()),
+                "segments": float(valid.sum(dim=1).float().mean()),
+                "segment_tokens": float((batch.columns["segment"] >= 0).sum() / valid.sum()),
+            }
+        return loss, metrics
+
+    def describe(self) -> dict[str, Any]:
+        segment_by = self.segment_by.model_dump(mode="json") if self.segment_by else None
+        return {"segmenter": dump(self.segmenter), "aggregate": self.aggregate, "segment_by": segment_by}

@@ -1,0 +1,36 @@
+"""Supervised fine-tuning on responses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader as lazy
+
+from fgrl import ops
+from fgrl.components.kinds import Numbers, OfflineAlgorithm
+from fgrl.registry import register
+from fgrl.types import Aggregation, Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+
+
+@register("sft")
+class SFT(OfflineAlgorithm):
+    """Cross-entropy of the response's tokens, its end-of-sequence token among them; prompts carry no loss."""
+
+    data = "samples"
+
+    aggregate: Aggregation = "token_mean"
+    """Average over all tokens of a step, or over tokens and then over responses."""
+
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
+        """-log p(token), aggregated over the whole optimizer step."""
+        nll = -model.score(batch).logp
+        loss = ops.aggregate(
+            nll, batch.mask, self.aggregate,
+            total_tokens=batch.total_tokens, total_rows=batch.total_rows, scale=batch.scale,
+        )  # fmt: skip
+        with torch.no_grad():
+            return loss, {"loss": float(ops.masked_mean(nll, batch.mask))}

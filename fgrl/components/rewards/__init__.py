@@ -1,0 +1,5 @@
+"""What a rollout is worth, token by token."""
+
+from fgrl.components.rewards.segment_rm import SegmentRM
+
+__all__ = ["SegmentRM"]

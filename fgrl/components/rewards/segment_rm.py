@@ -1,0 +1,131 @@
+"""Rewards of a segment reward model (segment paper, section 2.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import lazy_loader as lazy
+from pydantic import Field, PrivateAttr, model_validator
+
+from fgrl import ops
+from fgrl.components.kinds import Normalizer, Reward, Run, Segmenter
+from fgrl.registry import Unkeyed, build, register
+from fgrl.specs import ModelSpec
+from fgrl.types import Checkpoint, DataError, Ref, Rewards, Rollout, Segmentable, Stats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+
+
+@register("segment_rm")
+class SegmentRM(Reward):
+    """A reward model reads each segment at its last token; normalized, then spread over the segment's tokens.
+
+    Table 1's hybrids are values of two fields: "bandit as segment" is a bandit reward model with `segmenter: entropy`,
+    "segment as bandit" is a segment reward model with `credit: response`.
+    """
+
+    model: ModelSpec
+    """The reward model."""
+    segmenter: Segmenter | None = None
+    """How responses are cut. null: as the reward model was trained."""
+    aggregate: Literal["mean", "sum", "last"] | None = None
+    """How segment rewards make a response's score (Eq. 4). null: as the reward model was trained."""
+    credit: Literal["segments", "response"] = "segments"
+    """Reward every segment, or the response's last token with the aggregated score."""
+    normalizer: Normalizer | None = None
+    """Centres and scales the rewards (Eq. 6); null leaves them raw."""
+    spread: Literal["even", "repeat", "last"] = "even"
+    """A segment's reward on its tokens: split evenly, repeated on each, or on the last alone (Table 6)."""
+    clamp: float | None = Field(10.0, gt=0)
+    """Token rewards are clamped to +- this after spreading; null switches it off."""
+    micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
+    """Responses scored at the same time."""
+
+    _model: Any = PrivateAttr(None)
+    _stats: dict[str, Any] | None = PrivateAttr(None)
+    _cut: Segmenter | None = PrivateAttr(None)
+    _aggregate: str = PrivateAttr("mean")
+
+    @model_validator(mode="after")
+    def _check(self) -> SegmentRM:
+        if self.normalizer is not None and not self.normalizer.ready():
+            raise ValueError(
+                "the normalizer has no fit: add a stage with `name: calibrate` and set normalizer.fitted: ${out:that stage}"
+            )
+        return self
+
+    def setup(self, run: Run) -> None:
+        about: dict[str, Any] = {}
+        if isinstance(self.model.base, Ref):
+            about = Checkpoint(run.path(self.model.base)).about()
+        trained = about.get("segmenter")
+        if self.segmenter is None and trained is None:
+            raise DataError("the reward model does not say how it was segmented; set `segmenter` in the reward")
+        self._cut = self.segmenter or build(Segmenter, trained)
+        self._aggregate = self.aggregate or about.get("aggregate", "mean")
+        if self.normalizer is not None and self.normalizer.fitted is not None:
+            self._stats = Stats(run.path(self.normalizer.fitted)).read()
+        self._model = run.model(self.model, head="scalar")
+
+    def needs(self) -> frozenset[str]:
+        assert self._cut is not None, "setup(run) comes first"
+        fields = {"entropy": "ref_entropy", "text": "offsets"}
+        return frozenset(fields[need] for need in self._cut.needs)
+
+    def _segments(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        """Segment ids [B,T], rewards [B,S] at the segments' last tokens, valid [B,S]."""
+        assert self._cut is not None
+        ids = self._cut.segment_ids(
+            Segmentable(
+                ids=rollout.response_ids, mask=rollout.mask, eos=rollout.eos,
+                entropy=rollout.ref_entropy, texts=rollout.texts, offsets=rollout.offsets,
+            )
+        )  # fmt: skip
+        token = self._model.rewards(rollout, micro_batch_size=self.micro_batch_size)
+        rewards, valid = ops.to_segments(token, ids, "last")
+        return ids, rewards, valid
+
+    def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        """Raw rewards, locations in (0, 1] and valid [B,S] of the actions that `normalizer` will see."""
+        _ids, rewards, valid = self._segments(rollout)
+        if self.credit == "response":
+            score = ops.aggregate_segments(rewards, valid, self._aggregate)[:, None]
+            return score, torch.ones_like(score), valid.any(dim=1, keepdim=True)
+        return rewards, ops.locations(valid), valid
+
+    def _normalize(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> Tensor:
+        if self.normalizer is None:
+            return torch.where(valid, rewards, 0.0)
+        return self.normalizer.apply(rewards, locations, valid, self._stats)
+
+    def score(self, rollout: Rollout) -> Rewards:
+        """1. cut, 2. read the reward head, 3. normalize by location, 4. spread over tokens, 5. clamp."""
+        ids, rewards, valid = self._segments(rollout)
+        response = ops.aggregate_segments(rewards, valid, self._aggregate)
+        if self.credit == "response":
+            credited_ids = torch.where(rollout.mask, 0, -1)
+            one = torch.ones_like(response)[:, None]
+            normalized = self._normalize(response[:, None], one, one.bool())
+            token = ops.spread(normalized, credited_ids, "last")
+            credit_mask = ops.segment_ends(credited_ids)
+        else:
+            normalized = self._normalize(rewards, ops.locations(valid), valid)
+            token = ops.spread(normalized, ids, self.spread)
+            credit_mask = ops.segment_ends(ids) if self.spread == "last" else ids >= 0
+        if self.clamp is not None:
+            token = token.clamp(-self.clamp, self.clamp)
+        segments = valid.sum(dim=1).float()
+        return Rewards(
+            response=response,
+            token=token,
+            credit_mask=credit_mask,
+            segment_ids=ids,
+            metrics={
+                "raw": float(response.mean()),
+                "normalized": float(token.sum(dim=1).mean()),
+                "segments": float(segments.mean()),
+                "segment_tokens": float((ids >= 0).sum() / segments.sum().clamp(min=1)),
+            },
+        )

@@ -1,0 +1,102 @@
+"""Alarms: what a policy looks like when it has found a way round the reward."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from fgrl.registry import Settings
+from fgrl.types import Stopped
+
+
+class Alarm(Settings):
+    """Bounds of one metric; `*_first` bounds are shares of the metric's value in the first iteration."""
+
+    below: float | None = None
+    """Ring when the metric is smaller than this."""
+    above: float | None = None
+    """Ring when the metric is greater than this."""
+    below_first: float | None = None
+    """Ring when the metric is smaller than this share of its first value."""
+    above_first: float | None = None
+    """Ring when the metric is greater than this multiple of its first value."""
+    patience: int = Field(2, ge=1)
+    """Iterations in a row that must break the bound."""
+    action: Literal["warn", "stop"] = "warn"
+    """Say so, or stop the run with exit code 5."""
+
+    def broken(self, value: float, first: float) -> str | None:
+        """What is wrong with `value`, in words."""
+        bounds = (
+            (self.below is not None and value < self.below, f"below {self.below}"),
+            (self.above is not None and value > self.above, f"above {self.above}"),
+            (
+                self.below_first is not None and value < self.below_first * first,
+                f"below {self.below_first} of its first value {first:.3g}",
+            ),
+            (
+                self.above_first is not None and value > self.above_first * first,
+                f"above {self.above_first} times its first value {first:.3g}",
+            ),
+        )
+        return next((words for rings, words in bounds if rings), None)
+
+
+class Alarms(Settings):
+    """Each field is a metric of online training; null switches its alarm off."""
+
+    tokens: Alarm | None = Alarm(below_first=0.4, above_first=4.0)
+    """Mean length of a response."""
+    empty: Alarm | None = Alarm(above=0.2)
+    """Share of responses with no text."""
+    finished: Alarm | None = Alarm(below_first=0.4)
+    """Share of responses that end by themselves."""
+    kl: Alarm | None = Alarm(above=100.0)
+    """KL to the reference, nats a response."""
+    entropy: Alarm | None = Alarm(below=0.1)
+    """Mean surprise of sampled tokens under the policy, nats: an estimate of its entropy."""
+    zero_variance: Alarm | None = Alarm(above=0.8)
+    """Share of prompts whose responses all got the same reward (when there are several a prompt)."""
+    missing: Alarm | None = Alarm(above=0.2)
+    """Share of responses whose reward failed."""
+    distinct: Alarm | None = Alarm(below_first=0.5)
+    """Distinct two-token sequences over all two-token sequences of a rollout."""
+
+
+class Watch:
+    """Rings the alarms of a run; one message per alarm until the metric has recovered."""
+
+    def __init__(self, alarms: Alarms, say: Callable[[str], None]) -> None:
+        self.alarms, self.say = alarms, say
+        self.first: dict[str, float] = {}
+        self.streak: dict[str, int] = defaultdict(int)
+
+    def look(self, metrics: Mapping[str, float], example: str) -> list[str]:
+        """Check one iteration's metrics. Returns the names of ringing alarms; raises `Stopped` when one says stop."""
+        ringing = []
+        for name in type(self.alarms).model_fields:
+            alarm: Alarm | None = getattr(self.alarms, name)
+            if alarm is None or name not in metrics:
+                continue
+            value = metrics[name]
+            words = alarm.broken(value, self.first.setdefault(name, value))
+            self.streak[name] = self.streak[name] + 1 if words else 0
+            if not words or self.streak[name] < alarm.patience:
+                continue
+            ringing.append(name)
+            message = f"alarm: {name} is {value:.3g}, {words}. A response: {example[:200]!r}"
+            if alarm.action == "stop":
+                raise Stopped(f"{message}\nstopped by alarms.{name}; set its action to warn to go on")
+            if self.streak[name] == alarm.patience:
+                self.say(message)
+        return ringing
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        return {"first": dict(self.first), "streak": dict(self.streak)}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        self.first = dict(state["first"])
+        self.streak = defaultdict(int, {name: int(count) for name, count in state["streak"].items()})

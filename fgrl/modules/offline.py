@@ -1,0 +1,82 @@
+"""Training on fixed data: reward models, DPO, supervised fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fgrl.components.kinds import OfflineAlgorithm, Run, Ticker
+from fgrl.modules.base import RoundModule
+from fgrl.modules.data import StepLoader, Unit, order, pieces
+from fgrl.modules.trainer import OfflineSettings, last_checkpoint, trainer
+from fgrl.types import Batch
+
+
+class OfflineModule(RoundModule):
+    """An `OfflineAlgorithm` over `units` (rows, or pairs of rows)."""
+
+    settings: OfflineSettings
+
+    def __init__(
+        self, model: Any, algorithm: OfflineAlgorithm, units: Sequence[Unit], settings: OfflineSettings, run: Run
+    ) -> None:
+        self.algorithm, self.units = algorithm, units
+        self.pieces = pieces(settings.batch_size, settings.micro_batch_size, settings.devices)
+        least = self.pieces * settings.devices
+        steps = order(len(units), settings.batch_size, settings.epochs, run.seed, least)
+        self.steps = steps[: settings.max_steps]
+        rounds = -(-len(self.steps) // settings.checkpoint_every)
+        super().__init__(model, settings, run, rounds=rounds, total_steps=len(self.steps))
+        self.ticker: Ticker | None = None
+
+    def train_dataloader(self) -> StepLoader:
+        self.seed_round()
+        self.model.train()
+        every = self.settings.checkpoint_every
+        return StepLoader(
+            self.units, self.steps[self.round * every : (self.round + 1) * every], pieces=self.pieces,
+            pad_id=self.model.pad_id, eos_ids=self.model.eos_ids, rank=self.global_rank, world=self.trainer.world_size,
+        )  # fmt: skip
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        return self.algorithm.loss(self.model, batch)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        if (batch_idx + 1) % self.pieces:
+            return
+        metrics = self.noted() | {"lr": self.optimizers().param_groups[0]["lr"]}  # type: ignore[union-attr]
+        self.run.log(metrics, step=self.trainer.global_step)
+        if self.ticker is not None:
+            self.ticker.advance(1, **{name: metrics[name] for name in ("loss", "accuracy") if name in metrics})
+
+    def on_train_epoch_end(self) -> None:
+        self.round += 1
+
+    @torch.no_grad()
+    def measure(self, units: Sequence[Unit]) -> dict[str, float]:
+        """The algorithm's metrics on held-out units, averaged over rows."""
+        self.model.eval()
+        sums: dict[str, float] = {}
+        size = self.settings.micro_batch_size
+        parts = [list(range(i, min(i + size, len(units)))) for i in range(0, len(units), size)]
+        for part in parts:
+            loader = StepLoader(
+                units, [_step(part)], pieces=1, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids
+            )  # fmt: skip
+            for batch in loader:
+                _loss, metrics = self.algorithm.loss(self.model, batch.to(self.device))
+                for name, value in metrics.items():
+                    sums[name] = sums.get(name, 0.0) + value * len(part) / len(units)
+        return sums
+
+    def fit(self) -> None:
+        """Train, going on from `last.ckpt` when there is one."""
+        engine = trainer(
+            self.settings, self.run, rounds=self.rounds, pieces=self.pieces, checkpoint_every=1
+        )  # one round is `checkpoint_every` optimizer steps
+        start = last_checkpoint(self.run.dir)
+        with self.run.progress("training", len(self.steps)) as self.ticker:
+            engine.fit(self, ckpt_path=start, weights_only=False)

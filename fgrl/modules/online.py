@@ -1,0 +1,181 @@
+"""Training on the policy's own samples: one rollout is one round, and one Lightning epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fgrl import models, rollouts
+from fgrl.components.kinds import Engine, OnlineAlgorithm, Reward, Run, Ticker
+from fgrl.modules import gather
+from fgrl.modules.alarms import Alarms, Watch
+from fgrl.modules.base import RoundModule
+from fgrl.modules.data import StepLoader, order, pieces
+from fgrl.modules.trainer import OnlineSettings, last_checkpoint, trainer
+from fgrl.specs import Sampling
+from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample, Stopped
+
+
+class OnlineModule(RoundModule):
+    """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off."""
+
+    settings: OnlineSettings
+
+    def __init__(
+        self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
+        settings: OnlineSettings, run: Run, *, engine: Engine, sampling: Sampling, per_iteration: int, per_prompt: int,
+        reference: Any = None, alarms: Alarms | None = None,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.reward, self.prompts = algorithm, reward, prompts
+        self.engine, self.sampling, self.per_prompt = engine, sampling, per_prompt
+        self.prompts_per_iteration = per_iteration // per_prompt
+        if self.prompts_per_iteration > len(prompts):
+            raise ValueError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
+        rounds = settings.iterations or settings.epochs * len(prompts) // self.prompts_per_iteration
+        steps = -(-per_iteration // settings.batch_size) * getattr(algorithm, "epochs", 1)
+        super().__init__(model, settings, run, rounds=rounds, total_steps=rounds * steps)
+        self.pieces = pieces(settings.batch_size, settings.micro_batch_size, settings.devices)
+        self._frozen = (reference,)  # a tuple: not registered, so neither trained nor saved
+        self.watch = Watch(alarms or Alarms(), run.say)
+        self.needs = algorithm.needs() | reward.needs()
+        self.collected: dict[str, float] = {}
+        self.ticker: Ticker | None = None
+
+    # -- one iteration ------------------------------------------------------------------------------------------------
+
+    def prompts_of(self, round_number: int) -> list[Sample]:
+        """The prompts of a round: passes over all prompts, each in an order of its own."""
+        per_epoch = len(self.prompts) // self.prompts_per_iteration
+        epoch, place = divmod(round_number, per_epoch)
+        generator = torch.Generator().manual_seed(self.run.seed * 1_000_003 + epoch)
+        shuffled = torch.randperm(len(self.prompts), generator=generator).tolist()
+        start = place * self.prompts_per_iteration
+        return [self.prompts[i] for i in shuffled[start : start + self.prompts_per_iteration]]
+
+    @torch.no_grad()
+    def collect(self) -> tuple[Rollout, Rewards, Advantages]:
+        """1. prompts, 2. responses with log-probabilities and values, 3. rewards, 4. advantages."""
+        clock = [time.perf_counter()]
+        self.model.eval()
+        prompts = self.prompts_of(self.round)
+        rank, world = self.global_rank, self.trainer.world_size
+        rollout = rollouts.collect(
+            self.model.actor, self._frozen[0], prompts[rank::world],
+            sampling=self.sampling, engine=self.engine, needs=self.needs, per_prompt=self.per_prompt,
+            critic=self.model.critic, seed=self.run.seed * 1_000_003 + self.round,
+            first_row=rank * self.per_prompt, row_stride=world * self.per_prompt,
+            micro_batch=self.settings.micro_batch_size,
+        )  # fmt: skip
+        clock.append(time.perf_counter())
+        rewards = self.reward.score(rollout)
+        clock.append(time.perf_counter())
+        if world > 1:
+            rollout, rewards = gather.everywhere(rollout, rewards, world)
+        rollout, rewards, missing = gather.drop_missing(rollout, rewards)
+        if not len(rollout.mask):
+            raise Stopped(f"all {missing} rewards of iteration {self.round} are missing")
+        advantages = self.algorithm.advantages(rollout, rewards)
+        self.collected = (
+            describe(rollout, rewards)
+            | {f"reward/{name}": value for name, value in rewards.metrics.items()}
+            | advantages.metrics
+            | rollout.seconds
+            | {"seconds/score": clock[2] - clock[1], "missing": missing / (missing + len(rollout.mask))}
+        )
+        return rollout, rewards, advantages
+
+    def train_dataloader(self) -> StepLoader:
+        self.seed_round()
+        rollout, rewards, advantages = self.collect()
+        self.watch.look(self.collected, example=rollout.texts[0])
+        columns = {
+            "old_logp": rollout.old_logp, "ref_logp": rollout.ref_logp, "values": rollout.values,
+            "advantage": advantages.advantage, "returns": advantages.returns,
+        }  # fmt: skip
+        units = [[row] for row in gather.rows(rollout, {k: v for k, v in columns.items() if v is not None})]
+        self._started = time.perf_counter()
+        return StepLoader(
+            units,
+            order(
+                len(units), self.settings.batch_size, getattr(self.algorithm, "epochs", 1),
+                seed=self.run.seed * 1_000_003 + self.round, least=self.pieces * self.settings.devices,
+            ),
+            pieces=self.pieces, pad_id=self.model.actor.pad_id, eos_ids=self.model.actor.eos_ids,
+            rank=self.global_rank, world=self.trainer.world_size,
+        )  # fmt: skip
+
+    # -- training -----------------------------------------------------------------------------------------------------
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        critic_lr = self.settings.critic_lr or self.settings.lr
+        return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        return self.algorithm.loss(self.model, batch)
+
+    def on_train_epoch_end(self) -> None:
+        metrics = self.collected | self.noted() | {"seconds/train": time.perf_counter() - self._started}
+        metrics["lr"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        self.run.log(metrics, step=self.round)
+        if self.ticker is not None:
+            shown = ("reward", "kl", "tokens", "entropy", "clip_fraction")
+            self.ticker.advance(1, **{name: metrics[name] for name in shown if name in metrics})
+        self.round += 1
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["algorithm"] = self.algorithm.state_dict()
+        checkpoint["watch"] = self.watch.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self.algorithm.load_state_dict(checkpoint["algorithm"])
+        self.watch.load_state_dict(checkpoint["watch"])
+
+    def fit(self) -> None:
+        """Train, going on from `last.ckpt` when there is one."""
+        engine = trainer(
+            self.settings, self.run, rounds=self.rounds, pieces=self.pieces,
+            checkpoint_every=self.settings.checkpoint_every,
+        )  # fmt: skip
+        start = last_checkpoint(self.run.dir)
+        with self.run.progress("iterations", self.rounds) as self.ticker:
+            engine.fit(self, ckpt_path=start, weights_only=False)
+
+
+def describe(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
+    """What a rollout looks like: reward, length, endings, entropy, repetition, agreement inside groups."""
+    mask = rollout.mask
+    lengths = mask.sum(dim=1).float()
+    found = {
+        "reward": float(rewards.response.mean()),
+        "reward_std": float(rewards.response.std(correction=0)),
+        "tokens": float(lengths.mean()),
+        "empty": sum(not text.strip() for text in rollout.texts) / len(rollout.texts),
+        "finished": float(rollout.eos.any(dim=1).float().mean()),
+        "credited": float((rewards.credit_mask & mask).sum() / mask.sum()),
+        "distinct": distinct_pairs(rollout),
+    }
+    if rollout.old_logp is not None:
+        found["entropy"] = float(-torch.where(mask, rollout.old_logp, 0.0).sum() / mask.sum())
+    if rollout.ref_entropy is not None:
+        found["ref_entropy"] = float(torch.where(mask, rollout.ref_entropy, 0.0).sum() / mask.sum())
+    sizes = torch.bincount(rollout.group)
+    if int(sizes.max()) > 1:
+        spread = [rewards.response[rollout.group == group].std(correction=0) for group in sizes.nonzero().flatten()]
+        found["zero_variance"] = float((torch.stack(spread) < 1e-8).float().mean())
+    return found
+
+
+def distinct_pairs(rollout: Rollout) -> float:
+    """Distinct two-token sequences over all two-token sequences of the rollout."""
+    pairs = [
+        pair
+        for ids, length in zip(rollout.response_ids.tolist(), rollout.mask.sum(dim=1).tolist(), strict=True)
+        for pair in zip(ids[: length - 1], ids[1:length], strict=True)
+    ]
+    return len(set(pairs)) / len(pairs) if pairs else 0.0

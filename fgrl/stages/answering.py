@@ -1,0 +1,69 @@
+"""One model's answers, with what the reference and the rewards say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fgrl import models
+from fgrl.components.metrics.answer import Answer
+from fgrl.stages.drawing import draw
+from fgrl.stages.previews import pieces
+from fgrl.stages.scoring import as_rollout
+from fgrl.types import Rollout, Sample
+
+
+@torch.no_grad()
+def answers(stage: Any, name: str, model: Any, reference: Any, prompts: Sequence[Sample], run: Any) -> list[Answer]:
+    """`per_prompt` answers to every prompt, in the prompts' order.
+
+    Log-probabilities are nats a response; the KL is the exact KL(model || reference) of each visited next-token
+    distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens.
+    """
+    needs = frozenset({"ref_logp", "offsets"}).union(*(reward.needs() for reward in stage.rewards.values()))
+    found: list[Answer] = []
+    size = max(1, stage.sampling.batch_size // stage.per_prompt)
+    with run.progress(f"answers of {name}", len(prompts) * stage.per_prompt) as ticker:
+        for start in range(0, len(prompts), size):
+            some = prompts[start : start + size]
+            drawn = draw(model, stage.engine, some, stage.sampling, stage.per_prompt, seed=run.seed, first=start)
+            flat = [(sample, answer) for sample, group in zip(some, drawn, strict=True) for answer in group]
+            rows = [{"prompt": answer.prompt_ids, "response": answer.ids} for _sample, answer in flat]
+            rollout = as_rollout(rows, model, needs=needs, reference=reference)
+            own = model.score(rollout).logp
+            kl = models.full_kl(model, reference, rollout)
+            scored = {key: reward.score(rollout) for key, reward in stage.rewards.items()}
+            for i, (sample, answer) in enumerate(flat):
+                found.append(one(sample, answer, rollout, i, own, kl, scored, model.tokenizer))
+            ticker.advance(len(flat))
+    return found
+
+
+def one(
+    sample: Sample, drawn: Any, rollout: Rollout, i: int, own: Any, kl: Any, scored: dict[str, Any], tokenizer: Any
+) -> Answer:
+    """One answer as it is stored."""
+    length = len(drawn.ids)
+    prompt = sample.prompt if isinstance(sample.prompt, str) else sample.prompt[-1].content
+    assert rollout.ref_logp is not None
+    assert rollout.offsets is not None
+    return Answer(
+        id=sample.id,
+        prompt=prompt,
+        response=drawn.text,
+        tokens=pieces(tokenizer, drawn.ids),
+        offsets=rollout.offsets[i],
+        finished=drawn.finished,
+        n_tokens=length,
+        logp=float(own[i, :length].sum()),
+        ref_logp=float(rollout.ref_logp[i, :length].sum()),
+        kl=float(kl[i, :length].sum()),
+        token_rewards={key: reward.token[i, :length].tolist() for key, reward in scored.items()},
+        segments={
+            key: reward.segment_ids[i, :length].tolist()
+            for key, reward in scored.items()
+            if reward.segment_ids is not None
+        },
+    )

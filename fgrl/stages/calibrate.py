@@ -1,0 +1,89 @@
+"""Fit a reward normalizer (segment paper, section 2.3 and Appendix F)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import lazy_loader as lazy
+from pydantic import Field
+
+from fgrl.components.kinds import Normalizer, Reader, Reward, Run, Stage
+from fgrl.registry import register
+from fgrl.specs import ModelSpec
+from fgrl.types import DataError, Stats
+
+encoding = lazy.load("fgrl.stages.encoding", suppress_warning=True)
+scoring = lazy.load("fgrl.stages.scoring", suppress_warning=True)
+previews = lazy.load("fgrl.stages.previews", suppress_warning=True)
+torch = lazy.load("torch")
+
+
+@register("calibrate")
+class CalibrateStage(Stage):
+    """Score the responses of a calibration set and fit the statistics of their segment rewards."""
+
+    makes = Stats
+
+    data: Reader
+    """Preference pairs: both responses of each are scored."""
+    reward: Reward
+    """The reward whose actions are normalized; its own normalizer is not used."""
+    normalizer: Normalizer
+    """What to fit."""
+    model: ModelSpec
+    """The SFT model: its tokenizer reads the data and its entropies cut the responses."""
+    max_prompt_tokens: int = Field(1024, ge=1)
+    """Longer prompts lose their beginning."""
+    max_tokens: int = Field(2048, ge=2)
+    """Prompt and response together."""
+    batch_size: int = Field(32, ge=2)
+    """Responses scored at the same time."""
+
+    def _rows(self, model: Any, limit: int | None = None) -> list[dict[str, Any]]:
+        return [
+            encoding.row(model, pair.prompt, text, self.max_prompt_tokens, self.max_tokens)
+            for pair in islice(self.data.pairs(), limit)
+            for text in (pair.chosen, pair.rejected)
+        ]
+
+    def run(self, run: Run) -> dict[str, Any]:
+        self.data.setup(run)
+        self.reward.setup(run)
+        model = run.model(self.model)
+        rows = self._rows(model)
+        if not rows:
+            raise DataError("no pairs to calibrate on")
+        # 1. rewards and locations of every segment of every response
+        found: list[tuple[Any, Any, Any]] = []
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]["response"]))
+        with run.progress("calibration responses", len(rows)) as ticker:
+            for start in range(0, len(order), self.batch_size):
+                some = [rows[i] for i in order[start : start + self.batch_size]]
+                rollout = scoring.as_rollout(some, model, needs=self.reward.needs(), reference=model)
+                found.append(tuple(tensor.cpu() for tensor in self.reward.actions(rollout)))
+                ticker.advance(len(some))
+                run.stop_if_interrupted()
+        # 2. the fit
+        width = max(rewards.shape[1] for rewards, _locations, _valid in found)
+        rewards, locations, valid = (
+            torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in column])
+            for column in zip(*found, strict=True)
+        )
+        stats = self.normalizer.fit(rewards, locations, valid)
+        (run.out / "stats.json").write_text(json.dumps(stats, indent=1), encoding="utf-8")
+        return {name: value for name, value in stats.items() if isinstance(value, float | int | str)} | {
+            "responses": len(rows),
+            "segments": int(valid.sum()),
+        }
+
+    def inspect(self, run: Run, count: int) -> Iterator[Any]:
+        """Calibration responses with their raw segment rewards."""
+        self.data.setup(run)
+        self.reward.setup(run)
+        model = run.model(self.model)
+        rows = self._rows(model, limit=count)
+        rollout = scoring.as_rollout(rows, model, needs=self.reward.needs(), reference=model)
+        yield from previews.of_rollout(rollout, self.reward.score(rollout), model.tokenizer)

@@ -1,0 +1,86 @@
+"""Train a model on fixed data: reward models, DPO, supervised fine-tuning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import lazy_loader as lazy
+from pydantic import Field
+
+from fgrl.components.kinds import OfflineAlgorithm, Reader, Run, Stage
+from fgrl.modules.trainer import OfflineSettings
+from fgrl.registry import register
+from fgrl.specs import ModelSpec
+from fgrl.types import Checkpoint, DataError
+
+encoding = lazy.load("fgrl.stages.encoding", suppress_warning=True)
+models = lazy.load("fgrl.models", suppress_warning=True)
+offline = lazy.load("fgrl.modules.offline", suppress_warning=True)
+previews = lazy.load("fgrl.stages.previews", suppress_warning=True)
+
+
+@register("finetune")
+class FinetuneStage(Stage):
+    """An offline algorithm over a data set."""
+
+    makes = Checkpoint
+
+    data: Reader
+    """Pairs or samples, as the algorithm wants."""
+    model: ModelSpec
+    """What to train."""
+    algorithm: OfflineAlgorithm
+    """The loss."""
+    train: OfflineSettings
+    """Optimizer, schedule, hardware."""
+    max_prompt_tokens: int = Field(1024, ge=1)
+    """Longer prompts lose their beginning."""
+    max_tokens: int = Field(2048, ge=2)
+    """Prompt and response together; longer responses lose their end and are closed with an end-of-sequence token."""
+    holdout: float = Field(0.0, ge=0, lt=1)
+    """Share of the data, from its end, that is not trained on but measured before and after."""
+
+    def processes(self) -> int:
+        return self.train.processes()
+
+    def run(self, run: Run) -> dict[str, Any]:
+        # 1. the data as token ids
+        self.data.setup(run)
+        self.algorithm.setup(run)
+        model = run.model(self.model, head=self.algorithm.head, trainable=True)
+        units = encoding.units(self, model)
+        # 2. one-time passes: segmentation, reference log-probabilities
+        self.algorithm.prepare([row for unit in units for row in unit], run, model)
+        kept = len(units) - round(self.holdout * len(units))
+        # 3. training
+        module = offline.OfflineModule(model, self.algorithm, units[:kept], self.train, run)
+        if not module.steps:
+            raise DataError(f"{kept} rows do not fill one step of train.batch_size {self.train.batch_size}")
+        summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)}
+        before = run.dir / "holdout_before.json"
+        if units[kept:] and not before.exists() and run.rank == 0:
+            before.write_text(json.dumps(module.measure(units[kept:])), encoding="utf-8")
+        module.fit()
+        run.stop_if_interrupted()
+        # 4. the product
+        if run.rank == 0:
+            if units[kept:]:
+                summary["holdout"] = {
+                    "rows": len(units) - kept,
+                    "before": json.loads(before.read_text(encoding="utf-8")),
+                    "after": module.measure(units[kept:]),
+                }
+            about = {"algorithm": self.algorithm.describe(), "head": self.algorithm.head}
+            models.save(model, run.out, about | self.algorithm.describe())
+        return summary
+
+    def inspect(self, run: Run, count: int) -> Iterator[Any]:
+        """Rows as the model sees them, with segments when the algorithm cuts any."""
+        self.data.setup(run)
+        model = run.model(self.model.model_copy(update={"lora": None}), head="lm")
+        units = encoding.units(self, model, limit=count)
+        rows = [row for unit in units for row in unit]
+        self.algorithm.prepare(rows, run, model)
+        yield from (previews.of_row(row, model.tokenizer) for row in rows)

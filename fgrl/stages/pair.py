@@ -1,0 +1,35 @@
+"""Make preference pairs of candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fgrl.components.kinds import PairBuilder, Reader, Run, Stage
+from fgrl.registry import register
+from fgrl.types import DataError, Pairs, write_jsonl
+
+
+@register("pair")
+class PairStage(Stage):
+    """Every sample's candidates go through a pair builder."""
+
+    makes = Pairs
+
+    data: Reader
+    """Samples with candidates."""
+    builder: PairBuilder
+    """Which candidate is preferred to which."""
+
+    def run(self, run: Run) -> dict[str, Any]:
+        self.data.setup(run)
+        self.builder.setup(run)
+        samples = list(self.data.read())
+        built = [self.builder.build(sample) for sample in samples]
+        pairs = [pair for found in built for pair in found]
+        if not pairs:
+            raise DataError(
+                f"no pairs: none of the {len(samples)} prompts has candidates that {type(self.builder).__name__} can "
+                "set against each other; draw more candidates a prompt"
+            )
+        write_jsonl(run.out / "pairs.jsonl", pairs)
+        return {"pairs": len(pairs), "prompts with a pair": sum(bool(found) for found in built), "prompts": len(samples)}

@@ -1,0 +1,48 @@
+"""Samples as the model sees them, for `fgrl inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fgrl.report.terminal import Annotated
+from fgrl.types import Rewards, Rollout
+
+
+def pieces(tokenizer: Any, ids: list[int]) -> list[str]:
+    """Each token decoded alone, special tokens too."""
+    return [tokenizer.decode([token]) for token in ids]
+
+
+def of_row(row: dict[str, Any], tokenizer: Any) -> Annotated:
+    """A row of a training set."""
+    prompt, response = row["prompt"], row["response"]
+    kinds = ["prompt"] * len(prompt) + ["response"] * len(response)
+    if row["finished"]:
+        kinds[-1] = "eos"
+    segment = row["columns"].get("segment")
+    return Annotated(
+        title=f"{len(prompt)} prompt tokens, {len(response)} response tokens",
+        tokens=pieces(tokenizer, prompt + response),
+        kinds=kinds,
+        segments=None if segment is None else [-1] * len(prompt) + segment.tolist(),
+        values=None,
+    )
+
+
+def of_rollout(rollout: Rollout, rewards: Rewards, tokenizer: Any) -> Iterator[Annotated]:
+    """Scored responses."""
+    for i, length in enumerate(rollout.mask.sum(dim=1).tolist()):
+        prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist()
+        response = rollout.response_ids[i, :length].tolist()
+        kinds = ["prompt"] * len(prompt) + ["response"] * length
+        if bool(rollout.eos[i].any()):
+            kinds[-1] = "eos"
+        segments = rewards.segment_ids
+        yield Annotated(
+            title=f"{len(prompt)} prompt tokens, {length} response tokens, reward {float(rewards.response[i]):.3f}",
+            tokens=pieces(tokenizer, prompt + response),
+            kinds=kinds,
+            segments=None if segments is None else [-1] * len(prompt) + segments[i, :length].tolist(),
+            values=[0.0] * len(prompt) + rewards.token[i, :length].tolist(),
+        )

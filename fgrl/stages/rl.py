@@ -1,0 +1,119 @@
+"""Train a policy on its own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import lazy_loader as lazy
+from pydantic import Field, model_validator
+
+from fgrl.components.kinds import Engine, OnlineAlgorithm, Reader, Reward, Run, Stage, default_engine
+from fgrl.modules.alarms import Alarms
+from fgrl.modules.trainer import OnlineSettings
+from fgrl.registry import Settings, register
+from fgrl.specs import ModelSpec, Sampling
+from fgrl.types import Checkpoint
+
+models = lazy.load("fgrl.models", suppress_warning=True)
+online = lazy.load("fgrl.modules.online", suppress_warning=True)
+previews = lazy.load("fgrl.stages.previews", suppress_warning=True)
+rollouts = lazy.load("fgrl.rollouts", suppress_warning=True)
+
+
+class RolloutSettings(Settings):
+    """How much is sampled in an iteration, and how."""
+
+    batch_size: int = Field(ge=1)
+    """Responses of one iteration, over all devices."""
+    per_prompt: int = Field(1, ge=1)
+    """Responses to each prompt."""
+    sampling: Sampling
+    """How to draw."""
+    engine: Engine = Field(default_factory=default_engine)
+    """What draws."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RolloutSettings:
+        if self.batch_size % self.per_prompt:
+            raise ValueError(f"batch_size {self.batch_size} is not a multiple of per_prompt {self.per_prompt}")
+        sampling = self.sampling
+        if sampling.temperature == 0 or sampling.top_p < 1 or sampling.top_k or sampling.min_new_tokens:
+            raise ValueError(
+                "training needs the exact probability of each sampled token, which top_p < 1, top_k, min_new_tokens "
+                "and greedy decoding change; sample with temperature > 0 alone"
+            )
+        return self
+
+
+@register("rl")
+class RLStage(Stage):
+    """An online algorithm with a reward on prompts."""
+
+    makes = Checkpoint
+
+    prompts: Reader
+    """What the policy answers."""
+    model: ModelSpec
+    """The policy to start from; as it is, it is also the reference."""
+    critic: ModelSpec | None = None
+    """What the critic starts from. null: the policy's start with a fresh head."""
+    reward: Reward
+    """What a response is worth, token by token."""
+    algorithm: OnlineAlgorithm
+    """How the policy is changed."""
+    rollout: RolloutSettings
+    """How much is sampled, and how."""
+    train: OnlineSettings
+    """Optimizer, schedule, hardware."""
+    alarms: Alarms = Alarms()
+    """What to watch for."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RLStage:
+        if self.rollout.batch_size % self.train.batch_size:
+            raise ValueError(
+                f"rollout.batch_size {self.rollout.batch_size} is not a multiple of "
+                f"train.batch_size {self.train.batch_size}"
+            )
+        return self
+
+    def processes(self) -> int:
+        return self.train.processes()
+
+    def run(self, run: Run) -> dict[str, Any]:
+        # 1. models: the policy, its critic, the frozen reference (the policy without its adapter, if it has one)
+        self.prompts.setup(run)
+        self.reward.setup(run)
+        self.algorithm.setup(run)
+        actor = run.model(self.model, head="lm", trainable=True)
+        critic = None
+        if self.algorithm.critic:
+            critic = run.model(self.critic or self.model, head="scalar", trainable=True)
+        reference = None if self.model.lora else run.model(self.model, head="lm")
+        # 2. training
+        module = online.OnlineModule(
+            models.ActorCritic(actor, critic), self.algorithm, self.reward, list(self.prompts.read()), self.train, run,
+            engine=self.rollout.engine, sampling=self.rollout.sampling, per_iteration=self.rollout.batch_size,
+            per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
+        )  # fmt: skip
+        module.fit()
+        run.stop_if_interrupted()
+        # 3. the product: the policy alone
+        if run.rank == 0:
+            models.save(actor, run.out, {"algorithm": type(self.algorithm).__name__.lower(), "head": "lm"})
+        return {"iterations": module.rounds, "responses": module.rounds * self.rollout.batch_size} | {
+            f"last {name}": value for name, value in module.collected.items() if name in ("reward", "kl", "tokens")
+        }
+
+    def inspect(self, run: Run, count: int) -> Iterator[Any]:
+        """Responses of the policy before training, with segments and token rewards."""
+        self.prompts.setup(run)
+        self.reward.setup(run)
+        model = run.model(self.model.model_copy(update={"lora": None}))
+        rollout = rollouts.collect(
+            model, model, list(islice(self.prompts.read(), count)), sampling=self.rollout.sampling,
+            engine=self.rollout.engine, needs=self.reward.needs(), seed=run.seed,
+        )  # fmt: skip
+        yield from previews.of_rollout(rollout, self.reward.score(rollout), model.tokenizer)

@@ -1,0 +1,62 @@
+"""Draw responses to prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lazy_loader as lazy
+from pydantic import Field
+
+from fgrl.components.kinds import Engine, Reader, Run, Stage, default_engine
+from fgrl.registry import register
+from fgrl.specs import ModelSpec, Sampling
+from fgrl.types import Candidate, Sample, Samples, read_jsonl, write_jsonl
+
+drawing = lazy.load("fgrl.stages.drawing", suppress_warning=True)
+
+
+@register("sample")
+class SampleStage(Stage):
+    """`per_prompt` candidates for every prompt, drawn from one model."""
+
+    makes = Samples
+
+    prompts: Reader
+    """Where the prompts come from."""
+    model: ModelSpec
+    """The model to draw from."""
+    sampling: Sampling
+    """How to draw."""
+    per_prompt: int = Field(1, ge=1)
+    """Candidates of each prompt."""
+    engine: Engine = Field(default_factory=default_engine)
+    """What draws."""
+
+    def run(self, run: Run) -> dict[str, Any]:
+        self.prompts.setup(run)
+        prompts = list(self.prompts.read())
+        model = run.model(self.model)
+        chunk = max(1, self.sampling.batch_size // self.per_prompt)
+        parts = run.dir / "parts"
+        parts.mkdir(exist_ok=True)
+        with run.progress("responses", len(prompts) * self.per_prompt) as ticker:
+            for start in range(0, len(prompts), chunk):
+                some = prompts[start : start + chunk]
+                part = parts / f"{start:08d}.jsonl"
+                if not part.exists():
+                    drawn = drawing.draw(
+                        model, self.engine, some, self.sampling, self.per_prompt, seed=run.seed, first=start
+                    )
+                    write_jsonl(part, (with_candidates(sample, found) for sample, found in zip(some, drawn, strict=True)))
+                ticker.advance(len(some) * self.per_prompt)
+                run.stop_if_interrupted()
+        count = write_jsonl(
+            run.out / "samples.jsonl", (s for part in sorted(parts.iterdir()) for s in read_jsonl(part, Sample))
+        )
+        return {"prompts": count, "responses": count * self.per_prompt}
+
+
+def with_candidates(sample: Sample, drawn: list[Any]) -> Sample:
+    """The sample with its drawn responses as candidates."""
+    found = [Candidate(text=answer.text, finished=answer.finished) for answer in drawn]
+    return sample.model_copy(update={"candidates": found})

@@ -1,0 +1,35 @@
+"""Responses that are already there, as rollouts that rewards can score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fgrl import rollouts
+from fgrl.types import Rollout, Sample
+
+
+@torch.no_grad()
+def as_rollout(
+    rows: Sequence[dict[str, Any]], model: Any, *, needs: frozenset[str], reference: Any, micro_batch: int = 16
+) -> Rollout:
+    """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled."""
+    tokens = rollouts.pad(
+        [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=model.pad_id, eos_ids=model.eos_ids
+    ).to(model.device)
+    decoded = [rollouts.text_and_offsets(model.tokenizer, row["response"]) for row in rows]
+    rollout = Rollout(
+        **vars(tokens),
+        group=torch.arange(len(rows)),
+        samples=[Sample(id=str(i), prompt="") for i in range(len(rows))],
+        texts=[text for text, _offsets in decoded],
+        offsets=[offsets for _text, offsets in decoded] if "offsets" in needs else None,
+    )
+    wanted = {"entropy": "ref_entropy" in needs, "logp": "ref_logp" in needs}
+    if any(wanted.values()):
+        scores = reference.score(tokens, micro_batch=micro_batch, **wanted)
+        rollout.ref_entropy, rollout.ref_logp = scores.entropy, scores.logp
+    return rollout
+

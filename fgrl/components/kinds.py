@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from fgrl import ops
-from fgrl.registry import Component, build, kind
+from fgrl.registry import Component, build, kind, name_of
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
     Advantages,
     Batch,
+    DataError,
     Pair,
     Product,
     Ref,
@@ -92,7 +93,14 @@ class Reader(Component, ABC):
 
     def pairs(self) -> Iterator[Pair]:
         """Preference pairs; only readers of preference data have them."""
-        raise TypeError(f"{type(self).__name__} reads samples, not pairs")
+        raise DataError(
+            f"the reader {name_of(self)[1]!r} has samples, not pairs: read a data set with `format: preference`, or the "
+            "pairs of a `pair` stage with {name: pairs, of: ...}"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """What identifies the data, beyond the fields and the contents of `File` fields; part of the stage's key."""
+        return {}
 
 
 @kind("verifier")
@@ -228,8 +236,12 @@ class Metric(Component, ABC):
     """Measures answers of several models to the same prompts."""
 
     @abstractmethod
-    def measure(self, answers: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-        """Numbers with confidence intervals; see `fgrl.components.metrics`."""
+    def measure(self, answers: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> dict[str, Any]:
+        """`{metric: {model: {number: estimate}, "differences": {model: {number: estimate}}}}`, JSON-ready.
+
+        `answers` are `fgrl.components.metrics.answer.Answer`s by model; an estimate is a `fgrl.statistics.Estimate` as a
+        dict; differences are to `baseline`, paired by prompt.
+        """
 
 
 @kind("engine")

@@ -5,13 +5,12 @@ Letters as in `fgrl.types`: `B` responses, `T` response tokens, `S` segments. A 
 Two promises hold for every function here. What stands in a masked slot, NaN and infinity included, changes neither the
 value nor the gradient of anything. And a function that takes a `mask` puts 0 into the masked slots of its result.
 
-Left out: anything that knows a model, a tokenizer or a recipe, and communication between processes (`masked_whiten`
-takes the sum over processes as an argument).
+Left out: anything that knows a model, a tokenizer or a recipe, and communication between processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import lazy_loader as lazy
@@ -44,15 +43,19 @@ def _real(x: Tensor, mask: Tensor) -> Tensor:
 # -- masked statistics -------------------------------------------------------------------------------------------------
 
 
+def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """Sum of the real entries, over everything or along `dim`. Shapes as in `masked_mean`."""
+    kept = _real(x, mask)
+    return kept.sum() if dim is None else kept.sum(dim)
+
+
 def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """Mean of the real entries, over everything or along `dim`; 0 where there is none.
 
     x, mask: same shape. Returns a scalar, or `x`'s shape without `dim`.
     """
-    kept = _real(x, mask)
-    if dim is None:
-        return kept.sum() / mask.sum().clamp(min=1)
-    return kept.sum(dim) / mask.sum(dim).clamp(min=1)
+    count = mask.sum() if dim is None else mask.sum(dim)
+    return masked_sum(x, mask, dim) / count.clamp(min=1)
 
 
 def masked_var(x: Tensor, mask: Tensor, dim: int | None = None, *, unbiased: bool = False) -> Tensor:
@@ -61,33 +64,21 @@ def masked_var(x: Tensor, mask: Tensor, dim: int | None = None, *, unbiased: boo
     Divides by their count n, or by n - 1 when `unbiased` (0 for a single entry). Shapes as in `masked_mean`.
     """
     mean = masked_mean(x, mask, dim)
-    squares = _real(_real(x, mask) - (mean if dim is None else mean.unsqueeze(dim)), mask).square()
-    total, count = (squares.sum(), mask.sum()) if dim is None else (squares.sum(dim), mask.sum(dim))
-    return total / (count - int(unbiased)).clamp(min=1)
+    centred = _real(x, mask) - (mean if dim is None else mean.unsqueeze(dim))
+    count = mask.sum() if dim is None else mask.sum(dim)
+    return masked_sum(centred.square(), mask, dim) / (count - int(unbiased)).clamp(min=1)
 
 
 def masked_whiten(
-    x: Tensor,
-    mask: Tensor,
-    shift_mean: bool = True,
-    *,
-    unbiased: bool = False,
-    eps: float = 1e-8,
-    reduce: Callable[[Tensor], Tensor] | None = None,
+    x: Tensor, mask: Tensor, shift_mean: bool = True, *, unbiased: bool = False, eps: float = 1e-8
 ) -> Tensor:
     """Standardise over all real entries of the batch: (x - mean) / sqrt(var + eps). Shaped as `x`.
 
-    shift_mean: False puts the mean back, so that only the scale changes.
-    reduce: returns the sum of a tensor over all processes; with it the statistics are those of the whole batch,
-        however its rows lie on the processes.
+    shift_mean: False puts the mean back, so that only the scale changes. The batch is what it is given: gather the rows
+    of several processes first.
     """
-    kept = _real(x, mask)
-    together = reduce or (lambda tensor: tensor)
-    count, total = together(torch.stack([mask.sum().to(x.dtype), kept.sum()])).unbind()
-    mean = total / count.clamp(min=1)
-    centred = _real(kept - mean, mask)
-    var = together(centred.square().sum()) / (count - int(unbiased)).clamp(min=1)
-    white = centred * (var + eps).rsqrt()
+    mean = masked_mean(x, mask)
+    white = _real(_real(x, mask) - mean, mask) * (masked_var(x, mask, unbiased=unbiased) + eps).rsqrt()
     return white if shift_mean else _real(white + mean, mask)
 
 
@@ -126,7 +117,7 @@ def aggregate(
         raise ValueError(
             f"{how} over {total:g} {'tokens' if how == 'token_mean' else 'rows'}: leave out a step that has none"
         )
-    share = _real(x, mask).sum() if how == "token_mean" else masked_mean(x, mask, dim=1).sum()
+    share = masked_sum(x, mask) if how == "token_mean" else masked_mean(x, mask, dim=1).sum()
     return share * (scale / total)
 
 
@@ -237,8 +228,8 @@ def aggregate_segments(x: Tensor, valid: Tensor, how: Literal["mean", "sum", "la
     if how == "mean":
         return masked_mean(x, valid, dim=1)
     if how == "sum":
-        return _real(x, valid).sum(dim=1)
-    return _real(x, valid & (valid.long().cumsum(dim=1) == valid.sum(dim=1, keepdim=True))).sum(dim=1)
+        return masked_sum(x, valid, dim=1)
+    return masked_sum(x, valid & (valid.long().cumsum(dim=1) == valid.sum(dim=1, keepdim=True)), dim=1)
 
 
 # -- advantages and losses ---------------------------------------------------------------------------------------------

@@ -163,8 +163,8 @@ class Normalizer(Component, ABC):
         return not self.needs_fit or self.fitted is not None
 
     @abstractmethod
-    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor, response: Tensor) -> dict[str, Any]:
-        """Statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S], `response` [B]. JSON-ready."""
+    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
+        """Statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S]. JSON-ready."""
 
     @abstractmethod
     def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:

@@ -1,0 +1,98 @@
+"""One mean and one standard deviation for all rewards."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import lazy_loader as lazy
+from pydantic import Field, model_validator
+
+from fgrl.components.kinds import Normalizer
+from fgrl.components.normalizers.location import calibration_rewards, missing_fit
+from fgrl.registry import register
+from fgrl.types import DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+
+class Constant(Normalizer):
+    """(r - mean) / std with the statistics of calibration rewards (segment paper, appendix H)."""
+
+    label: ClassVar[str]
+
+    mean: float | None = Field(None, allow_inf_nan=False)
+    """A known mean, instead of a fit; goes with `std`."""
+    std: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """A known standard deviation, instead of a fit; goes with `mean`."""
+    min_std: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    """The standard deviation is never taken for less, so equal rewards do not divide by 0."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Constant:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("`mean` and `std` go together: give both, or fit them with a `calibrate` stage")
+        if self.mean is not None and self.fitted is not None:
+            raise ValueError("`mean` and `std` are given and `fitted` too: keep one of them")
+        return self
+
+    def ready(self) -> bool:
+        return self.mean is not None or super().ready()
+
+    @abstractmethod
+    def chosen(self, valid: Tensor) -> Tensor:
+        """bool [B,S]: the rewards that count."""
+
+    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
+        """Mean and population standard deviation. Raises `DataError` when there is no reward or one is not finite."""
+        if self.mean is not None:
+            raise DataError(f"the {self.label} normalizer has its `mean` and `std`: there is nothing to calibrate")
+        chosen = self.chosen(valid)
+        values = calibration_rewards(rewards, chosen)
+        return {
+            "normalizer": self.label,
+            "mean": float(values.mean()),
+            "std": float(values.std(correction=0)),
+            "min_std": self.min_std,
+            "rewards": len(values),
+            "responses": int(chosen.any(dim=1).sum()),
+        }
+
+    def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
+        """(r - mean) / max(std, min_std), [B,S]; 0 where not valid. Raises `DataError` without a fit of this kind."""
+        if self.mean is not None and self.std is not None:
+            mean, std = self.mean, self.std
+        else:
+            if stats is None or stats.get("normalizer") != self.label:
+                raise missing_fit(self.label, stats)
+            mean, std = stats["mean"], stats["std"]
+        zero = torch.zeros_like(rewards)
+        return torch.where(valid, (torch.where(valid, rewards, zero) - mean) / max(std, self.min_std), zero)
+
+
+@register("global")
+class Global(Constant):
+    """Centres and scales by the statistics of all segment rewards ("Global Statistics of All" of Table 5).
+
+    With the segmenter `bandit`, which makes one segment a response, this is the classical normalizer of RLHF.
+    """
+
+    label: ClassVar[str] = "global"
+
+    def chosen(self, valid: Tensor) -> Tensor:
+        return valid
+
+
+@register("last")
+class Last(Constant):
+    """Centres and scales by the statistics of each response's last segment ("Statistics of the Last Rewards")."""
+
+    label: ClassVar[str] = "last"
+
+    def chosen(self, valid: Tensor) -> Tensor:
+        return valid & (valid.long().cumsum(dim=1) == valid.sum(dim=1, keepdim=True))

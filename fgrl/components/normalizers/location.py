@@ -1,0 +1,177 @@
+"""Mean and standard deviation as functions of where in the response a segment is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import lazy_loader as lazy
+from pydantic import Field, model_validator
+
+from fgrl.components.kinds import Normalizer
+from fgrl.registry import register
+from fgrl.types import DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+MIN_STD = 0.1
+HUBER_EPSILON, HUBER_ALPHA = 1.35, 1e-4
+
+
+def missing_fit(name: str, stats: Mapping[str, Any] | None) -> DataError:
+    """The error of a normalizer that was handed no statistics, or another normalizer's."""
+    if stats is None:
+        return DataError(
+            f"the {name} normalizer has no fit: run a stage `name: calibrate` with `normalizer: {name}`, "
+            "and set `fitted: ${out:that stage}` in this normalizer"
+        )
+    return DataError(
+        f"the {name} normalizer was given a fit of {stats.get('normalizer')!r}: "
+        f"calibrate with `normalizer: {name}`, or choose the normalizer that was calibrated"
+    )
+
+
+def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen rewards [N], float64 on the CPU; `DataError` when there is none, or one is not finite."""
+    values = rewards[chosen].detach().double().cpu()
+    if not len(values):
+        raise DataError("no segment rewards to calibrate on: the calibration data has no response with a segment")
+    broken = int((~values.isfinite()).sum())
+    if broken:
+        raise DataError(f"{broken} of {len(values)} calibration rewards are NaN or infinite: check the reward model")
+    return values
+
+
+@register("location")
+class Location(Normalizer):
+    """Centres and scales by statistics that depend on the location p = (i + 1) / S of segment i of S.
+
+    Mean(p) = w_mean log p + b_mean and Std(p) = w_std log p + b_std (segment paper, Eq. 6, 11 and 12, appendix F),
+    fitted to the mean and the population standard deviation of the calibration rewards at each p (rounded), every
+    distinct p one point of equal weight. The fitted Std(p) is floored: as p goes to 0 a line on log p may cross zero,
+    and dividing by a negative number would reward the worst segments.
+    """
+
+    regression: Literal["huber", "ols"] = "huber"
+    """`huber`: robust, as in appendix F (scikit-learn, epsilon 1.35, alpha 1e-4). `ols`: least squares, as in Eq. 6."""
+    min_std: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Floor of the fitted standard deviation. null: the floor it was fitted with, and 0.1 where that was null too."""
+    decimals: int = Field(3, ge=1, le=6)
+    """Locations are rounded to this many decimals before they are grouped. Only used when fitting."""
+    min_count: int = Field(1, ge=1)
+    """Locations with fewer rewards are left out (a single reward has standard deviation 0). Only used when fitting."""
+    coefficients: Annotated[list[float], Field(min_length=4, max_length=4)] | None = None
+    """A known fit [w_mean, w_std, b_mean, b_std], the order of the paper's release. Takes the place of `fitted`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Location:
+        if self.coefficients is not None and self.fitted is not None:
+            raise ValueError("`coefficients` are given and `fitted` too: keep one of them")
+        if self.coefficients is not None and not all(map(math.isfinite, self.coefficients)):
+            raise ValueError("`coefficients` must be finite numbers")
+        return self
+
+    def ready(self) -> bool:
+        return self.coefficients is not None or super().ready()
+
+    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
+        """Fit both lines to calibration rewards: `rewards`, `locations`, `valid` [B,S].
+
+        Returns the coefficients, the points they were fitted to (`points`: p, mean, std, count, used), the floor, the
+        share of calibration rewards on which the floor acts (`floored`), and a `note` when the fit is degenerate: with
+        a single location the slopes are unknowable, and the lines are the constants of that location. Raises
+        `DataError` when there is nothing to fit.
+        """
+        if self.coefficients is not None:
+            raise DataError("the location normalizer has its `coefficients`: there is nothing to calibrate")
+        values = calibration_rewards(rewards, valid)
+        p, mean, std, count = self._points(values, locations[valid].detach().double().cpu())
+        used = count >= self.min_count
+        if not used.any():
+            raise DataError(
+                f"no location has {self.min_count} calibration rewards (the most at one is {int(count.max())}): "
+                "calibrate on more responses, or lower `min_count`"
+            )
+        x = p[used].log()
+        w_mean, b_mean = self._line(x, mean[used])
+        w_std, b_std = self._line(x, std[used])
+        floor = MIN_STD if self.min_std is None else self.min_std
+        stats: dict[str, Any] = {
+            "normalizer": "location",
+            "regression": self.regression,
+            "w_mean": w_mean,
+            "b_mean": b_mean,
+            "w_std": w_std,
+            "b_std": b_std,
+            "min_std": floor,
+            "floored": float(count[w_std * p.log() + b_std < floor].sum() / count.sum()),
+            "rewards": len(values),
+            "responses": int(valid.any(dim=1).sum()),
+            "points": [
+                {"p": p_, "mean": mean_, "std": std_, "count": count_, "used": used_}
+                for p_, mean_, std_, count_, used_ in zip(
+                    p.tolist(), mean.tolist(), std.tolist(), count.tolist(), used.tolist(), strict=True
+                )
+            ],
+        }
+        if len(x) == 1:
+            stats["note"] = f"one location only (p = {float(p[used]):g}): mean and standard deviation are constants"
+        return stats
+
+    def _points(self, values: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Distinct rounded locations [N], and mean, population std and number of the rewards at each."""
+        steps = 10**self.decimals
+        # a location below half a step would round to 0, whose logarithm is no number
+        bins, index, count = (p * steps).round().clamp(min=1).unique(return_inverse=True, return_counts=True)
+        zero = torch.zeros(len(bins), dtype=values.dtype)
+        mean = zero.index_add(0, index, values) / count
+        var = zero.index_add(0, index, (values - mean[index]).square()) / count
+        return bins / steps, mean, var.sqrt(), count
+
+    def _line(self, x: Tensor, y: Tensor) -> tuple[float, float]:
+        """Slope and intercept of y on x = log p."""
+        if len(x) == 1:
+            return 0.0, float(y)
+        centred = x - x.mean()
+        slope = float((centred * (y - y.mean())).sum() / centred.square().sum())
+        line = slope, float(y.mean()) - slope * float(x.mean())
+        residual = y - line[0] * x - line[1]
+        # any regression fits points on a line exactly; scikit-learn's solver fails on them, because its scale goes to 0
+        exact = float(residual.abs().max()) <= 1e-9 * max(1.0, float(y.abs().max()))
+        return line if self.regression == "ols" or exact else _huber(x, y)
+
+    def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
+        """(r - Mean(p)) / max(Std(p), min_std) (Eq. 12), [B,S]; 0 where not valid.
+
+        rewards, locations, valid: [B,S], 0 < p <= 1. Raises `DataError` without a fit of this kind.
+        """
+        if self.coefficients is not None:
+            w_mean, w_std, b_mean, b_std = self.coefficients
+            fitted_floor = MIN_STD
+        else:
+            if stats is None or stats.get("normalizer") != "location":
+                raise missing_fit("location", stats)
+            w_mean, w_std, b_mean, b_std = (float(stats[key]) for key in ("w_mean", "w_std", "b_mean", "b_std"))
+            fitted_floor = stats["min_std"]
+        floor = fitted_floor if self.min_std is None else self.min_std
+        zero = torch.zeros_like(rewards)
+        x = torch.where(valid, locations, torch.ones_like(locations)).log()
+        std = (w_std * x + b_std).clamp(min=floor)
+        normalized = (torch.where(valid, rewards, zero) - (w_mean * x + b_mean)) / std
+        return torch.where(valid, normalized.to(rewards.dtype), zero)
+
+
+def _huber(x: Tensor, y: Tensor) -> tuple[float, float]:
+    from sklearn.linear_model import HuberRegressor  # here, because it is slow to import and only fitting needs it
+
+    regression = HuberRegressor(epsilon=HUBER_EPSILON, alpha=HUBER_ALPHA, max_iter=1000)
+    try:
+        regression.fit(x[:, None].numpy(), y.numpy())
+    except ValueError as error:
+        raise DataError(f"the Huber fit of the location normalizer failed ({error}); try `regression: ols`") from error
+    return float(regression.coef_[0]), float(regression.intercept_)

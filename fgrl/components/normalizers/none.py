@@ -1,0 +1,39 @@
+"""Rewards as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import lazy_loader as lazy
+from pydantic import model_validator
+
+from fgrl.components.kinds import Normalizer
+from fgrl.registry import register
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+
+@register("none")
+class NoNormalizer(Normalizer):
+    """Leaves rewards as they are ("No Reward Normalization" of the segment paper's Table 5)."""
+
+    needs_fit: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _check(self) -> NoNormalizer:
+        if self.fitted is not None:
+            raise ValueError("the normalizer `none` has no use for `fitted`; leave it out or choose another one")
+        return self
+
+    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
+        """Nothing to fit."""
+        return {"normalizer": "none"}
+
+    def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
+        """`rewards` [B,S], with 0 where not valid."""
+        return torch.where(valid, rewards, torch.zeros_like(rewards))

@@ -1,0 +1,5 @@
+"""How responses are cut into segments. Importing this package registers the segmenters."""
+
+from fgrl.components.segmenters import bandit, entropy, ngram, sentence, token
+
+__all__ = ["bandit", "entropy", "ngram", "sentence", "token"]

@@ -1,0 +1,33 @@
+"""The whole response as one action."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lazy_loader as lazy
+
+from fgrl.components.kinds import Segmenter
+from fgrl.registry import register
+from fgrl.types import Segmentable
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+
+@register("bandit")
+class Bandit(Segmenter):
+    """One segment, the whole response: classical RLHF (segment paper, Eq. 1 and 2).
+
+    Its last token, where the reward is read, is the end-of-sequence token; in a response that was cut off, the last
+    real token.
+    """
+
+    include_eos: bool = True
+    """Count the end-of-sequence token as part of the segment; false reads the reward one token earlier."""
+
+    def starts(self, view: Segmentable) -> Tensor:
+        """bool [B,T]: nowhere but at the first token, which every response has."""
+        return torch.zeros_like(view.mask)

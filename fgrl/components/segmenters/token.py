@@ -1,0 +1,21 @@
+"""Every token as an action of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fgrl.components.kinds import Segmenter
+from fgrl.registry import register
+from fgrl.types import Segmentable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@register("token")
+class Token(Segmenter):
+    """Every token but the end-of-sequence token is a segment (the token-level rows of the segment paper's Table 1)."""
+
+    def starts(self, view: Segmentable) -> Tensor:
+        """bool [B,T]: at every real token."""
+        return view.mask

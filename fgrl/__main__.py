@@ -1,0 +1,6 @@
+"""`python -m fgrl` is `fgrl`."""
+
+from fgrl.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""One voice on stderr: lines, and progress with a rate and an ETA.
+
+At a terminal the progress is a live line (rich). Anywhere else it is a plain line every few seconds, so that a log file
+stays readable. stdout is never touched here: it carries results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+import lazy_loader as lazy
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress
+rich_console = lazy.load("rich.console", suppress_warning=True)
+rich_progress = lazy.load("rich.progress", suppress_warning=True)
+
+PLAIN_EVERY = 5.0
+"""Seconds between plain progress lines."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: `8.3s`, `2:05`, `1:02:05`."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{whole}s" if whole < 60 else f"{minutes}:{rest:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def shown(value: float | str) -> str:
+    """A number in four characters or so."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:.3g}"
+
+
+class Ticking:
+    """Counts steps and knows its rate. `advance(8, reward=0.3)` also sets what is shown behind the count."""
+
+    def __init__(self, what: str, total: int, done: int, notify: Any) -> None:
+        self.what, self.total, self.done, self.first = what, total, done, done
+        self.began = time.monotonic()
+        self.numbers: dict[str, float | str] = {}
+        self._notify = notify
+
+    def advance(self, steps: int = 1, **numbers: float | str) -> None:
+        self.done += steps
+        self.numbers.update(numbers)
+        self._notify(self)
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def pace(self) -> str:
+        """`3.4/s  ETA 1:23`; empty before the first step of this process."""
+        steps = self.done - self.first
+        if steps <= 0:
+            return ""
+        each = max(self.elapsed(), 1e-9) / steps
+        rate = f"{each:.1f}s each" if each >= 1 else f"{1 / each:.1f}/s"
+        left = max(self.total - self.done, 0)
+        return f"{rate}  ETA {duration(left * each)}" if left else rate
+
+    def tail(self) -> str:
+        return "  ".join(f"{name} {shown(value)}" for name, value in self.numbers.items())
+
+    def line(self) -> str:
+        parts = (self.what, f"{self.done:,}/{self.total:,}", self.pace(), self.tail())
+        return "  ".join(part for part in parts if part)
+
+
+class Console:
+    """What a run says while it works.
+
+    `log` is a text file that gets everything with a time stamp, also what `quiet` keeps from the terminal.
+    """
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> None:
+        self.quiet, self.verbose = quiet, verbose
+        self.stream = stream or sys.stderr
+        self.log: TextIO | None = None
+        self.prefix = ""
+        self.live = self.stream.isatty() and not quiet
+        self._rich: RichConsole | None = None
+        self._bars: Progress | None = None
+        self._last_plain = time.monotonic()
+
+    def note(self, text: str) -> None:
+        """To the log file only (and to the terminal with -v)."""
+        self._to_log(text)
+        if self.verbose:
+            self._to_terminal(text)
+
+    def say(self, text: str) -> None:
+        """One line for the person at the terminal."""
+        self._to_log(text)
+        if not self.quiet:
+            self._to_terminal(text)
+
+    def alert(self, text: str) -> None:
+        """A line that -q does not silence."""
+        self._to_log(text)
+        self._to_terminal(text)
+
+    @contextmanager
+    def progress(self, what: str, total: int, done: int = 0) -> Iterator[Ticking]:
+        """A progress line until the block ends; blocks may nest."""
+        ticker = Ticking(f"{self.prefix}{what}", total, done, self._tick)
+        with self._bar(ticker) if self.live else self._plain(ticker):
+            yield ticker
+
+    # -- plain ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _plain(self, ticker: Ticking) -> Iterator[None]:
+        yield
+        if ticker.elapsed() >= PLAIN_EVERY:
+            self.say(f"{ticker.line()}  in {duration(ticker.elapsed())}")
+            self._last_plain = time.monotonic()
+
+    def _tick(self, ticker: Ticking) -> None:
+        now = time.monotonic()
+        if now - self._last_plain >= PLAIN_EVERY and min(ticker.elapsed(), now) >= PLAIN_EVERY / 2:
+            self._last_plain = now
+            if self.live:
+                self._to_log(ticker.line())
+            else:
+                self.say(ticker.line())
+
+    # -- live ----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _bar(self, ticker: Ticking) -> Iterator[None]:
+        outermost = self._bars is None
+        if self._bars is None:
+            self._bars = _bars(self._console())
+            self._bars.start()
+        bars = self._bars
+        task = bars.add_task(ticker.what, total=ticker.total, completed=ticker.done, ticker=ticker)
+        try:
+            yield
+        finally:
+            bars.remove_task(task)
+            if outermost:
+                bars.stop()
+                self._bars = None
+            self._to_log(f"{ticker.line()}  in {duration(ticker.elapsed())}")
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def _console(self) -> RichConsole:
+        if self._rich is None:
+            self._rich = rich_console.Console(file=self.stream, highlight=False, soft_wrap=True)
+        return self._rich
+
+    def _to_terminal(self, text: str) -> None:
+        if self._bars is not None:
+            self._console().print(text, markup=False)
+        else:
+            self.stream.write(text + "\n")
+            self.stream.flush()
+
+    def _to_log(self, text: str) -> None:
+        if self.log is not None:
+            stamp = datetime.now(UTC).strftime("%H:%M:%S")
+            self.log.write("".join(f"{stamp} {line}\n" for line in text.splitlines() or [""]))
+            self.log.flush()
+
+
+def _bars(console: RichConsole) -> Progress:
+    """Spinner, name, bar, count, pace, numbers; read from the ticker whenever the line is drawn."""
+
+    class Column(rich_progress.ProgressColumn):  # type: ignore[name-defined, misc]
+        def __init__(self, read: Any, style: str = "") -> None:
+            super().__init__(table_column=None)
+            self.read, self.style = read, style
+
+        def render(self, task: Any) -> Any:
+            from rich.text import Text
+
+            return Text(self.read(task.fields["ticker"]), style=self.style, no_wrap=True, overflow="ellipsis")
+
+    class Bar(rich_progress.BarColumn):  # type: ignore[name-defined, misc]
+        def render(self, task: Any) -> Any:
+            task.completed = task.fields["ticker"].done
+            return super().render(task)
+
+    return rich_progress.Progress(
+        rich_progress.SpinnerColumn(),
+        Column(lambda ticker: ticker.what),
+        Bar(bar_width=20),
+        Column(lambda ticker: f"{ticker.done:,}/{ticker.total:,}"),
+        Column(Ticking.pace, "cyan"),
+        Column(Ticking.tail, "green"),
+        console=console,
+        transient=True,
+        refresh_per_second=5,
+    )

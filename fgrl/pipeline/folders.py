@@ -1,0 +1,139 @@
+"""Where runs live.
+
+    runs/stages/<stage>-<key>/          one stage: recipe.yaml, out/, last.ckpt, log.jsonl, metrics.csv, stage.json
+    runs/stages/.locks/<key>.lock       held while a process works on the stage
+    runs/cache/                         files named by a hash of what they were computed from
+    runs/<recipe>/<UTC>-<short key>/    one invocation: recipe.yaml, origins.json, environment.json, stages/ (links),
+                                        summary.json, report.html, run.log
+
+`stage.json` is written last, by rename: a stage folder without it is unfinished work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+RESERVED = ("stages", "cache")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, finished by rename and on the disk before it has its name."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def now() -> str:
+    """UTC, to the second: `2026-05-01T09:30:00Z`."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A `runs` folder."""
+
+    root: Path
+
+    @property
+    def stages(self) -> Path:
+        return self.root / "stages"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    def find(self, key: str) -> Path | None:
+        """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
+        found = sorted(self.stages.glob(f"*-{key}"))
+        return next((folder for folder in found if is_done(folder)), found[0] if found else None)
+
+    def finished(self) -> Iterator[dict[str, Any]]:
+        """`stage.json` of every finished stage, newest first, with its folder under "folder"."""
+        done = [folder for folder in self.stages.glob("*-*") if is_done(folder)]
+        for folder in sorted(done, key=lambda folder: (folder / "stage.json").stat().st_mtime, reverse=True):
+            yield {**read_stage(folder), "folder": folder}
+
+    def invocations(self, recipe: str) -> list[Path]:
+        """Invocation folders of a recipe, newest first."""
+        folders = [folder for folder in (self.root / recipe).glob("*Z-*") if folder.is_dir()]
+        return sorted(folders, key=lambda folder: folder.name, reverse=True)
+
+    def new_invocation(self, recipe: str, short: str) -> Path:
+        """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        for suffix in ("", *(f".{number}" for number in range(2, 1000))):
+            folder = self.root / recipe / f"{stamp}-{short}{suffix}"
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return folder
+        raise RuntimeError(f"a thousand runs of {recipe} in one second")
+
+    @contextmanager
+    def lock(self, key: str, waiting: Callable[[str], None], leave: Callable[[], bool]) -> Iterator[bool]:
+        """Hold the lock of a stage. While another process has it, `waiting` is called once with who that is.
+
+        Gives False, without the lock, when `leave()` turns true while waiting. The lock dies with its process, so
+        nothing is left to clean up after a SIGKILL.
+        """
+        folder = self.stages / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{key}.lock")
+        owner = folder / f"{key}.owner"
+        told = False
+        while True:
+            try:
+                lock.acquire(timeout=0)
+                break
+            except Timeout:
+                if not told:
+                    waiting(owner.read_text(encoding="utf-8") if owner.exists() else "another process")
+                    told = True
+                if leave():
+                    yield False
+                    return
+                time.sleep(0.2)
+        try:
+            write_text(owner, f"process {os.getpid()} on {socket.gethostname()} since {now()}")
+            yield True
+        finally:
+            lock.release()
+
+
+def is_done(folder: Path) -> bool:
+    return (folder / "stage.json").is_file()
+
+
+def read_stage(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "stage.json").read_text(encoding="utf-8"))
+
+
+def recipe_name(path: Path) -> str:
+    """A recipe's folder below `runs/`: its place below the nearest folder called `recipes`, else its file name.
+
+    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`.
+    """
+    parts = path.resolve().with_suffix("").parts
+    above = parts[:-1]
+    first = len(above) - above[::-1].index("recipes") if "recipes" in above else len(above)
+    name = "-".join(parts[first:])
+    return f"{name}-recipe" if name in RESERVED else name

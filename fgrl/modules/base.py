@@ -56,11 +56,14 @@ class RoundModule(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        norms = []
+        networks: dict[str, list[Any]] = defaultdict(list)
         for group in optimizer.param_groups:
-            limit = gradient_clip_val if gradient_clip_val is not None else float("inf")
-            norms.append(float(torch.nn.utils.clip_grad_norm_(group["params"], limit)))
-        self._extra = dict(zip(("grad_norm", "critic_grad_norm"), norms, strict=False))
+            networks[group.get("name", "").removesuffix("_no_decay")] += group["params"]
+        limit = gradient_clip_val if gradient_clip_val is not None else float("inf")
+        self._extra = {
+            "critic_grad_norm" if name == "critic" else "grad_norm": float(torch.nn.utils.clip_grad_norm_(group, limit))
+            for name, group in networks.items()
+        }
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         loss, metrics = self.loss(batch)

@@ -81,13 +81,14 @@ def concatenate(parts: list[T]) -> T:
 def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout, Rewards]:
     """The responses of all ranks on every rank, in the order one process would have drawn them.
 
-    Rank r holds prompts r, r + world, ...; groups are renumbered to the place of their prompt in the iteration.
+    Rank r holds the r-th slice of the iteration's prompts; groups are renumbered to go on from rank to rank.
     """
     device = rollout.mask.device
     gathered: list[Any] = [None] * world
     torch.distributed.all_gather_object(gathered, (rollout.to("cpu"), rewards.to("cpu")))
-    for rank, (part, _rewards) in enumerate(gathered):
-        part.group = part.group * world + rank
+    first = 0
+    for part, _rewards in gathered:
+        part.group = part.group + first
+        first = int(part.group.max()) + 1
     whole = concatenate([part for part, _rewards in gathered])
-    index = torch.argsort(whole.group, stable=True)
-    return take(whole, index).to(device), take(concatenate([part for _rollout, part in gathered]), index).to(device)
+    return whole.to(device), concatenate([part for _rollout, part in gathered]).to(device)

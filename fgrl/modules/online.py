@@ -14,7 +14,7 @@ from fgrl.components.kinds import Engine, OnlineAlgorithm, Reward, Run, Ticker
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.base import RoundModule
-from fgrl.modules.data import StepLoader, order, pieces
+from fgrl.modules.data import StepLoader, order, pieces, split
 from fgrl.modules.trainer import OnlineSettings, last_checkpoint, trainer
 from fgrl.specs import Sampling
 from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample, Stopped
@@ -62,12 +62,12 @@ class OnlineModule(RoundModule):
         clock = [time.perf_counter()]
         self.model.eval()
         prompts = self.prompts_of(self.round)
-        rank, world = self.global_rank, self.trainer.world_size
+        world = self.trainer.world_size
+        mine = split(range(len(prompts)), world)[self.global_rank]
         rollout = rollouts.collect(
-            self.model.actor, self._frozen[0], prompts[rank::world],
-            sampling=self.sampling, engine=self.engine, needs=self.needs, per_prompt=self.per_prompt,
-            critic=self.model.critic, seed=self.run.seed * 1_000_003 + self.round,
-            first_row=rank * self.per_prompt, row_stride=world * self.per_prompt,
+            self.model.actor, self._frozen[0], [prompts[i] for i in mine],
+            self.sampling, self.engine, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
+            seed=self.run.seed * 1_000_003 + self.round, first_row=mine[0] * self.per_prompt,
             micro_batch=self.settings.micro_batch_size,
         )  # fmt: skip
         clock.append(time.perf_counter())
@@ -83,8 +83,8 @@ class OnlineModule(RoundModule):
             describe(rollout, rewards)
             | {f"reward/{name}": value for name, value in rewards.metrics.items()}
             | advantages.metrics
-            | rollout.seconds
-            | {"seconds/score": clock[2] - clock[1], "missing": missing / (missing + len(rollout.mask))}
+            | {"seconds/collect": clock[1] - clock[0], "seconds/score": clock[2] - clock[1]}
+            | {"missing": missing / (missing + len(rollout.mask))}
         )
         return rollout, rewards, advantages
 
@@ -113,6 +113,9 @@ class OnlineModule(RoundModule):
     def parameter_groups(self) -> list[dict[str, Any]]:
         critic_lr = self.settings.critic_lr or self.settings.lr
         return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay)
+
+    def on_train_epoch_start(self) -> None:
+        self.model.eval()  # no dropout, so that the probability ratio starts at 1
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         return self.algorithm.loss(self.model, batch)

@@ -7,7 +7,7 @@ shares model and data shares the file; the entropy cutoff is no part of the name
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,9 @@ def tokens_of(rows: Sequence[Row], model: Any) -> Any:
 
 
 def cached_pass(
-    name: str, rows: Sequence[Row], run: Run, spec: ModelSpec, compute: Callable[[Any, Any], Tensor], size: int = 16
+    name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec, size: int = 16
 ) -> list[Tensor]:
-    """`compute(model, tokens) -> [B,T]` for all rows, one tensor [length of response] each, in the rows' order."""
+    """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
     digest = hashlib.sha256(f"{name}:{models.fingerprint(spec, resolve=run.path)}:{spec.dtype}".encode())
     for row in rows:
         for ids in (row["prompt"], row["response"]):
@@ -59,8 +59,8 @@ def cached_pass(
     found: list[Tensor] = [torch.empty(0)] * len(rows)
     with run.progress(name, len(rows)) as ticker, torch.no_grad():
         for chunk in batches(rows, size):
-            tokens = tokens_of([rows[i] for i in chunk], model).to(model.device)
-            values = compute(model, tokens).float().cpu()
+            tokens = tokens_of([rows[i] for i in chunk], model)
+            values = rollouts.score(model, model, tokens, frozenset({field}), micro_batch=size)[field]
             for i, value in zip(chunk, values, strict=True):
                 found[i] = value[: lengths[i]].clone()
             ticker.advance(len(chunk))
@@ -74,9 +74,7 @@ def cached_pass(
 
 def entropies(rows: Sequence[Row], run: Run, spec: ModelSpec) -> list[Tensor]:
     """Entropy in nats of the distribution each response token was predicted by (segment paper, section 2.2)."""
-    return cached_pass(
-        "entropy", rows, run, spec, lambda model, tokens: model.score(tokens, logp=False, entropy=True).entropy
-    )
+    return cached_pass("entropy", "ref_entropy", rows, run, spec)
 
 
 def add_segments(rows: list[Row], segmenter: Segmenter, run: Run, spec: ModelSpec, *, tokenizer: Any) -> None:
@@ -90,14 +88,12 @@ def add_segments(rows: list[Row], segmenter: Segmenter, run: Run, spec: ModelSpe
             ids=ids, mask=torch.ones_like(eos), eos=eos, entropy=entropy[i][None] if entropy is not None else None
         )
         if "text" in segmenter.needs:
-            text, offsets = rollouts.text_and_offsets(tokenizer, row["response"])
-            view.texts, view.offsets = [text], [offsets]
+            view.texts = [rollouts.decode(tokenizer, row["response"])]
+            view.offsets = [rollouts.offsets(tokenizer, row["response"])]
         row["columns"]["segment"] = segmenter.segment_ids(view)[0]
 
 
 def add_reference_logp(rows: list[Row], run: Run, spec: ModelSpec) -> None:
     """Adds the column "ref_logp": log-probability of the whole response under a frozen model, in nats."""
-    for row, logp in zip(
-        rows, cached_pass("logp", rows, run, spec, lambda model, tokens: model.score(tokens).logp), strict=True
-    ):
+    for row, logp in zip(rows, cached_pass("logp", "old_logp", rows, run, spec), strict=True):
         row["columns"]["ref_logp"] = logp.sum()

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from fgrl import models
 from fgrl.components.metrics.answer import Answer
 from fgrl.stages.drawing import draw
 from fgrl.stages.previews import pieces
@@ -22,7 +21,7 @@ def answers(stage: Any, name: str, model: Any, reference: Any, prompts: Sequence
     Log-probabilities are nats a response; the KL is the exact KL(model || reference) of each visited next-token
     distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens.
     """
-    needs = frozenset({"ref_logp", "offsets"}).union(*(reward.needs() for reward in stage.rewards.values()))
+    needs = frozenset({"old_logp", "ref_logp", "ref_kl", "offsets"}).union(*(reward.needs() for reward in stage.rewards.values()))
     found: list[Answer] = []
     size = max(1, stage.sampling.batch_size // stage.per_prompt)
     with run.progress(f"answers of {name}", len(prompts) * stage.per_prompt) as ticker:
@@ -32,22 +31,20 @@ def answers(stage: Any, name: str, model: Any, reference: Any, prompts: Sequence
             flat = [(sample, answer) for sample, group in zip(some, drawn, strict=True) for answer in group]
             rows = [{"prompt": answer.prompt_ids, "response": answer.ids} for _sample, answer in flat]
             rollout = as_rollout(rows, model, needs=needs, reference=reference)
-            own = model.score(rollout).logp
-            kl = models.full_kl(model, reference, rollout)
             scored = {key: reward.score(rollout) for key, reward in stage.rewards.items()}
             for i, (sample, answer) in enumerate(flat):
-                found.append(one(sample, answer, rollout, i, own, kl, scored, model.tokenizer))
+                found.append(one(sample, answer, rollout, i, scored, model.tokenizer))
             ticker.advance(len(flat))
     return found
 
 
-def one(
-    sample: Sample, drawn: Any, rollout: Rollout, i: int, own: Any, kl: Any, scored: dict[str, Any], tokenizer: Any
-) -> Answer:
+def one(sample: Sample, drawn: Any, rollout: Rollout, i: int, scored: dict[str, Any], tokenizer: Any) -> Answer:
     """One answer as it is stored."""
     length = len(drawn.ids)
     prompt = sample.prompt if isinstance(sample.prompt, str) else sample.prompt[-1].content
+    assert rollout.old_logp is not None
     assert rollout.ref_logp is not None
+    assert rollout.ref_kl is not None
     assert rollout.offsets is not None
     return Answer(
         id=sample.id,
@@ -57,9 +54,9 @@ def one(
         offsets=rollout.offsets[i],
         finished=drawn.finished,
         n_tokens=length,
-        logp=float(own[i, :length].sum()),
+        logp=float(rollout.old_logp[i, :length].sum()),
         ref_logp=float(rollout.ref_logp[i, :length].sum()),
-        kl=float(kl[i, :length].sum()),
+        kl=float(rollout.ref_kl[i, :length].sum()),
         token_rewards={key: reward.token[i, :length].tolist() for key, reward in scored.items()},
         segments={
             key: reward.segment_ids[i, :length].tolist()

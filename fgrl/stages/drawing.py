@@ -29,12 +29,12 @@ def draw(
     encoded = [rollouts.encode_prompt(model.tokenizer, sample.prompt, sampling.max_prompt_tokens) for sample in prompts]
     repeated = [ids for ids in encoded for _ in range(per_prompt)]
     rows = [first * per_prompt + i for i in range(len(repeated))]
-    responses = engine.generate(model, repeated, sampling, seed=seed, rows=rows)
+    responses = rollouts.sample(model, repeated, sampling, engine, seed=seed, rows=rows)
     drawn = [
         Drawn(
             prompt_ids=prompt,
             ids=ids,
-            text=model.tokenizer.decode(ids, skip_special_tokens=True),
+            text=rollouts.decode(model.tokenizer, ids),
             finished=bool(ids) and ids[-1] in model.eos_ids,
         )
         for prompt, ids in zip(repeated, responses, strict=True)

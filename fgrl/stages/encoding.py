@@ -13,7 +13,7 @@ def row(model: Any, prompt: str | list[Message], response: str, max_prompt: int,
     """One prompt and its response. The prompt is cut on the left, the response on the right, closed by EOS."""
     prompt_ids = rollouts.encode_prompt(model.tokenizer, prompt, max_prompt)
     room = max(1, max_tokens - len(prompt_ids))
-    response_ids = rollouts.encode_response(model.tokenizer, response, room)
+    response_ids = rollouts.encode_response(model.tokenizer, response, room, model.end_id)
     return {
         "prompt": prompt_ids,
         "response": response_ids,

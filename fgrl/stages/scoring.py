@@ -18,18 +18,14 @@ def as_rollout(
     """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled."""
     tokens = rollouts.pad(
         [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=model.pad_id, eos_ids=model.eos_ids
-    ).to(model.device)
-    decoded = [rollouts.text_and_offsets(model.tokenizer, row["response"]) for row in rows]
-    rollout = Rollout(
+    )
+    responses = [row["response"] for row in rows]
+    return Rollout(
         **vars(tokens),
         group=torch.arange(len(rows)),
         samples=[Sample(id=str(i), prompt="") for i in range(len(rows))],
-        texts=[text for text, _offsets in decoded],
-        offsets=[offsets for _text, offsets in decoded] if "offsets" in needs else None,
+        texts=[rollouts.decode(model.tokenizer, ids) for ids in responses],
+        offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
+        **rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch=micro_batch),
     )
-    wanted = {"entropy": "ref_entropy" in needs, "logp": "ref_logp" in needs}
-    if any(wanted.values()):
-        scores = reference.score(tokens, micro_batch=micro_batch, **wanted)
-        rollout.ref_entropy, rollout.ref_logp = scores.entropy, scores.logp
-    return rollout
 

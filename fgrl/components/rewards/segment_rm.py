@@ -15,6 +15,7 @@ from fgrl.types import Checkpoint, DataError, Ref, Rewards, Rollout, Segmentable
 
 if TYPE_CHECKING:
     from torch import Tensor
+rollouts = lazy.load("fgrl.rollouts", suppress_warning=True)
 torch = lazy.load("torch")
 
 
@@ -83,7 +84,10 @@ class SegmentRM(Reward):
                 entropy=rollout.ref_entropy, texts=rollout.texts, offsets=rollout.offsets,
             )
         )  # fmt: skip
-        token = self._model.rewards(rollout, micro_batch_size=self.micro_batch_size)
+        with torch.no_grad():
+            token = rollouts.by_length(
+                rollout, lambda part: {"reward": self._model.rewards(part)}, self.micro_batch_size, self._model.device
+            )["reward"]
         rewards, valid = ops.to_segments(token, ids, "last")
         return ids, rewards, valid
 

@@ -82,13 +82,50 @@ def weighted_mean(
     return Measured(names, statistic, count, missing=None if count else "no values")
 
 
-def area_under_curve(scores: Sequence[float], positive: Sequence[bool], clusters: Sequence[Hashable]) -> Measured:
-    """`auc` of clustered scores. Scores of one cluster are drawn together."""
+def lower_tail_mean(values: Sequence[float | None], clusters: Sequence[Hashable], share: float) -> Measured:
+    """Mean of the lowest `share` of the values (expected shortfall; the value on the edge counts in part).
+
+    None and NaN values are left out, their clusters are not.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share {share}: wants more than 0 and at most 1")
+    names, index = _index(clusters)
+    known = sorted(
+        (value, cluster)
+        for value, cluster in zip(values, index, strict=True)
+        if value is not None and not math.isnan(value)
+    )
+    ordered = np.array([value for value, _ in known], dtype=np.float64)
+    cluster = np.array([place for _, place in known], dtype=np.int64)
+
+    def statistic(draws: Any) -> Any:
+        return np.array([tail(times[cluster]) for times in draws])
+
+    def tail(times: Any) -> float:
+        room = share * times.sum()
+        before = np.cumsum(times) - times
+        taken = np.clip(room - before, 0, times)
+        return float((taken * ordered).sum() / room) if room else math.nan
+
+    return Measured(names, statistic, len(known), missing=None if known else "no values")
+
+
+def area_under_curve(
+    scores: Sequence[float],
+    positive: Sequence[bool],
+    clusters: Sequence[Hashable],
+    without_scores: Sequence[Hashable] = (),
+) -> Measured:
+    """`auc` of clustered scores. Scores of one cluster are drawn together.
+
+    without_scores: clusters to resample as well, which may have no score; two sides of a difference need the same ones.
+    """
     if not len(scores) == len(positive) == len(clusters):
         raise ValueError(
             f"{len(scores)} scores, {len(positive)} labels, {len(clusters)} clusters: wants as many of each"
         )
-    names, index = _index(clusters)
+    names, index = _index([*clusters, *without_scores])
+    index = index[: len(scores)]
     label = np.asarray(positive, dtype=bool)
     found = int(label.sum())
     missing = "no positives" if found == 0 else "no negatives" if found == len(label) else None

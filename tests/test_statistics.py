@@ -19,6 +19,7 @@ from fgrl.statistics import (
     bootstrap_mean,
     difference,
     estimate,
+    lower_tail_mean,
     weighted_mean,
 )
 
@@ -223,6 +224,31 @@ def test_undefined_draws_are_counted():
     missing = int(found.note.split()[2])
     assert 60 <= missing <= 140  # a quarter of the draws are b, b
     assert found.mean == 1.0
+
+
+def test_lower_tail_is_the_mean_of_the_lowest_values():
+    values = [5.0, 1.0, 4.0, 2.0, 3.0]
+    for share, expected in [(0.2, 1.0), (0.4, 1.5), (0.3, (1.0 + 0.5 * 2.0) / 1.5), (1.0, 3.0)]:
+        found = estimate(lower_tail_mean(values, "abcde", share))
+        assert found.mean == pytest.approx(expected)
+        assert found.low <= found.mean <= found.high
+    assert estimate(lower_tail_mean([None, 2.0, math.nan], "abc", 0.5)).mean == 2.0
+    assert estimate(lower_tail_mean([None], "a", 0.5)).note == "no values"
+    with pytest.raises(ValueError, match="share"):
+        lower_tail_mean([1.0], "a", 0.0)
+
+
+def test_lower_tail_of_a_draw_is_that_of_repeated_data():
+    measured = lower_tail_mean([5.0, 1.0, 4.0], "aab", 0.5)
+    repeated = [1.0, 1.0, 5.0, 5.0, 4.0, 4.0, 4.0]  # a twice, b three times: the lowest 3.5 of 7
+    assert measured.statistic(np.array([[2, 3]]))[0] == pytest.approx(sum([*sorted(repeated)[:3], 4.0 / 2]) / 3.5)
+
+
+def test_clusters_without_scores_are_resampled_too():
+    with_all = area_under_curve([1.0, 0.0], [True, False], ["a", "b"], ["a", "b", "c"])
+    assert with_all.clusters == ("a", "b", "c")
+    other = area_under_curve([1.0, 0.0], [True, False], ["c", "a"], ["a", "b", "c"])
+    assert difference(with_all, other).mean == 0.0
 
 
 def test_estimates_are_json():

@@ -1,0 +1,55 @@
+"""What metrics look at: one answer of one model, and what was computed about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Answer:
+    """One answer to one prompt. `T` response tokens, the end-of-sequence token counted."""
+
+    id: str
+    """The sample's id. Answers to one prompt share it, and so do the answers of several models: comparisons are paired
+    by it, and intervals resample it."""
+    prompt: str
+    response: str
+    """Decoded, without special tokens."""
+    tokens: list[str]
+    """[T] decoded pieces, for the eyes."""
+    offsets: list[tuple[int, int]]
+    """[T] characters of `response` that each token covers; the end-of-sequence token covers none, at the end."""
+    finished: bool
+    """Ended by itself, not by the length limit."""
+    n_tokens: int
+    """T."""
+    logp: float | None = None
+    """Nats, summed over the answer, under the model itself."""
+    ref_logp: float | None = None
+    """Nats, summed over the answer, under the reference."""
+    kl: float | None = None
+    """Nats, summed over the answer: KL(model || reference) of each next-token distribution, or its k1 estimate."""
+    token_rewards: dict[str, list[float | None]] = field(default_factory=dict)
+    """[T] by name of the reward; None = nothing was said about the token."""
+    segments: dict[str, list[int]] = field(default_factory=dict)
+    """[T] by name of the reward: index of the segment, -1 outside."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; a number that is not finite becomes null."""
+
+        def clean(value: Any) -> Any:
+            if isinstance(value, float):
+                return value if math.isfinite(value) else None
+            if isinstance(value, dict):
+                return {key: clean(item) for key, item in value.items()}
+            return [clean(item) for item in value] if isinstance(value, list | tuple) else value
+
+        return clean(asdict(self))
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Answer:
+        """What `to_json` gave."""
+        return cls(**{**record, "offsets": [(start, end) for start, end in record["offsets"]]})

@@ -1,0 +1,73 @@
+"""What metrics share: intervals over prompts, and differences to a baseline."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from fgrl.components.kinds import Metric
+from fgrl.components.metrics.answer import Answer
+from fgrl.registry import name_of
+from fgrl.statistics import Measured, difference, estimate, weighted_mean
+from fgrl.types import DataError
+
+
+class Comparison(Metric):
+    """Numbers of each model with percentile intervals of a bootstrap over prompts (all answers to a prompt are drawn
+    together), and of each model's difference to the baseline, paired by prompt."""
+
+    title: str = ""
+    """Name in tables; empty: the metric's own. Two metrics of one kind need different ones."""
+    resamples: int = Field(2000, ge=100)
+    """Draws of the bootstrap."""
+    level: float = Field(0.95, gt=0, lt=1)
+    """Share of the draws inside the interval."""
+    seed: int = 0
+    """Of the draws."""
+
+    @abstractmethod
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        """The numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
+
+    def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
+        """See `Metric`. Raises `DataError` when the models answered different prompts."""
+        if baseline is not None and baseline not in answers:
+            raise DataError(f"baseline {baseline!r} has no answers; there are answers of {', '.join(answers)}")
+        options: dict[str, Any] = {"resamples": self.resamples, "level": self.level, "seed": self.seed}
+        measured = {model: self.numbers(found) for model, found in answers.items()}
+        result: dict[str, Any] = {
+            model: {name: estimate(number, **options).model_dump() for name, number in numbers.items()}
+            for model, numbers in measured.items()
+        }
+        if baseline is not None:
+            result["differences"] = {
+                model: {
+                    name: self._difference(model, baseline, number, measured[baseline][name], options)
+                    for name, number in numbers.items()
+                    if name in measured[baseline]
+                }
+                for model, numbers in measured.items()
+                if model != baseline
+            }
+        return {self.title or name_of(self)[1]: result}
+
+    def _difference(self, model: str, baseline: str, first: Measured, second: Measured, options: Any) -> dict[str, Any]:
+        try:
+            return difference(first, second, **options).model_dump()
+        except ValueError as error:
+            raise DataError(f"{model} and {baseline}: {error}") from None
+
+
+def mean(answers: Sequence[Answer], values: Sequence[float | None], weights: Sequence[float] | None = None) -> Measured:
+    """Mean over answers (or weighted), resampled by prompt."""
+    return weighted_mean(values, [answer.id for answer in answers], weights)
+
+
+def mean_per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> Measured:
+    """sum of `sums` / sum of tokens, over the answers that have a value."""
+    counts = [answer.n_tokens for answer in answers]
+    values = [None if total is None or not n else total / n for total, n in zip(sums, counts, strict=True)]
+    return mean(answers, values, counts)

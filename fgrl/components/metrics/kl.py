@@ -1,0 +1,19 @@
+"""How far a model went from the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fgrl.components.metrics.answer import Answer
+from fgrl.components.metrics.comparison import Comparison, mean, mean_per_token
+from fgrl.registry import register
+from fgrl.statistics import Measured
+
+
+@register("kl")
+class Kl(Comparison):
+    """KL(model || reference) on the model's own answers, nats: an answer (`sum`), and a token (`per_token`)."""
+
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        sums = [answer.kl for answer in answers]
+        return {"sum": mean(answers, sums), "per_token": mean_per_token(answers, sums)}

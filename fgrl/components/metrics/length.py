@@ -1,0 +1,24 @@
+"""How long answers are, and whether they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fgrl.components.metrics.answer import Answer
+from fgrl.components.metrics.comparison import Comparison, mean
+from fgrl.components.verifiers.number_words import count_words
+from fgrl.registry import register
+from fgrl.statistics import Measured
+
+
+@register("length")
+class Length(Comparison):
+    r"""Words (runs of `\w+`) and tokens an answer, the share of empty answers and of those that ended by themselves."""
+
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        return {
+            "words": mean(answers, [float(count_words(answer.response)) for answer in answers]),
+            "tokens": mean(answers, [float(answer.n_tokens) for answer in answers]),
+            "empty": mean(answers, [float(not answer.response.strip()) for answer in answers]),
+            "finished": mean(answers, [float(answer.finished) for answer in answers]),
+        }

@@ -1,0 +1,31 @@
+"""Do the answers still read as the reference would write?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fgrl.components.metrics.answer import Answer
+from fgrl.components.metrics.comparison import Comparison, mean_per_token
+from fgrl.registry import register
+from fgrl.statistics import Measured, lower_tail_mean
+
+
+@register("reference_likelihood")
+class ReferenceLikelihood(Comparison):
+    """Log-likelihood of the answers under the reference, nats.
+
+    `per_token` is over all tokens of all answers; word salad lies far below what the reference itself writes, and an
+    answer that says one thing again and again above it (see `repetition`). `worst_tenth` is the mean over the tenth of
+    the answers with the lowest value a token, which an average hides.
+    """
+
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        sums = [answer.ref_logp for answer in answers]
+        per_answer = [
+            None if answer.ref_logp is None or not answer.n_tokens else answer.ref_logp / answer.n_tokens
+            for answer in answers
+        ]
+        return {
+            "per_token": mean_per_token(answers, sums),
+            "worst_tenth": lower_tail_mean(per_answer, [answer.id for answer in answers], 0.1),
+        }

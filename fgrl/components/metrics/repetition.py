@@ -1,0 +1,40 @@
+"""Do answers say something, and something different to each prompt?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fgrl.components.metrics.answer import Answer
+from fgrl.components.metrics.comparison import Comparison, mean
+from fgrl.components.verifiers.number_words import WORD
+from fgrl.registry import register
+from fgrl.statistics import Measured
+
+
+@register("repetition")
+class Repetition(Comparison):
+    """Signs of a collapse that a likelihood does not show.
+
+    `distinct_1`, `distinct_2`: different words (pairs of neighbouring words) / all of them, within an answer, mean over
+    the answers that have any; 1 = nothing is said twice. After distinct-n of Li et al. 2016 ("A Diversity-Promoting
+    Objective Function for Neural Conversation Models"), which counts over a whole corpus. Case does not count.
+    `copied`: share of answers that are word for word an answer to another prompt too.
+    """
+
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        words = [[word.lower() for word in WORD.findall(answer.response)] for answer in answers]
+        prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        for answer, said in zip(answers, words, strict=True):
+            prompts[tuple(said)].add(answer.id)
+        return {
+            "distinct_1": mean(answers, [distinct(said, 1) for said in words]),
+            "distinct_2": mean(answers, [distinct(said, 2) for said in words]),
+            "copied": mean(answers, [float(len(prompts[tuple(said)]) > 1) for said in words]),
+        }
+
+
+def distinct(words: Sequence[str], n: int) -> float | None:
+    """Different n-grams / n-grams; None when there is none."""
+    grams = list(zip(*(words[start:] for start in range(n)), strict=False))
+    return len(set(grams)) / len(grams) if grams else None

@@ -1,0 +1,73 @@
+"""Do learned token rewards find the tokens that break a rule?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from fgrl import ops
+from fgrl.components.kinds import Verifier
+from fgrl.components.metrics.answer import Answer
+from fgrl.components.metrics.comparison import Comparison, mean
+from fgrl.registry import register
+from fgrl.statistics import Measured, area_under_curve, auc
+from fgrl.types import DataError
+
+
+@register("token_auc")
+class TokenAuc(Comparison):
+    """Probability that a token that breaks the rule gets a lower reward than one that does not (ties count a half).
+
+    A token breaks the rule when its characters overlap a violation. Left out: the end-of-sequence token, tokens that
+    the reward says nothing about, and answers of which the rule cannot say where they break it. Two numbers a reward:
+    `<reward>` compares tokens of all answers with each other, so that knowing which answers are bad helps;
+    `<reward> within` compares only tokens of one answer (mean over the answers that have both kinds), so that only
+    knowing where helps: a reward that is the same for a whole answer gets exactly 0.5. Missing when no token breaks
+    the rule.
+    """
+
+    rule: Verifier
+    """The rule; it must be able to say where it is broken."""
+    rewards: list[str] = Field(min_length=1)
+    """Names of the rewards, as the evaluation names them."""
+
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        labels = [self._labels(answer) for answer in answers]
+        result: dict[str, Measured] = {}
+        for reward in self.rewards:
+            scores: list[float] = []
+            breaking: list[bool] = []
+            prompts: list[str] = []
+            within: list[float | None] = []
+            for answer, label in zip(answers, labels, strict=True):
+                rewards = _rewards(answer, reward)
+                told = [
+                    (-value, broken)
+                    for value, broken in zip(rewards, label, strict=True)
+                    if value is not None and broken is not None
+                ]
+                scores += [score for score, _ in told]
+                breaking += [broken for _, broken in told]
+                prompts += [answer.id] * len(told)
+                within.append(auc([score for score, _ in told], [broken for _, broken in told]))
+            pooled = area_under_curve(scores, breaking, prompts, [answer.id for answer in answers])
+            result[reward] = pooled
+            result[f"{reward} within"] = mean(answers, within)
+        return result
+
+    def _labels(self, answer: Answer) -> list[bool | None]:
+        """Of each token: does it break the rule? None: it does not count."""
+        spans = self.rule.violations(answer.response)
+        if spans is None:
+            return [None] * len(answer.offsets)
+        end = len(answer.response)
+        marks = ops.spans_to_tokens(spans, answer.offsets).tolist()
+        return [None if offset == (end, end) else mark < 0 for mark, offset in zip(marks, answer.offsets, strict=True)]
+
+
+def _rewards(answer: Answer, reward: str) -> list[float | None]:
+    if reward not in answer.token_rewards:
+        known = ", ".join(answer.token_rewards) or "none"
+        raise DataError(f"token_auc: the answers have no reward {reward!r}; the evaluation recorded: {known}")
+    return answer.token_rewards[reward]

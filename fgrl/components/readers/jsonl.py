@@ -1,0 +1,77 @@
+"""A file of JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import ValidationError, model_validator
+
+from fgrl.components.readers.columns import Columns, Converter, Row
+from fgrl.components.readers.table import Table
+from fgrl.registry import File, register
+from fgrl.types import DataError, Pair, Sample
+
+R = TypeVar("R", Sample, Pair)
+
+
+@register("jsonl")
+class JsonLines(Table):
+    """A file with a JSON object a line: our own samples and pairs, or columns in one of TRL's formats."""
+
+    path: Annotated[str, File]
+    """The file, UTF-8."""
+    format: Literal["records", "preference", "prompts", "sft"] = "records"
+    """`records`: lines are our own `Sample` (or `Pair`) records, as stages write them. Else what the columns hold."""
+
+    @model_validator(mode="after")
+    def _columns_need_a_format(self) -> JsonLines:
+        if self.format == "records" and self.columns != Columns():
+            raise ValueError("columns: records have our own names; set format to preference, prompts or sft as well")
+        return self
+
+    def read(self) -> Iterator[Sample]:
+        if self.format == "records":
+            return self._records(Sample)
+        return self.converted(self.format, Converter.sample)
+
+    def pairs(self) -> Iterator[Pair]:
+        if self.format == "records":
+            return self._records(Pair)
+        if self.format != "preference":
+            raise DataError(f"{self.path}: `format: {self.format}` has no pairs: set `format: preference`")
+        return self.converted(self.format, Converter.pair)
+
+    def rows(self) -> tuple[str, Sequence[Row]]:
+        return self.path, [self._object(number, line) for number, line in self._lines()]
+
+    def _lines(self) -> list[tuple[int, str]]:
+        """The lines that are not empty, with their numbers."""
+        with Path(self.path).open(encoding="utf-8-sig") as file:
+            return [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
+
+    def _object(self, number: int, line: str) -> Row:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{self.path}:{number}:{error.colno}: no JSON: {error.msg}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{self.path}:{number}: wants a JSON object, got {type(row).__name__}")
+        return row
+
+    def _records(self, record: type[R]) -> Iterator[R]:
+        lines = self._lines()
+        self.count(len(lines), self.path)
+        for row in self.chosen(len(lines), self.path):
+            number, line = lines[row]
+            try:
+                yield record.model_validate_json(line)
+            except ValidationError as error:
+                what = error.errors()[0]
+                place = ".".join(str(part) for part in what["loc"])
+                raise DataError(
+                    f"{self.path}:{number}: {place}: {what['msg']} (wanted one {record.__name__} a line; for other "
+                    "columns set `format`)"
+                ) from None

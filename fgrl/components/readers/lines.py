@@ -1,0 +1,52 @@
+"""A text file, a prompt a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import field_validator
+
+from fgrl.components.readers.sliced import Sliced
+from fgrl.registry import File, register
+from fgrl.types import DataError, Sample
+
+
+@register("lines")
+class Lines(Sliced):
+    """A prompt for each line of a text file, put into a template.
+
+    Empty lines and lines that start with `#` are passed over. A line that is there twice is an error: it could end up
+    both in the training set and in the held-out one.
+    """
+
+    path: Annotated[str, File]
+    """The file, UTF-8."""
+    template: str = "Write one or two sentences about {line}."
+    """The prompt; `{line}` becomes the line. Other braces stay as they are."""
+
+    @field_validator("template")
+    @classmethod
+    def _has_line(cls, template: str) -> str:
+        if "{line}" not in template:
+            raise ValueError("wants {line} somewhere in the template")
+        return template
+
+    def read(self) -> Iterator[Sample]:
+        seen: dict[str, int] = {}
+        with Path(self.path).open(encoding="utf-8-sig") as file:
+            for number, raw in enumerate(file, start=1):
+                line = raw.strip()
+                if not line or line.startswith("#"):
+                    continue
+                if line in seen:
+                    raise DataError(
+                        f"{self.path}:{number}: {line!r} is already in line {seen[line]}: remove one of them"
+                    )
+                seen[line] = number
+        lines = list(seen)
+        name = Path(self.path).stem
+        for row in self.chosen(len(lines), self.path):
+            line = lines[row]
+            yield Sample(id=f"{name}:{row}", prompt=self.template.replace("{line}", line), meta={"line": line})

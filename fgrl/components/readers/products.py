@@ -1,0 +1,58 @@
+"""What another stage of the recipe made, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from fgrl.components.readers.columns import as_sample
+from fgrl.components.readers.sliced import Sliced
+from fgrl.registry import register
+from fgrl.types import Pair, Pairs, Ref, Sample, Samples
+
+
+@register("samples")
+class SamplesReader(Sliced):
+    """The samples that another stage made: `{name: samples, of: "${out:stage}"}`."""
+
+    of: Ref[Samples]
+    """The stage."""
+
+    _folder: Path | None = PrivateAttr(default=None)
+
+    def setup(self, run: Any) -> None:
+        super().setup(run)
+        self._folder = run.path(self.of)
+
+    def read(self) -> Iterator[Sample]:
+        assert self._folder is not None, "setup(run) comes first"
+        samples = list(Samples(self._folder).read())
+        return (samples[row] for row in self.chosen(len(samples), repr(self.of)))
+
+
+@register("pairs")
+class PairsReader(Sliced):
+    """The preference pairs that another stage made: `{name: pairs, of: "${out:stage}"}`.
+
+    Read as samples, the two answers are candidates, the rejected one first.
+    """
+
+    of: Ref[Pairs]
+    """The stage."""
+
+    _folder: Path | None = PrivateAttr(default=None)
+
+    def setup(self, run: Any) -> None:
+        super().setup(run)
+        self._folder = run.path(self.of)
+
+    def pairs(self) -> Iterator[Pair]:
+        assert self._folder is not None, "setup(run) comes first"
+        pairs = list(Pairs(self._folder).read())
+        return (pairs[row] for row in self.chosen(len(pairs), repr(self.of)))
+
+    def read(self) -> Iterator[Sample]:
+        return map(as_sample, self.pairs())

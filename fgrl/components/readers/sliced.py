@@ -1,0 +1,53 @@
+"""What every reader shares: the order of its rows, and which of them it reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from fgrl.components.kinds import Reader
+from fgrl.types import DataError
+
+
+class Sliced(Reader):
+    """Rows are shuffled (when `shuffle_seed` is set), then `skip` of them are passed over, then `limit` are read.
+
+    So `limit: 400` and `skip: 400` with one `shuffle_seed` are two sets without a row in common: one to train on, one
+    held out.
+    """
+
+    shuffle_seed: int | None = None
+    """Shuffle the rows with this seed; null keeps their order."""
+    skip: int = Field(0, ge=0)
+    """Pass over this many rows."""
+    limit: int | None = Field(None, ge=1)
+    """Read this many rows; null reads all. Fewer rows than this are no error."""
+
+    _run: Any = PrivateAttr(default=None)
+
+    def setup(self, run: Any) -> None:
+        self._run = run
+
+    def say(self, text: str) -> None:
+        """One line for the person at the terminal; nothing before `setup`."""
+        if self._run is not None:
+            self._run.say(text)
+
+    def chosen(self, total: int, where: str) -> Sequence[int]:
+        """The numbers of the rows to read, in order, of `total`. Raises `DataError` when there are none.
+
+        where: what to call the data in the message.
+        """
+        rows: Sequence[int] = range(total)
+        if self.shuffle_seed is not None:
+            rows = list(rows)
+            random.Random(self.shuffle_seed).shuffle(rows)
+        rows = rows[self.skip : None if self.limit is None else self.skip + self.limit]
+        if not rows:
+            raise DataError(
+                f"{where}: `skip: {self.skip}` leaves none of {total} rows" if total else f"{where}: no rows"
+            )
+        return rows

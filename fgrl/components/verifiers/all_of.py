@@ -1,0 +1,40 @@
+"""Several rules at once."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fgrl.components.kinds import Verifier
+from fgrl.components.verifiers.rule import Rule, title
+from fgrl.registry import register
+from fgrl.types import Span
+
+
+@register("all_of")
+class AllOf(Rule):
+    """The response keeps every one of the rules.
+
+    What breaks it is the union of what breaks each rule that can say where; None only when none can.
+    """
+
+    rules: list[Verifier] = Field(min_length=1)
+    """The rules."""
+
+    def keeps(self, response: str) -> bool:
+        return all(rule.check(response) for rule in self.rules)
+
+    def breaking(self, response: str) -> list[Span] | None:
+        found = [spans for rule in self.rules if (spans := rule.violations(response)) is not None]
+        if not found:
+            return None
+        return sorted((span for spans in found for span in spans), key=lambda span: (span.start, span.end))
+
+    def title(self) -> str:
+        return " and ".join(title(rule) for rule in self.rules)
+
+
+def verdicts(rule: Verifier, response: str) -> dict[str, bool]:
+    """Which rules the response keeps, by title; the parts of `all_of` one by one."""
+    if isinstance(rule, AllOf):
+        return {name: kept for part in rule.rules for name, kept in verdicts(part, response).items()}
+    return {title(rule): rule.check(response)}

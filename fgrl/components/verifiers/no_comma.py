@@ -1,0 +1,22 @@
+"""No commas."""
+
+from __future__ import annotations
+
+from fgrl.components.verifiers.rule import Rule, broken_at
+from fgrl.registry import register
+from fgrl.types import Span
+
+
+@register("punctuation:no_comma")
+class NoComma(Rule):
+    """The response has no comma.
+
+    A rule of IFEval (Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models") under its id. As
+    there, a comma is the character U+002C alone: a full-width, ideographic or Arabic comma is none.
+    """
+
+    def keeps(self, response: str) -> bool:
+        return "," not in response
+
+    def breaking(self, response: str) -> list[Span]:
+        return [broken_at(at, at + 1, "comma") for at, character in enumerate(response) if character == ","]

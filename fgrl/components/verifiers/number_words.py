@@ -1,0 +1,47 @@
+"""So many words."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from fgrl.components.verifiers.rule import Rule, broken_at
+from fgrl.registry import register
+from fgrl.types import Span
+
+WORD = re.compile(r"\w+")
+
+
+def count_words(text: str) -> int:
+    r"""Runs of letters, digits and underscores (`\w+`), as IFEval counts: "don't" is two words, "well-known" two."""
+    return sum(1 for _ in WORD.finditer(text))
+
+
+@register("length_constraints:number_words")
+class NumberWords(Rule):
+    r"""The response has at least, or less than, so many words.
+
+    A rule of IFEval (Zhou et al. 2023) under its id, with its parameters and its count: a word is a run of letters,
+    digits and underscores (`\w+`), so "don't" is two. What breaks "less than" is every word from the `num_words`-th
+    on; a response that is too short breaks "at least" nowhere in particular.
+    """
+
+    relation: Literal["at least", "less than"]
+    """`at least`: num_words or more. `less than`: num_words - 1 or fewer."""
+    num_words: int = Field(ge=1)
+    """The bound."""
+
+    def keeps(self, response: str) -> bool:
+        words = count_words(response)
+        return words >= self.num_words if self.relation == "at least" else words < self.num_words
+
+    def breaking(self, response: str) -> list[Span] | None:
+        if self.relation == "at least":
+            return [] if self.keeps(response) else None
+        extra = list(WORD.finditer(response))[self.num_words - 1 :]
+        return [broken_at(word.start(), word.end(), f"word {self.num_words} or later") for word in extra]
+
+    def title(self) -> str:
+        return f"{super().title()} {self.relation} {self.num_words}"

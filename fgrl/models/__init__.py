@@ -17,7 +17,7 @@ import lazy_loader as lazy
 if TYPE_CHECKING:
     from fgrl.models.actor_critic import ActorCritic
     from fgrl.models.chunked import chunked_kl, chunked_scores
-    from fgrl.models.language_model import LanguageModel, Scores, full_kl
+    from fgrl.models.language_model import LanguageModel, Scores, full_kl, unflatten
     from fgrl.models.loading import load
     from fgrl.models.saving import save
     from fgrl.models.sources import fingerprint, packaged
@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "actor_critic": ["ActorCritic"],
         "chunked": ["chunked_kl", "chunked_scores"],
-        "language_model": ["LanguageModel", "Scores", "full_kl"],
+        "language_model": ["LanguageModel", "Scores", "full_kl", "unflatten"],
         "loading": ["load"],
         "saving": ["save"],
         "sources": ["fingerprint", "packaged"],

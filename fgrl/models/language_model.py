@@ -61,7 +61,7 @@ class LanguageModel(nn.Module):
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_id
         config = self.transformer.config
         self.hidden_size: int = config.get_text_config().hidden_size
-        self._takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
+        self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
                 if getattr(config, setting, None) not in (None, 1, 1.0):
@@ -132,11 +132,15 @@ class LanguageModel(nn.Module):
             "attention_mask": mask.long(),
             "use_cache": False,
         }
-        if self._takes_positions:
+        if self.takes_positions:
             inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
         with nullcontext() if adapter else self.adapter_off():
             states = self.trunk(**inputs).last_hidden_state
         return states[:, prompt - 1 :]
+
+    def states(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
+        """Hidden states [N,h] before each of the N real response tokens, row after row."""
+        return self.hidden(tokens, adapter=adapter)[:, :-1][tokens.mask]
 
     def score(
         self,
@@ -153,28 +157,30 @@ class LanguageModel(nn.Module):
         Logits are divided by `temperature`; the entropy's by `entropy_temperature` (default: the same). Only real
         tokens go through the output layer, `chunk` of them at a time (default: 32 MB of logits).
         """
-        states = self.hidden(tokens, adapter=adapter)[:, :-1]
         options = {"temperature": temperature, "entropy": entropy, "entropy_temperature": entropy_temperature}
-        logp, nats = self._score_flat(states[tokens.mask], tokens.response_ids[tokens.mask], chunk=chunk, **options)
-        return Scores(_unflatten(logp, tokens.mask), None if nats is None else _unflatten(nats, tokens.mask))
+        return self.score_states(self.states(tokens, adapter=adapter), tokens, chunk=chunk, **options)
 
-    def _score_flat(self, states: Tensor, labels: Tensor, *, chunk: int | None = None, **options: Any) -> tuple[Tensor, Tensor | None]:
-        layer = self.output_layer
+    def score_states(self, states: Tensor, tokens: Tokens, *, chunk: int | None = None, **options: Any) -> Scores:
+        """The second half of `score`, for states [N,h] that `states` returned."""
+        layer, labels = self.output_layer, tokens.response_ids[tokens.mask]
         if isinstance(layer, ScoringLinear):
-            return layer(states, labels, chunk=chunk, **options)
-        rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size)
-        return scores_through(self._plain_logits, states, labels, chunk=rows, **options)
+            logp, nats = layer(states, labels, chunk=chunk, **options)
+        else:
+            rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size)
+            logp, nats = scores_through(self.logits, states, labels, chunk=rows, **options)
+        return Scores(unflatten(logp, tokens.mask), None if nats is None else unflatten(nats, tokens.mask))
 
-    def _plain_logits(self, states: Tensor) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
+        """Next-token logits [..., V] of hidden states [..., h]: only for a few of them at a time."""
         layer = self.output_layer
-        weight = getattr(layer, "weight", None)
-        is_float = weight is not None and weight.is_floating_point()
-        return layer(states.to(weight.dtype) if is_float and not torch.is_autocast_enabled(states.device.type) else states)
+        if isinstance(layer, nn.Linear) and not torch.is_autocast_enabled(states.device.type):
+            states = states.to(layer.weight.dtype)
+        return layer(states)
 
     def _numbers(self, states: Tensor, mask: Tensor) -> Tensor:
         if self.number is None:
             raise TypeError("this model has a language-model head; load it with head: scalar or token")
-        return _unflatten(self.number(states[mask]), mask)
+        return unflatten(self.number(states[mask]), mask)
 
     def values(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
         """The number head at the state before each response token: [B,T] float32, 0 outside the mask."""
@@ -190,7 +196,7 @@ class LanguageModel(nn.Module):
         return method(*args, **options)
 
 
-def _unflatten(flat: Tensor, mask: Tensor) -> Tensor:
+def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
     """[N] numbers of the real tokens -> [B,T] with zeros elsewhere."""
     return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
 
@@ -201,8 +207,6 @@ def full_kl(policy: LanguageModel, reference: LanguageModel | None, tokens: Toke
 
     `reference=None` is the policy with its adapter off. Without gradient.
     """
-    states = policy.hidden(tokens)[:, :-1][tokens.mask]
-    other, layers = reference or policy, (policy, reference or policy)
-    others = other.hidden(tokens, adapter=reference is not None)[:, :-1][tokens.mask]
-    kl = chunked_kl(states, layers[0]._plain_logits, others, layers[1]._plain_logits, temperature=temperature)
-    return _unflatten(kl, tokens.mask)
+    other = policy if reference is None else reference
+    states, others = policy.states(tokens), other.states(tokens, adapter=reference is not None)
+    return unflatten(chunked_kl(states, policy.logits, others, other.logits, temperature=temperature), tokens.mask)

@@ -1,0 +1,78 @@
+"""Keys and values of a batch of responses that grows by one token a step and shrinks as responses end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+
+
+class BufferLayer(CacheLayerMixin):
+    """Room for `length` tokens made at once; each step writes its column. (A growing cache copies itself every step.)"""
+
+    is_sliding = False
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+        self.used = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        rows, heads, _, size = key_states.shape
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.keys = key_states.new_empty(rows, heads, self.length, size)
+        self.values = value_states.new_empty(rows, heads, self.length, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.used + key_states.shape[2]
+        self.keys[:, :, self.used : end] = key_states
+        self.values[:, :, self.used : end] = value_states
+        self.used = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.used + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.used
+
+    def get_max_length(self) -> int:
+        return self.length
+
+    def take(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may be taken more than once."""
+        for name in ("keys", "values"):
+            old = getattr(self, name)
+            new = old.new_empty(len(rows), *old.shape[1:])
+            torch.index_select(old[:, :, : self.used], 0, rows, out=new[:, :, : self.used])
+            setattr(self, name, new)
+
+
+class BufferCache(Cache):
+    """A `BufferLayer` for each layer of the model."""
+
+    def __init__(self, layers: int, length: int) -> None:
+        super().__init__(layers=[BufferLayer(length) for _ in range(layers)])
+
+    def take(self, rows: Tensor) -> None:
+        for layer in self.layers:
+            layer.take(rows)
+
+
+def new_cache(config: Any, length: int) -> BufferCache | DynamicCache:
+    """A buffer where every layer attends to keys and values; transformers' own cache for other kinds of layers."""
+    usual = DynamicCache(config=config)
+    if usual.layers and all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in usual.layers):
+        return BufferCache(len(usual.layers), length)
+    return usual
+
+
+def take(cache: BufferCache | DynamicCache, rows: Tensor) -> None:
+    """Keep these rows of the cache, in this order; a row may be taken more than once."""
+    cache.take(rows) if isinstance(cache, BufferCache) else cache.batch_select_indices(rows)

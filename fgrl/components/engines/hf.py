@@ -1,0 +1,118 @@
+"""Sampling with the transformers model itself, in a decoding loop of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader as lazy
+
+from fgrl.components.engines.draw import draw, uniforms
+from fgrl.components.kinds import Engine
+from fgrl.registry import register
+from fgrl.specs import Sampling
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from fgrl.components.engines import cache as caches
+    from fgrl.models import LanguageModel
+else:
+    caches = lazy.load("fgrl.components.engines.cache", suppress_warning=True)
+    torch = lazy.load("torch")
+
+
+@register("hf")
+class HF(Engine):
+    """Samples with the transformers model that is being trained.
+
+    Prompts of like length are decoded together; a prompt that several rows share is read once; rows leave the batch
+    as they end.
+    """
+
+    def generate(
+        self, model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int, rows: Sequence[int]
+    ) -> list[list[int]]:
+        """Responses in the order of `prompts`, each with its end-of-sequence token unless it was cut off."""
+        if len(rows) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts, but {len(rows)} row numbers")
+        numbers = uniforms(seed, list(rows), sampling.max_new_tokens)
+        order = sorted(range(len(prompts)), key=lambda index: (-len(prompts[index]), tuple(prompts[index])))
+        responses: list[list[int]] = [[] for _ in prompts]
+        was_training = [module for module in model.modules() if module.training]
+        model.eval()
+        try:
+            with torch.no_grad():
+                for start in range(0, len(order), sampling.batch_size):
+                    batch = order[start : start + sampling.batch_size]
+                    drawn = _decode(model, [prompts[index] for index in batch], sampling, numbers[batch])
+                    for index, response in zip(batch, drawn, strict=True):
+                        responses[index] = response
+        finally:
+            for module in was_training:
+                module.training = True
+        return responses
+
+
+SHRINK = 0.8
+"""Ended rows leave the batch when less than this share of it is still alive: leaving costs a copy of the cache."""
+
+
+def _decode(model: LanguageModel, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor) -> list[list[int]]:
+    """Responses to one batch; uniform [B, max_new_tokens] float64."""
+    device = model.device
+    ends = torch.tensor(sorted(model.eos_ids), device=device)
+    uniform = uniform.to(device)
+    responses: list[list[int]] = [[] for _ in prompts]
+
+    # 1. read each different prompt once, then give every row its own copy of the keys and values
+    distinct = list(dict.fromkeys(tuple(prompt) for prompt in prompts))
+    width = max(len(prompt) for prompt in distinct)
+    mask = torch.zeros(len(distinct), width + sampling.max_new_tokens, dtype=torch.long, device=device)
+    ids = torch.full((len(distinct), width), model.pad_id, dtype=torch.long, device=device)
+    for row, prompt in enumerate(distinct):
+        mask[row, width - len(prompt) :] = 1
+        ids[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
+    cache = caches.new_cache(model.transformer.config, width + sampling.max_new_tokens)
+    positions = (mask[:, :width].cumsum(1) - 1).clamp_min(0)
+    states = _step(model, ids, mask[:, :width], positions, cache)
+    place = {prompt: index for index, prompt in enumerate(distinct)}
+    rows = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=device)
+    if len(distinct) < len(prompts):
+        caches.take(cache, rows)
+    states, mask, position = states[rows], mask[rows], positions[rows, -1:]
+
+    # 2. token by token; `alive` are the indices of the rows still in the batch
+    alive = torch.arange(len(prompts), device=device)
+    running = torch.ones(len(prompts), dtype=torch.bool, device=device)
+    for step in range(sampling.max_new_tokens):
+        logits = model.logits(states).float()
+        if step < sampling.min_new_tokens:
+            logits[:, ends] = -torch.inf
+        token = draw(
+            logits, uniform[alive, step], temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
+        )
+        for index, drawn, goes_on in zip(alive.tolist(), token.tolist(), running.tolist(), strict=True):
+            if goes_on:
+                responses[index].append(drawn)
+        running = running & ~torch.isin(token, ends)
+        left = int(running.sum())
+        if left == 0 or step + 1 == sampling.max_new_tokens:
+            break
+        if left < SHRINK * len(alive):
+            keep = running.nonzero().squeeze(1)
+            caches.take(cache, keep)
+            alive, token, mask, position = alive[keep], token[keep], mask[keep], position[keep]
+            running = running[keep]
+        position = position + 1
+        states = _step(model, token[:, None], mask[:, : width + step + 1], position, cache)
+    return responses
+
+
+def _step(model: LanguageModel, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+    """Hidden states [B,h] at the last of `ids` [B,n]; mask [B, all tokens so far]."""
+    inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "use_cache": True}
+    if model.takes_positions:
+        inputs["position_ids"] = positions
+    return model.trunk(**inputs).last_hidden_state[:, -1]

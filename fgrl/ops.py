@@ -316,9 +316,20 @@ TokenPolicy = Literal["overlap", "inside", "start"]
 Conflict = Literal["poor", "good", "cancel"]
 
 
-def _covers(span: Span, offset: tuple[int, int], policy: TokenPolicy) -> bool:
-    start, end = offset
-    if start == end or policy == "start":  # a token without characters of its own stands where the next one begins
+def _extents(offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Offsets in which a token that completes no character takes the extent of the token that completes it."""
+    extents: list[tuple[int, int]] = []
+    for start, end in reversed(offsets):
+        shared = start == end and extents and extents[-1][0] == start
+        extents.append(extents[-1] if shared else (start, end))
+    return extents[::-1]
+
+
+def _covers(span: Span, extent: tuple[int, int], policy: TokenPolicy) -> bool:
+    start, end = extent
+    if start >= end or span.start >= span.end:
+        return False
+    if policy == "start":
         return span.start <= start < span.end
     if policy == "inside":
         return span.start <= start and end <= span.end
@@ -333,8 +344,9 @@ def spans_to_tokens(
 ) -> Tensor:
     """Label of each token, float [T], from labelled character spans of the response; 0 where no span is.
 
-    offsets: characters [start, end) of the text that each token covers, in the text that the spans count in. A token
-    that completes no character (a byte of an emoji, a special token) stands at its position and is covered with it.
+    offsets: characters [start, end) that each token covers, in the text that the spans count in. A token that completes
+    no character (start = end) goes with the token after it when that one starts at the same place (the bytes of one
+    emoji), and is otherwise in no span (a special token).
     policy: a token belongs to a span when they share a character (`overlap`), when it lies in the span (`inside`), or
     when its first character does (`start`). conflict: when several spans cover a token take the lowest label (`poor`),
     the highest (`good`), or 0 if their signs differ and else their mean (`cancel`).
@@ -344,8 +356,8 @@ def spans_to_tokens(
     _choose("policy", policy, ("overlap", "inside", "start"))
     _choose("conflict", conflict, ("poor", "good", "cancel"))
     labels = []
-    for offset in offsets:
-        found = [span.label for span in spans if _covers(span, offset, policy)]
+    for extent in _extents(offsets):
+        found = [span.label for span in spans if _covers(span, extent, policy)]
         if not found:
             labels.append(0.0)
         elif conflict == "cancel":
@@ -360,4 +372,5 @@ def uncovered_spans(
 ) -> list[int]:
     """Indices of the spans that cover no token: empty ones, or spans of text that the tokens do not reach."""
     _choose("policy", policy, ("overlap", "inside", "start"))
-    return [i for i, span in enumerate(spans) if not any(_covers(span, offset, policy) for offset in offsets)]
+    extents = _extents(offsets)
+    return [i for i, span in enumerate(spans) if not any(_covers(span, extent, policy) for extent in extents)]

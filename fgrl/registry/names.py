@@ -59,8 +59,8 @@ def register(name: str) -> Callable[[C], C]:
             found = "none" if not roots else _list(roots)
             raise TypeError(f"{where} must derive from exactly one kind, found {found}; kinds: {_list(_kinds)}")
         _check_finished(cls, where, _kinds[roots[0]])
-        if not name or not name.replace("_", "").replace("-", "").isalnum():
-            raise ValueError(f'{where}: "{name}" cannot be a name; use letters, digits, _ and -')
+        if not name or not name.translate({ord(mark): None for mark in "_-:"}).isalnum():
+            raise ValueError(f'{where}: "{name}" cannot be a name; use letters, digits, _, - and :')
         other = _components[roots[0]].get(name)
         if other is not None and not _same_definition(other, cls):
             raise ValueError(f'{where}: the name "{name}" is taken in kind {roots[0]} by {other.__name__} ({source(other)})')

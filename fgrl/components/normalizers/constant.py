@@ -26,11 +26,11 @@ class Constant(Normalizer):
 
     label: ClassVar[str]
 
-    mean: float | None = Field(None, allow_inf_nan=False)
+    mean: float | None = None
     """A known mean, instead of a fit; goes with `std`."""
-    std: float | None = Field(None, gt=0, allow_inf_nan=False)
+    std: float | None = Field(None, gt=0)
     """A known standard deviation, instead of a fit; goes with `mean`."""
-    min_std: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    min_std: float = Field(1e-3, gt=0)
     """The standard deviation is never taken for less, so equal rewards do not divide by 0."""
 
     @model_validator(mode="after")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -59,7 +58,7 @@ class Location(Normalizer):
 
     regression: Literal["huber", "ols"] = "huber"
     """`huber`: robust, as in appendix F (scikit-learn, epsilon 1.35, alpha 1e-4). `ols`: least squares, as in Eq. 6."""
-    min_std: float | None = Field(None, gt=0, allow_inf_nan=False)
+    min_std: float | None = Field(None, gt=0)
     """Floor of the fitted standard deviation. null: the floor it was fitted with, and 0.1 where that was null too."""
     decimals: int = Field(3, ge=1, le=6)
     """Locations are rounded to this many decimals before they are grouped. Only used when fitting."""
@@ -72,8 +71,6 @@ class Location(Normalizer):
     def _check(self) -> Location:
         if self.coefficients is not None and self.fitted is not None:
             raise ValueError("`coefficients` are given and `fitted` too: keep one of them")
-        if self.coefficients is not None and not all(map(math.isfinite, self.coefficients)):
-            raise ValueError("`coefficients` must be finite numbers")
         return self
 
     def ready(self) -> bool:

@@ -30,7 +30,7 @@ class Entropy(Segmenter):
 
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
 
-    cutoff: float = Field(ge=0, allow_inf_nan=False)
+    cutoff: float = Field(ge=0)
     """Entropy in nats above which (strictly) a token starts a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:

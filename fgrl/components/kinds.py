@@ -266,6 +266,8 @@ class Stage(Component, ABC):
     """One step of a recipe."""
 
     makes: ClassVar[type[Product]]
+    uses_torch: ClassVar[bool] = True
+    """False spares a stage the seconds that loading torch takes, just to seed it."""
 
     @abstractmethod
     def run(self, run: Any) -> Mapping[str, Any] | None:

@@ -1,0 +1,196 @@
+"""`report.html`: one file that needs nothing else, neither a network nor scripts.
+
+What is data goes through jinja2's autoescape, and the whole page through `text.visible`; the only trusted markup is
+what `plots` and `answers` build from numbers and escaped text. Scripts, forms and anything from elsewhere are also
+forbidden by the page's own policy.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from fgrl.report import plots, text
+from fgrl.report.answers import MOST_TOKENS, Answers, collect, render
+from fgrl.report.load import RunFolder, Series, StageFolder, load, read_json, read_lines
+from fgrl.report.numbers import Headline, Measure, headlines, measures
+
+HERE = Path(__file__).parent
+FIRST = (
+    "reward", "normalized", "kl", "tokens", "loss", "accuracy", "margin", "policy_loss", "value_loss",
+    "explained_variance", "clip_fraction", "entropy",
+)  # fmt: skip
+"""Curves that are shown at once, in this order; the others are folded away when there are more than `AT_ONCE`."""
+AT_ONCE = 8
+MOST_CURVES = 60
+
+
+@dataclass
+class Curve:
+    series: Series
+    svg: Markup
+
+
+@dataclass
+class Curves:
+    stage: StageFolder
+    first: list[Curve]
+    more: list[Curve]
+    left_out: list[str]
+
+
+@dataclass
+class Fit:
+    """A fitted normalizer."""
+
+    stage: str
+    name: str
+    numbers: dict[str, Any]
+    plots: list[tuple[str, str, Markup]]
+    """(what, formula, plot)."""
+
+
+@dataclass
+class Evaluation:
+    stage: str
+    baseline: str
+    headlines: list[Headline]
+    measures: list[Measure]
+    answers: Answers | None
+
+
+@dataclass
+class View:
+    """All that the template sees."""
+
+    run: RunFolder
+    css: Markup
+    stopped_at: StageFolder | None
+    evaluations: list[Evaluation] = field(default_factory=list)
+    curves: list[Curves] = field(default_factory=list)
+    fits: list[Fit] = field(default_factory=list)
+
+
+def write(folder: Path) -> Path:
+    """Make `folder/report.html` of an invocation folder, finished by rename. Returns its path.
+
+    Works on unfinished and failed runs too: what is missing is named on the page.
+    """
+    view = _view(Path(folder))
+    page = _environment().get_template("page.html.j2").render(view=view, run=view.run)
+    target = Path(folder) / "report.html"
+    temporary = target.with_name(target.name + ".partial")
+    temporary.write_text(text.visible(page), encoding="utf-8", errors="replace", newline="\n")
+    temporary.replace(target)
+    return target
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
+    environment.filters["value"] = _value
+    environment.globals["most_tokens"] = MOST_TOKENS
+    return environment
+
+
+def _value(value: Any) -> str:
+    """A leaf of JSON for people."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}".replace("-", "−")
+    return str(value)
+
+
+def _view(folder: Path) -> View:
+    run = load(folder)
+    stopped = None
+    if run.state != "finished":
+        stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
+    css = Markup((HERE / "page.css").read_text(encoding="utf-8"))
+    view = View(run, css, stopped)
+    for stage in run.stages:
+        if stage.folder is None:
+            continue
+        if any(series.values or series.broken for series in stage.series):
+            view.curves.append(_curves(stage))
+        if (stage.folder / "out" / "stats.json").exists():
+            stats = read_json(stage.folder / "out" / "stats.json", run.notes)
+            if stats:
+                view.fits.append(_fit(stage.name, stats))
+        if (evaluation := _evaluation(stage, run.notes)) is not None:
+            view.evaluations.append(evaluation)
+    return view
+
+
+def _curves(stage: StageFolder) -> Curves:
+    order = sorted(stage.series, key=lambda series: FIRST.index(series.name) if series.name in FIRST else len(FIRST))
+    if len(order) > AT_ONCE:
+        named = [series for series in order if series.name in FIRST][:AT_ONCE]
+        first = named or order[:AT_ONCE]
+    else:
+        first = order
+    more = [series for series in order if series not in first]
+    room = max(0, MOST_CURVES - len(first))
+    return Curves(
+        stage,
+        [Curve(series, plots.curve(series)) for series in first],
+        [Curve(series, plots.curve(series)) for series in more[:room]],
+        [series.name for series in more[room:]],
+    )
+
+
+def _fit(stage: str, stats: dict[str, Any]) -> Fit:
+    """Points and what was fitted to them: lines in log p (location), constants (others)."""
+    raw = stats.get("points")
+    drawn = []
+    rows = [point for point in raw if isinstance(point, dict)] if isinstance(raw, list) else []
+    for what in ("mean", "std"):
+        points = [
+            plots.Point(p, value, text.finite(row.get("count")) or 0.0, row.get("used") is not False)
+            for row in rows
+            if (p := text.finite(row.get("p"))) is not None and (value := text.finite(row.get(what))) is not None
+        ]
+        w, b = text.finite(stats.get(f"w_{what}")), text.finite(stats.get(f"b_{what}"))
+        line = (w, b) if w is not None and b is not None else None
+        level = text.finite(stats.get(what))
+        floor = text.finite(stats.get("min_std")) if what == "std" else None
+        if not points:
+            continue
+        formula = ""
+        if line:
+            formula = f"{text.number(line[0])} ln p {'−' if line[1] < 0 else '+'} {text.number(abs(line[1]))}"
+        elif level is not None:
+            formula = text.number(level)
+        if floor is not None and line:
+            formula += f", at least {text.number(floor)}"
+        drawn.append((what, formula, plots.fit(points, line, what=what, floor=floor, level=level)))
+    label = str(stats.get("normalizer") or stats.get("name") or "")
+    shown = {key: value for key, value in stats.items() if key not in ("normalizer", "name", "points")}
+    return Fit(stage, label, {key: value for key, value in shown.items() if not isinstance(value, dict | list)}, drawn)
+
+
+def _evaluation(stage: StageFolder, notes: list[str]) -> Evaluation | None:
+    assert stage.folder is not None
+    metrics, answers = stage.folder / "out" / "metrics.json", stage.folder / "out" / "answers.jsonl"
+    if not metrics.exists() and not answers.exists():
+        return None
+    report = read_json(metrics, notes, what=f"{stage.name} has answers, but no numbers")
+    baseline = str(report.get("baseline") or "")
+    found = measures(report)
+    shown = collect(read_lines(answers, notes, stage.name), baseline) if answers.exists() else None
+    return Evaluation(stage.name, baseline, headlines(found, baseline), found, shown)

@@ -1,0 +1,296 @@
+"""Line plots as small SVGs that follow the page's colours.
+
+matplotlib lays out axes, grid and lines; of its output only paths and texts are kept, with classes of the page's
+stylesheet in place of colours, so that a plot is right in the dark and in the light, has no ids, no references and no
+text that comes from data. What reacts to the mouse (values of a curve, points of a fit) is drawn on top, without
+scripts.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import lazy_loader
+from markupsafe import Markup, escape
+
+from fgrl.report.load import Series
+from fgrl.report.text import exponent, number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+matplotlib = lazy_loader.load("matplotlib")
+figures = lazy_loader.load("matplotlib.figure", suppress_warning=True)
+tickers = lazy_loader.load("matplotlib.ticker", suppress_warning=True)
+svg_backend = lazy_loader.load("matplotlib.backends.backend_svg", suppress_warning=True)
+
+CLASSES = {
+    "#010101": "ink",
+    "#020202": "muted",
+    "#030303": "grid",
+    "#040404": "raw",
+    "#050505": "main",
+    "#060606": "floor",
+    "#070707": "axis",
+}
+"""Colours that stand for classes of the stylesheet until `_clean` puts the class in."""
+COLOR = {name: color for color, name in CLASSES.items()}
+LEFT, RIGHT, TOP, BOTTOM = 42, 6, 14, 20
+"""Margins in pixels."""
+SMOOTH_FROM = 20
+"""Shorter curves are drawn as they are."""
+HALF_LIFE = 30
+"""The moving average forgets half in this fraction (1/30) of the curve."""
+MOST_POINTS = 300
+HOVER_POINTS = 48
+
+
+@dataclass
+class Frame:
+    """A figure with one pair of axes, and what to put on top of it (pixels)."""
+
+    figure: Any
+    axes: Axes
+    width: int
+    height: int
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Data to pixels of the SVG (y grows downwards)."""
+        right, up = self.axes.transData.transform((x, y))
+        return float(right), self.height - float(up)
+
+    def svg(self, label: str, on_top: Sequence[str] = ()) -> Markup:
+        """The plot; `label` is what a screen reader says, `on_top` is trusted markup."""
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fgrl"}):
+            self.figure.savefig(buffer, format="svg", metadata=nothing, dpi=72)
+        inside = "".join(_clean(buffer.getvalue())) + "".join(on_top)
+        head = f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
+        return Markup(f"{head}{inside}</svg>")  # inside: numbers and classes only
+
+
+def _clean(svg: str) -> list[str]:
+    parts = []
+    for element in ElementTree.fromstring(svg).iter():
+        tag = element.tag.rpartition("}")[2]
+        style = element.get("style", "")
+        if tag == "path":
+            found = re.search(r"stroke: (#\w{6})", style)
+            if found and (kind := CLASSES.get(found[1])):
+                parts.append(f'<path class="{kind}" d="{_short(element.get("d", ""))}"/>')
+        elif tag == "text":
+            anchor = re.search(r"text-anchor: (\w+)", style)
+            x, y = (f"{float(element.get(side, '0')):.1f}" for side in "xy")
+            where = f'text-anchor="{anchor[1]}" ' if anchor else ""
+            parts.append(f'<text {where}x="{x}" y="{y}">{escape("".join(element.itertext()))}</text>')
+    return parts
+
+
+def _short(path: str) -> str:
+    """Path data with a tenth of a pixel of precision."""
+    return re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}", " ".join(path.split()))
+
+
+def _frame(width: int, height: int, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False) -> Frame:
+    figure = figures.Figure(figsize=(width / 72, height / 72), dpi=72)
+    svg_backend.FigureCanvasSVG(figure)
+    axes = figure.add_axes(
+        (LEFT / width, BOTTOM / height, 1 - (LEFT + RIGHT) / width, 1 - (TOP + BOTTOM) / height), frameon=False
+    )
+    if log_x:
+        axes.set_xscale("log")
+    axes.set_xlim(*x)
+    axes.set_ylim(*y)
+    rows = _ticks(y, max(4, height // 45))
+    axes.set_yticks(rows, _labels(rows))
+    columns = _log_ticks(*x) if log_x else _ticks(x, 4, integer=x[1] - x[0] >= 4)
+    axes.set_xticks(columns, _labels(columns) if not log_x else [f"{tick:g}" for tick in columns])
+    axes.set_xticks([], minor=True)
+    axes.tick_params(length=0, labelsize=10, pad=5)
+    axes.grid(axis="y", color=COLOR["grid"])
+    axes.axhline(y[0], color=COLOR["axis"], clip_on=False)
+    return Frame(figure, axes, width, height)
+
+
+def _ticks(limits: tuple[float, float], at_most: int, *, integer: bool = False) -> list[float]:
+    low, high = limits
+    slack = (high - low) * 1e-9
+    found = tickers.MaxNLocator(nbins=at_most, integer=integer, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [float(tick) for tick in found if low - slack <= tick <= high + slack]
+
+
+def _labels(ticks: Sequence[float]) -> list[str]:
+    """Texts with as many digits as it takes to tell neighbours apart."""
+    if len(ticks) < 2:
+        return [number(tick, 4) for tick in ticks]
+    step = min(b - a for a, b in pairwise(ticks))
+    size = max(abs(tick) for tick in ticks)
+    if size >= 1e6 or size < 1e-2:
+        digits = max(0, math.floor(math.log10(size)) - math.floor(math.log10(step) + 1e-9))
+        return ["0" if abs(tick) < step / 2 else exponent(tick, digits) for tick in ticks]
+    places = min(9, max(0, -math.floor(math.log10(step) + 1e-9)))
+    return [f"{0.0 if abs(tick) < step / 2 else tick:,.{places}f}".replace("-", "−") for tick in ticks]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    decades = math.log10(high / low)
+    factors = (1, 2, 5) if decades < 1.7 else (1, 3) if decades < 2.2 else (1,)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
+    return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+
+
+def _limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    room = (high - low) * margin or abs(high) * margin or 1.0
+    return low - room, high + room
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Exponential moving average without the bias of its start; half of the weight is in the last 1/30 of the curve."""
+    keep = 0.5 ** (HALF_LIFE / len(values))
+    total = weight = 0.0
+    result = []
+    for value in values:
+        total, weight = keep * total + (1 - keep) * value, keep * weight + (1 - keep)
+        result.append(total / weight)
+    return result
+
+
+def _noisy(values: Sequence[float]) -> bool:
+    """Does the curve go up and down (and not, as a learning rate, from here to there)?"""
+    travelled = math.fsum(abs(b - a) for a, b in pairwise(values))
+    return travelled > 3 * (max(values) - min(values))
+
+
+def _thin(steps: list[float], values: list[float]) -> tuple[list[float], list[float]]:
+    """At most about `MOST_POINTS` points; of every stretch the lowest and the highest stay, so peaks are not lost."""
+    if len(values) <= MOST_POINTS:
+        return steps, values
+    size = math.ceil(2 * len(values) / MOST_POINTS)
+    kept: list[int] = []
+    for start in range(0, len(values), size):
+        block = range(start, min(start + size, len(values)))
+        kept += sorted({min(block, key=values.__getitem__), max(block, key=values.__getitem__)})
+    kept = sorted({0, *kept, len(values) - 1})
+    return [steps[index] for index in kept], [values[index] for index in kept]
+
+
+def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
+    """A metric over its steps: every value, and from 20 values on their moving average."""
+    order = sorted(range(len(series.steps)), key=series.steps.__getitem__)
+    steps = [series.steps[index] for index in order]
+    values = [series.values[index] for index in order]
+    every = [*steps, *series.broken]
+    low, high = min(every, default=0.0), max(every, default=1.0)
+    if low == high:
+        low, high = low - 1, high + 1
+    frame = _frame(width, height, (low, high), _limits(values) if values else (0.0, 1.0))
+    long = len(values) >= SMOOTH_FROM and _noisy(values)
+    if values:
+        frame.axes.plot(*_thin(steps, values), color=COLOR["raw" if long else "main"])
+    if long:
+        frame.axes.plot(*_thin(steps, smooth(values)), color=COLOR["main"])
+    marks = (
+        []
+        if len(values) >= SMOOTH_FROM
+        else [_dot(*frame.at(step, value)) for step, value in zip(steps, values, strict=True)]
+    )
+    bottom = height - BOTTOM
+    for step in series.broken[:MOST_POINTS]:
+        x = frame.at(step, 0)[0]
+        marks.append(f'<path class="broken" d="M{x - 3:.1f} {bottom - 8}l6 6m0 -6l-6 6"/>')
+    if values:
+        marks += _hover(frame, steps, values)
+    said = f"from {number(values[0])} to {number(values[-1])} in {len(values)} values" if values else "no finite value"
+    return frame.svg(f"{series.name}: {said}", marks)
+
+
+def _dot(x: float, y: float) -> str:
+    return f'<circle class="main" cx="{x:.1f}" cy="{y:.1f}" r="2"/>'
+
+
+def _hover(frame: Frame, steps: Sequence[float], values: Sequence[float]) -> list[str]:
+    """Strips over the plot that show step and value while the mouse is over them."""
+    count = min(HOVER_POINTS, len(values))
+    picked = sorted({round(index * (len(values) - 1) / max(1, count - 1)) for index in range(count)})
+    spots = [frame.at(steps[index], values[index]) for index in picked]
+    strips = []
+    for place, index in enumerate(picked):
+        x, y = spots[place]
+        left = (spots[place - 1][0] + x) / 2 if place else LEFT
+        right = (spots[place + 1][0] + x) / 2 if place + 1 < len(spots) else frame.width - RIGHT
+        box = f"M{left:.1f} 0H{right:.1f}V{frame.height - BOTTOM}H{left:.1f}z"
+        text = f"{number(steps[index], 6)}: {number(values[index], 4)}"
+        strips.append(
+            f'<g class="at"><path d="{box}"/><path class="rule" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}"/>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+            f'<text x="{frame.width - RIGHT}" y="10" text-anchor="end">{text}</text></g>'
+        )
+    return strips
+
+
+@dataclass
+class Point:
+    """A bin of the calibration rewards."""
+
+    p: float
+    value: float
+    count: float
+    used: bool = True
+    """Did it count in the fit?"""
+
+
+def fit(
+    points: Sequence[Point],
+    line: tuple[float, float] | None,
+    *,
+    what: str,
+    floor: float | None = None,
+    level: float | None = None,
+    width: int = 460,
+    height: int = 240,
+) -> Markup:
+    """A fitted normalizer over its points: `what` against the location p on a logarithmic axis.
+
+    `line` is (w, b) of w log p + b, `floor` its lower bound; `level` a constant. A point's area grows with its count.
+    """
+    places = [point.p for point in points if point.p > 0]
+    low, high = min([*places, 0.1]), max([*places, 1.0])
+    grid = [low * (high / low) ** (index / 120) for index in range(121)]
+
+    def fitted(p: float) -> float:
+        assert line is not None
+        value = line[0] * math.log(p) + line[1]
+        return value if floor is None else max(value, floor)
+
+    drawn = [fitted(p) for p in grid] if line else [level] * len(grid) if level is not None else []
+    values = [point.value for point in points if point.p > 0]
+    spread = [*values, *drawn, *([floor] if floor is not None else [])]
+    frame = _frame(width, height, (low * 0.97, high * 1.03), _limits(spread or [0.0, 1.0]), log_x=True)
+    if floor is not None:
+        frame.axes.plot([low, high], [floor, floor], color=COLOR["floor"])
+    if drawn:
+        frame.axes.plot(grid, drawn, color=COLOR["main"])
+    most = max((point.count for point in points), default=1.0) or 1.0
+    circles = []
+    for point in points:
+        if point.p <= 0:
+            continue
+        x, y = frame.at(point.p, point.value)
+        radius = 1.5 + 5.5 * math.sqrt(max(0.0, point.count) / most)
+        said = f"p {number(point.p)}: {what} {number(point.value)}, {number(point.count)} segments"
+        said += "" if point.used else ", not used"
+        circles.append(
+            f'<circle class="bin{"" if point.used else " unused"}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
+            f"<title>{escape(said)}</title></circle>"
+        )
+    return frame.svg(f"{what} of segment rewards against their location, {len(points)} points", circles)

@@ -1,0 +1,166 @@
+"""Tokens as the model sees them, for `fgrl inspect`: prompt dim, segments apart, rewards as heat.
+
+What comes from data is never interpreted: no markup, no emoji codes, no escape sequences. Where the output is no
+terminal, or has no colours, brackets and numbers say the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import lazy_loader as lazy
+
+from fgrl.report.text import signed, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+rich_console = lazy.load("rich.console", suppress_warning=True)
+rich_text = lazy.load("rich.text", suppress_warning=True)
+
+LOW = ("#fdeedd", "#fbdcb9", "#f8c48d", "#f3a860", "#ea8a34")
+HIGH = ("#e4eefa", "#c9def5", "#a3c7ee", "#79ade6", "#5297de")
+MIDDLE = "#efece6"
+"""Backgrounds of rewards below, above and around 0 (the page's, blue and orange: safe for the colour-blind)."""
+BAR = "│"
+PAD_RUN = 3
+"""Longer runs of padding are counted instead of printed."""
+
+
+@dataclass
+class Annotated:
+    """A sequence of tokens with what is known about each; every list is as long as `tokens`."""
+
+    title: str
+    tokens: list[str]
+    """Each decoded alone."""
+    kinds: list[str]
+    """"prompt", "response", "eos" or "pad"."""
+    segments: list[int] | None = None
+    """Index of the segment of each token, -1 for none."""
+    values: list[float] | None = None
+    """Reward of each token; NaN = nothing was said. Values of the prompt and of padding are not shown."""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("kinds", "segments", "values"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.tokens):
+                raise ValueError(f"{self.title}: {len(self.tokens)} tokens, but {len(column)} {name}")
+
+
+def print_annotated(items: Iterable[Annotated], console: Console | None = None) -> None:
+    """Print items one below the other (to stdout, unless a console is given)."""
+    console = console or rich_console.Console(highlight=False)
+    colours = console.is_terminal and console.color_system is not None and not console.no_color
+    for item in items:
+        console.print(rich_text.Text(visible(item.title), style="bold"), soft_wrap=True)
+        if colours:
+            console.print(_coloured(item), soft_wrap=False)
+            if (scale := _reach(item)) is not None:
+                console.print(_legend(scale))
+        else:
+            console.print(rich_text.Text(plain(item)), soft_wrap=True)
+        if item.note:
+            console.print(rich_text.Text(visible(item.note), style="dim italic"), soft_wrap=True)
+        console.print()
+
+
+def plain(item: Annotated) -> str:
+    """The item as plain text. A segment is `[its tokens | sum of its rewards]`; without segments every token that has
+    a reward is `token(reward)`."""
+    parts: list[str] = []
+    for (kind, segment), places in _runs(item):
+        texts = [_shown(item.tokens[place]) for place in places]
+        values = _values(item, places)
+        if kind == "pad":
+            parts.append(_padding(texts))
+        elif segment is not None:
+            total = f" | {signed(math.fsum(values))}" if values else ""
+            parts.append(f"[{''.join(texts)}{total}]")
+        elif item.values is not None and kind != "prompt":
+            parts += [
+                f"{text}({signed(value)})" if math.isfinite(value) else text
+                for text, value in zip(texts, (item.values[place] for place in places), strict=True)
+            ]
+        else:
+            parts.append("".join(texts))
+        if kind == "prompt":
+            parts.append("\n>>> ")
+    return "".join(parts)
+
+
+def _coloured(item: Annotated) -> Text:
+    reach = _reach(item)
+    result = rich_text.Text()
+    for (kind, segment), places in _runs(item):
+        if kind == "pad":
+            result.append(_padding([_shown(item.tokens[place]) for place in places]), "dim")
+            continue
+        if segment is not None:
+            result.append(BAR, "bold bright_black")
+        for place in places:
+            result.append(_shown(item.tokens[place]), _style(item, place, kind, segment, reach))
+    return result
+
+
+def _style(item: Annotated, place: int, kind: str, segment: int | None, reach: float | None) -> str:
+    if kind == "prompt":
+        return "dim"
+    value = item.values[place] if item.values is not None else math.nan
+    if reach is not None and math.isfinite(value) and (kind != "eos" or value):
+        return f"black on {_heat(value, reach)}"
+    if kind == "eos":
+        return "reverse dim"
+    return "underline" if segment is not None and segment % 2 else ""
+
+
+def _heat(value: float, reach: float) -> str:
+    step = round(value / reach * len(HIGH))
+    side = HIGH if step > 0 else LOW
+    return MIDDLE if step == 0 else side[min(len(side), abs(step)) - 1]
+
+
+def _legend(reach: float) -> Text:
+    result = rich_text.Text(f"{signed(-reach, 2)} ", style="dim")
+    for colour in (*reversed(LOW), MIDDLE, *HIGH):
+        result.append("  ", f"on {colour}")
+    return result.append(f" {signed(reach, 2)}  reward of a token", "dim")
+
+
+def _runs(item: Annotated) -> Iterable[tuple[tuple[str, int | None], list[int]]]:
+    """Neighbouring places of one kind and one segment (None: outside of all)."""
+
+    def key(place: int) -> tuple[str, int | None]:
+        segment = -1 if item.segments is None else item.segments[place]
+        kind = item.kinds[place]
+        inside = segment >= 0 and kind in ("response", "eos")
+        return ("response" if inside else kind), (segment if inside else None)
+
+    return ((name, list(places)) for name, places in groupby(range(len(item.tokens)), key))
+
+
+def _shown(token: str) -> str:
+    """A token with its line ends and hidden characters visible; an empty one (part of a character) as a dot."""
+    return visible(token).replace("\n", "↵\n").replace("\t", "⇥\t") or "·"
+
+
+def _padding(texts: Sequence[str]) -> str:
+    return "".join(texts) if len(texts) <= PAD_RUN else f"{texts[0]}×{len(texts)}"
+
+
+def _values(item: Annotated, places: Sequence[int]) -> list[float]:
+    values = item.values or []
+    return [values[place] for place in places if values and math.isfinite(values[place])]
+
+
+def _reach(item: Annotated) -> float | None:
+    """The largest reward of the response, in size; None when there is none."""
+    places = [place for place, kind in enumerate(item.kinds) if kind in ("response", "eos")]
+    values = _values(item, places)
+    largest = max(map(abs, values), default=0.0)
+    return largest or None

@@ -84,13 +84,13 @@ def plain(item: Annotated) -> str:
             parts.append(f"[{''.join(texts)}{total}]")
         elif item.values is not None and kind != "prompt":
             parts += [
-                f"{text}({signed(value)})" if math.isfinite(value) else text
+                f"{text}({signed(value)})" if math.isfinite(value) and (kind != "eos" or value) else text
                 for text, value in zip(texts, (item.values[place] for place in places), strict=True)
             ]
         else:
             parts.append("".join(texts))
         if kind == "prompt":
-            parts.append("\n>>> ")
+            parts.append(">>> " if parts[-1].endswith("\n") else "\n>>> ")
     return "".join(parts)
 
 
@@ -126,7 +126,8 @@ def _heat(value: float, reach: float) -> str:
 
 
 def _legend(reach: float) -> Text:
-    result = rich_text.Text(f"{signed(-reach, 2)} ", style="dim")
+    result = rich_text.Text()
+    result.append(f"{signed(-reach, 2)} ", "dim")
     for colour in (*reversed(LOW), MIDDLE, *HIGH):
         result.append("  ", f"on {colour}")
     return result.append(f" {signed(reach, 2)}  reward of a token", "dim")

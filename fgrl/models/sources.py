@@ -21,11 +21,9 @@ from fgrl.types import DataError, Ref
 if TYPE_CHECKING:
     import filelock
     import torch
-    import transformers
 else:
     filelock = lazy.load("filelock")
     torch = lazy.load("torch")
-    transformers = lazy.load("transformers")
 
 Resolve = Callable[[Ref[Any]], Path]
 
@@ -203,6 +201,8 @@ def _fresh(folder: Path, package: Package, file: Path) -> bool:
 def _convert(package: Package, file: Path, folder: Path) -> None:
     if util.find_spec("gguf") is None:
         raise DataError(f"converting {file.name} needs the package gguf: pip install gguf")
+    import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
+
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)

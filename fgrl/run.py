@@ -25,6 +25,8 @@ from fgrl.types import Ref
 if TYPE_CHECKING:
     from fgrl.specs import ModelSpec
 models = lazy.load("fgrl.models", suppress_warning=True)
+numpy = lazy.load("numpy")
+pytorch = lazy.load("torch")
 
 
 class Run:
@@ -114,14 +116,15 @@ class Run:
         """A progress line with ETA; `done` steps were already taken before this process."""
         return self.console.progress(what, total, done)
 
-    def seed_libraries(self) -> None:
-        """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process."""
-        import numpy
-        import torch
+    def seed_libraries(self, *, torch: bool = True) -> None:
+        """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process.
 
+        A stage whose class says `uses_torch = False` is spared the seconds that loading torch takes.
+        """
         random.seed(self.seed)
-        numpy.random.seed(self.seed % 2**32)
-        torch.manual_seed(self.seed)
+        if torch:
+            numpy.random.seed(self.seed % 2**32)
+            pytorch.manual_seed(self.seed)
 
 
 class Log:

@@ -83,10 +83,16 @@ class Summary:
     exit: int | None = None
     error: str = ""
     nothing_to_do: bool = False
+    worker: bool = False
+    """This process was a worker of a distributed stage: rank 0 tells how it went."""
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("folder", "report", "nothing_to_do")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("folder", "report", "nothing_to_do", "worker")
+        }
 
 
 def execute(recipe: Recipe, runs: Path, options: Options | None = None, console: Console | None = None) -> Summary:
@@ -163,7 +169,7 @@ def _work(here: Plan, chosen: list[Planned], options: Options) -> Summary:
         run = _run_of(here, stage, Console(quiet=True), ranks.rank(), options, lambda: False)
         run.seed_libraries()
         stage.stage.run(run)
-    summary.exit = DONE
+    summary.exit, summary.worker = DONE, True
     return summary
 
 
@@ -313,8 +319,7 @@ class _Invocation:
         if self.tracker is not None:
             self.tracker.open(stage.name)
         try:
-            if getattr(type(stage.stage), "random", True):
-                run.seed_libraries()
+            run.seed_libraries(torch=type(stage.stage).uses_torch)
             summary = dict(stage.stage.run(run) or {})
         finally:
             self.console.prefix = ""

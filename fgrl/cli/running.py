@@ -1,0 +1,120 @@
+"""`fgrl run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import lazy_loader as lazy
+import typer
+
+from fgrl.cli.checking import print_plan
+from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load, overrides
+
+if TYPE_CHECKING:
+    from fgrl.pipeline import Summary
+console = lazy.load("fgrl.console", suppress_warning=True)
+pipeline = lazy.load("fgrl.pipeline", suppress_warning=True)
+
+EXAMPLES = """
+\b
+Examples:
+  fgrl run recipes/small/segment_ppo.yaml
+  fgrl run R stages.policy.algorithm.kl_coef=0.1 seed=1
+  fgrl run R --dry-run                    what would run
+  fgrl run R --limit 8                    a quick trial of the whole recipe
+  fgrl run R --only evaluate              one stage; what it needs must be done
+  fgrl run R --from policy                a stage and those after it
+  fgrl run R --wandb my-project           also log to Weights & Biases (WANDB_MODE=offline works)
+
+\b
+Stages that are done are taken from the cache. After a kill or Ctrl-C the same command goes on.
+Exit codes: 0 done, 1 run time, 2 recipe or usage, 3 data, 4 budget, 5 diverged or alarm, 130 interrupted.
+"""
+
+
+def add(app: typer.Typer) -> None:
+    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, options_metavar="[OPTIONS]", no_args_is_help=True)(
+        run
+    )
+
+
+def run(
+    context: typer.Context,
+    recipe: RecipeFile,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="STAGE", help="Run only this stage (may be repeated).")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="STAGE", help="Run this stage and those after it.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop: `fgrl plan`.")] = False,
+    limit: Limit = None,
+    runs: RunsFolder = RUNS,
+    wandb: Annotated[
+        str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also what the libraries say.")] = False,
+) -> None:
+    """Run what is missing of a recipe. Overrides `a.b=value` may follow it."""
+    loaded = load(recipe, context.args, context)
+    if dry_run:
+        print_plan(pipeline.plan(loaded, runs, limit=limit), as_json)
+        return
+    voice = console.Console(quiet=quiet, verbose=verbose)
+    options = pipeline.Options(
+        only=[name for text in only or [] for name in text.split(",")],
+        start=start,
+        limit=limit,
+        wandb=wandb,
+        arguments=overrides(context.args, context),
+        command=["fgrl", *sys.argv[1:]],
+    )
+    summary = pipeline.execute(loaded, runs, options, voice)
+    if summary.worker:
+        return
+    if as_json:
+        folders = {"folder": summary.folder, "report": summary.report, "nothing_to_do": summary.nothing_to_do}
+        emit({**summary.as_json(), **folders})
+    else:
+        typer.echo(_told(summary, quiet=quiet))
+    raise typer.Exit(summary.exit)
+
+
+def _told(summary: Summary, *, quiet: bool) -> str:
+    lines: list[str] = []
+    done = sum(stage["done"] for stage in summary.stages.values())
+    if summary.nothing_to_do:
+        lines.append(f"nothing to do: {done} stages are done (run of {summary.finished})")
+    elif not quiet:
+        rows = [
+            (name, _state(stage), _seconds(stage), str(Path(stage["dir"]).name))
+            for name, stage in summary.stages.items()
+        ]
+        lines.append(columns(rows))
+    if summary.error:
+        lines.append(f"not finished: {summary.error}")
+    if summary.folder is not None:
+        lines.append(f"folder: {_short(summary.folder)}")
+    if summary.report is not None:
+        lines.append(f"report: {_short(summary.report)}")
+    return "\n".join(lines)
+
+
+def _state(stage: dict[str, object]) -> str:
+    return "cached" if stage["cached"] else "done" if stage["done"] else "unfinished"
+
+
+def _seconds(stage: dict[str, object]) -> str:
+    seconds = stage["seconds"]
+    return console.duration(seconds) if isinstance(seconds, int | float) and not stage["cached"] else ""
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,123 @@
+"""What the commands share: overrides, JSON, columns, and how errors reach a person."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import lazy_loader as lazy
+import typer
+
+if TYPE_CHECKING:
+    from fgrl.recipe import Recipe
+recipes = lazy.load("fgrl.recipe", suppress_warning=True)
+
+WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML).", show_default=False)]
+RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs and cached stages live.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", min=1, help="At most N samples and steps in every stage, as a trial."),
+]
+RUNS = Path("runs")
+
+
+def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
+    """The recipe with the overrides behind it. Raises `registry.Problems`."""
+    if not path.exists():
+        raise typer.BadParameter(f"{path}: no such recipe{_near(path)}", param_hint="RECIPE")
+    return recipes.load(path, overrides(extra, context))
+
+
+def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
+    """`a.b=1` and `--a.b=1`; anything else behind the recipe is a mistake."""
+    found = []
+    for text in extra:
+        if "=" not in text.lstrip("-") or text.startswith("="):
+            names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+            if text.startswith("-"):
+                raise typer.BadParameter(f"no such option: {text}{_guess(text, names)}")
+            raise typer.BadParameter(f'"{text}" is neither an option nor an override; overrides are written a.b=value')
+        name = text.lstrip("-").split("=", 1)[0]
+        if text.startswith("-") and "." not in name:
+            names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+            if guess := _guess(f"--{name}", names):
+                raise typer.BadParameter(f"no such option: --{name}{guess}")
+        found.append(text.removeprefix("--"))
+    return found
+
+
+def emit(value: Any) -> None:
+    """A result as JSON on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
+    """Rows in left-aligned columns; the last column is as long as it likes."""
+    table = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*[row[:-1] for row in table], strict=True)] if table else []
+    return "\n".join(
+        (indent + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])).rstrip()
+        for row in table
+    )
+
+
+def fail(error: Exception, *, as_json: bool = False) -> int:
+    """Explain a user's mistake and give its exit code; anything else is a bug and is raised again."""
+    from fgrl.pipeline.execute import DATA, USAGE, Usage
+    from fgrl.registry import NotRegistered, Problems
+    from fgrl.types import DataError
+
+    if isinstance(error, Problems):
+        code, message = USAGE, str(error)
+    elif isinstance(error, Usage | NotRegistered):
+        code, message = USAGE, f"fgrl: {error}"
+    elif isinstance(error, DataError):
+        code, message = DATA, f"fgrl: data: {error}"
+    elif isinstance(error, BrokenPipeError):
+        sys.stdout = None  # type: ignore[assignment]  # the reader left: nothing to flush to
+        return 1
+    else:
+        raise error
+    typer.echo(message, err=True)
+    if as_json:
+        emit({"error": message, **({"problems": problems(error)} if isinstance(error, Problems) else {})})
+    return code
+
+
+def problems(found: Any) -> list[dict[str, Any]]:
+    """`registry.Problems` as JSON-ready data."""
+    from fgrl.registry.problems import dotted
+
+    return [
+        {
+            "path": dotted(problem.path),
+            "message": problem.message,
+            "hint": problem.hint,
+            "place": None if problem.place is None else str(problem.place),
+        }
+        for problem in found.problems
+    ]
+
+
+def _guess(text: str, names: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(text.split("=")[0], names, n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def _near(path: Path) -> str:
+    import difflib
+
+    folder = path.parent
+    there = [file.name for file in folder.glob("*.yaml")] if folder.is_dir() else []
+    wanted = path.name if path.suffix else f"{path.name}.yaml"
+    close = [wanted] if wanted in there else difflib.get_close_matches(wanted, there, n=1)
+    return f'; did you mean "{folder / close[0]}"?' if close else ""

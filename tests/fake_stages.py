@@ -1,0 +1,131 @@
+"""Small stages for the tests of the pipeline and of the command line; recipes import this file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fgrl.components.kinds import Run, Stage
+from fgrl.registry import File, Settings, Unkeyed, register
+from fgrl.specs import ModelSpec
+from fgrl.types import DataError, OverBudget, Ref, Report, Samples, Stopped
+
+
+class Inner(Settings):
+    """Nested settings."""
+
+    rate: float = 0.5
+    """A number."""
+    table: dict[str, int] = {}
+    """A mapping."""
+
+
+@register("counting")
+class Counting(Stage):
+    """Counts to `steps`, one line a step in `run.dir`, and goes on after a kill."""
+
+    makes = Samples
+    uses_torch = False
+
+    steps: int = Field(3, ge=1)
+    """How far to count."""
+    inner: Inner = Inner()
+    """Nested settings."""
+    source: Ref[Samples] | None = None
+    """What to count on from."""
+    words: Annotated[str | None, File] = None
+    """A file."""
+    model: ModelSpec | None = None
+    """A model that is only named."""
+    pause: Annotated[float, Unkeyed] = 0.0
+    """Seconds a step."""
+    devices: Annotated[int, Unkeyed] = 1
+    """Processes."""
+
+    def processes(self) -> int:
+        return self.devices
+
+    def run(self, run: Run) -> dict[str, Any]:
+        state = run.dir / "state.txt"
+        done = state.read_text().split() if state.exists() else []
+        base = (run.path(self.source) / "samples.jsonl").read_text() if self.source is not None else ""
+        with run.progress("counting", self.steps, len(done)) as ticker:
+            for step in range(len(done), self.steps):
+                (run.out / "half.txt").write_text("half written")
+                time.sleep(self.pause)
+                done.append(f"{step}:{os.getpid()}")
+                temporary = state.with_suffix(".partial")
+                temporary.write_text(" ".join(done))
+                temporary.replace(state)
+                run.log({"count": step}, step)
+                ticker.advance(1, count=step)
+                run.stop_if_interrupted()
+        if run.rank == 0:
+            numbers = " ".join(item.split(":")[0] for item in done)
+            (run.out / "samples.jsonl").write_text(f"{base}{numbers}\n")
+            (run.out / "half.txt").unlink(missing_ok=True)
+        return {"counted": len(done)}
+
+
+ERRORS = {
+    "data": DataError("rows.jsonl:3: no prompt"),
+    "budget": OverBudget("1.00 EUR of 1.00 EUR are spent"),
+    "stopped": Stopped("kl is 40 nats at step 3"),
+    "full": OSError(errno.ENOSPC, "No space left on device"),
+    "bug": ZeroDivisionError("a bug"),
+}
+
+
+@register("failing")
+class Failing(Stage):
+    """Fails in a chosen way."""
+
+    makes = Samples
+    uses_torch = False
+
+    how: str = "bug"
+    """Which way."""
+
+    def run(self, run: Run) -> dict[str, Any]:
+        if self.how == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            run.stop_if_interrupted()
+        if self.how == "abort":
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        if self.how == "late":  # Ctrl-C that nobody asked about: the work is whole
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            return {}
+        raise ERRORS[self.how]
+
+
+@register("measuring")
+class Measuring(Stage):
+    """Measures a number that is in its settings."""
+
+    makes = Report
+    uses_torch = False
+
+    value: float = 0.5
+    """What to find."""
+    of: Ref[Samples] | None = None
+    """What to measure."""
+
+    def run(self, run: Run) -> dict[str, Any]:
+        import json
+
+        numbers = {
+            "sft": {"share": {"mean": 0.25, "low": 0.2, "high": 0.3, "n": 8}},
+            "policy": {"share": {"mean": self.value, "low": 0.4, "high": 0.6, "n": 8}},
+            "differences": {"policy": {"share": {"mean": self.value - 0.25, "low": 0.1, "high": 0.4, "n": 8}}},
+        }
+        (run.out / "metrics.json").write_text(json.dumps({"baseline": "sft", "metrics": {"rule": numbers}}))
+        return {"share": self.value}

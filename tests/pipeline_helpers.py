@@ -1,0 +1,102 @@
+"""Recipes of fake stages, without YAML, and the command line in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fgrl import registry
+
+HERE = Path(__file__).resolve().parent
+FAKES = HERE / "fake_stages.py"
+
+
+@contextmanager
+def fakes() -> Iterator[ModuleType]:
+    """`fake_stages` with its names registered; they are forgotten afterwards."""
+    with registry.scratch():
+        spec = importlib.util.spec_from_file_location("fake_stages_under_test", FAKES)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        yield module
+
+
+@dataclass
+class FakeRecipe:
+    """What the pipeline reads of a `fgrl.recipe.Recipe`."""
+
+    path: Path
+    stages: dict[str, Any]
+    seed: int = 0
+    about: str = "A recipe of fakes."
+    origins: dict[Any, str] = field(default_factory=dict)
+    sources: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        stages = {name: registry.dump(stage) for name, stage in self.stages.items()}
+        return {"about": self.about, "seed": self.seed, "stages": stages}
+
+    def to_yaml(self) -> str:
+        return json.dumps(self.data)
+
+    def graph(self) -> dict[str, list[str]]:
+        from fgrl.types import Ref
+
+        return {
+            name: list(dict.fromkeys(value.stage for _, value in registry.walk(stage) if isinstance(value, Ref)))
+            for name, stage in self.stages.items()
+        }
+
+
+def fake_recipe(folder: Path, *, seed: int = 0, **stages: Any) -> Any:
+    return FakeRecipe(folder / "fake.yaml", stages, seed)
+
+
+def environment() -> dict[str, str]:
+    paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+
+
+def fgrl(*arguments: object, cwd: Path, timeout: float = 120, **more: str) -> subprocess.CompletedProcess[str]:
+    """`python -m fgrl ...`, finished."""
+    return subprocess.run(
+        [sys.executable, "-m", "fgrl", *map(str, arguments)],
+        cwd=cwd,
+        env=environment() | more,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
+    """`python -m fgrl ...`, running."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fgrl", *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def recipe_file(folder: Path, stages: str, name: str = "fake.yaml") -> Path:
+    """A recipe file of fake stages; `stages` is YAML in flow style."""
+    path = folder / name
+    path.write_text(f'about: "A recipe of fakes."\nimports: ["{FAKES}"]\nstages: {stages}\n')
+    return path

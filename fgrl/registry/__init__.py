@@ -1,5 +1,7 @@
 """Kinds of component, their names, and how a recipe's plain data becomes typed components. Imports no torch."""
 
+from fgrl.registry.building import Context, FoundRef, build
+from fgrl.registry.docstrings import source
 from fgrl.registry.names import (
     NotRegistered,
     get,
@@ -10,20 +12,24 @@ from fgrl.registry.names import (
     names,
     register,
     scratch,
-    source,
 )
 from fgrl.registry.problems import Place, Problem, Problems
 from fgrl.registry.settings import Component, File, Settings, Unkeyed
+from fgrl.registry.walking import dump, walk
 
 __all__ = [
     "Component",
+    "Context",
     "File",
+    "FoundRef",
     "NotRegistered",
     "Place",
     "Problem",
     "Problems",
     "Settings",
     "Unkeyed",
+    "build",
+    "dump",
     "get",
     "kind",
     "kind_of",
@@ -33,4 +39,5 @@ __all__ = [
     "register",
     "scratch",
     "source",
+    "walk",
 ]

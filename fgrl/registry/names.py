@@ -9,12 +9,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from fgrl.registry.docstrings import source, source_file, undocumented
 from fgrl.registry.problems import alternatives
 from fgrl.registry.settings import Component
 
@@ -35,7 +36,7 @@ def kind(name: str) -> Callable[[C], C]:
     def declare(cls: C) -> C:
         other = _kinds.get(name)
         if other is not None and not _same_definition(other, cls):
-            raise ValueError(f'kind "{name}" is taken by {source(other)}')
+            raise ValueError(f'kind "{name}" is taken by {_where(other)}')
         _kinds[name] = cls
         _components.setdefault(name, {})
         return cls
@@ -51,19 +52,18 @@ def register(name: str) -> Callable[[C], C]:
     """
 
     def declare(cls: C) -> C:
-        where = f"{cls.__name__} ({source(cls)})"
         if not isinstance(cls, type) or not issubclass(cls, Component):
             raise TypeError(f'@register("{name}"): {cls!r} is no component; derive it from a kind: {_list(_kinds)}')
         roots = [key for key, root in _kinds.items() if issubclass(cls, root)]
         if len(roots) != 1:
-            found = "none" if not roots else _list(roots)
-            raise TypeError(f"{where} must derive from exactly one kind, found {found}; kinds: {_list(_kinds)}")
-        _check_finished(cls, where, _kinds[roots[0]])
-        if not name or not name.translate({ord(mark): None for mark in "_-:"}).isalnum():
-            raise ValueError(f'{where}: "{name}" cannot be a name; use letters, digits, _, - and :')
+            found = _list(roots) or "none"
+            raise TypeError(f"{_where(cls)} must derive from exactly one kind, found {found}; kinds: {_list(_kinds)}")
+        _check_finished(cls, _kinds[roots[0]])
+        if not re.fullmatch(r"\w[\w:.-]*", name):
+            raise ValueError(f'{_where(cls)}: "{name}" cannot be a name; use letters, digits and _ - . :')
         other = _components[roots[0]].get(name)
         if other is not None and not _same_definition(other, cls):
-            raise ValueError(f'{where}: the name "{name}" is taken in kind {roots[0]} by {other.__name__} ({source(other)})')
+            raise ValueError(f'{_where(cls)}: the name "{name}" of kind {roots[0]} is taken by {_where(other)}')
         _components[roots[0]][name] = cls
         _names[cls] = (roots[0], name)
         return cls
@@ -93,7 +93,7 @@ def name_of(component: Component | type[Component]) -> tuple[str, str]:
     """(kind, name) of a component or its class. Raises `NotRegistered` for a class without a name."""
     cls = component if isinstance(component, type) else type(component)
     if cls not in _names:
-        raise NotRegistered(f"{cls.__name__} ({source(cls)}) has no name; put @register(...) above it")
+        raise NotRegistered(f"{_where(cls)} has no name; put @register(...) above it")
     return _names[cls]
 
 
@@ -102,25 +102,10 @@ def kind_of(cls: type) -> str | None:
     return next((name for name, root in _kinds.items() if issubclass(cls, root)), None)
 
 
-def source(cls: type) -> str:
-    """`file:line` of a class, or its module when it has no file."""
-    file, line = source_lines(cls)
-    return f"{_shown(file)}:{line}" if file is not None else cls.__module__
-
-
-def source_lines(cls: type) -> tuple[Path | None, int]:
-    """File and first line of a class."""
-    try:
-        file = inspect.getsourcefile(cls)
-        return (Path(file), inspect.getsourcelines(cls)[1]) if file else (None, 0)
-    except (TypeError, OSError):
-        return None, 0
-
-
 def forget(file: Path) -> None:
     """Take back every name that a file registered (its classes keep knowing theirs)."""
     for components in _components.values():
-        for name in [name for name, cls in components.items() if source_lines(cls)[0] == file]:
+        for name in [name for name, cls in components.items() if source_file(cls) == file]:
             del components[name]
 
 
@@ -142,33 +127,32 @@ def _of_kind(kind: str) -> dict[str, type[Component]]:
     return _components[kind]
 
 
-def _check_finished(cls: type[Component], where: str, root: type[Component]) -> None:
+def _check_finished(cls: type[Component], root: type[Component]) -> None:
     abstract = sorted(getattr(cls, "__abstractmethods__", ()))
     if abstract:
-        raise TypeError(f"{where} leaves abstract: {_list(abstract)}")
+        raise TypeError(f"{_where(cls)} leaves abstract: {_list(abstract)}, see {_where(root)}")
     unset = sorted(name for name in cls.__class_vars__ if not hasattr(cls, name))
     if unset:
-        raise TypeError(f"{where} does not set the class variable {_list(unset)}, see {root.__name__} ({source(root)})")
+        raise TypeError(f"{_where(cls)} does not set the class variable {_list(unset)}, see {_where(root)}")
     if not (cls.__doc__ or "").strip() or cls.__doc__ == root.__doc__:
-        raise TypeError(f"{where} has no docstring; it is what `fgrl show` prints")
-    silent = [name for name, field in cls.model_fields.items() if not field.description]
-    if silent and source_lines(cls)[0] is not None:
-        raise TypeError(f"{where}: write a docstring under the field {_list(silent)}; it is the field's help")
-    if "name" in cls.model_fields:
-        raise TypeError(f'{where}: a field cannot be called "name": in a recipe that key picks the component')
+        raise TypeError(f"{_where(cls)} has no docstring; it is what `fgrl show` prints")
+    taken = sorted({"name", "version"} & set(cls.model_fields))
+    if taken:
+        raise TypeError(f'{_where(cls)}: a field cannot be called "{taken[0]}", that key picks the component')
+    # Reading the source costs time at every start, so for fgrl's own components a test asks this instead.
+    silent = [] if cls.__module__.startswith("fgrl.") else undocumented(cls)
+    if silent:
+        raise TypeError(f"{_where(cls)}: write a docstring under the field {_list(silent)}; it is the field's help")
+
+
+def _where(cls: type) -> str:
+    return f"{cls.__name__} ({source(cls)})"
 
 
 def _same_definition(one: type, other: type) -> bool:
     """A class that is defined again by running its file again (a notebook's cell, a reload)."""
-    return one.__qualname__ == other.__qualname__ and source_lines(one)[0] == source_lines(other)[0]
+    return one.__qualname__ == other.__qualname__ and source_file(one) == source_file(other)
 
 
-def _shown(file: Path) -> str:
-    try:
-        return str(file.relative_to(Path.cwd()))
-    except ValueError:
-        return str(file)
-
-
-def _list(words: object) -> str:
-    return ", ".join(words)  # type: ignore[arg-type]
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(words)

@@ -20,7 +20,8 @@ class File:
 
 
 class Settings(BaseModel):
-    """Typed settings. The docstring under a field is its help; unknown keys and wrong types are refused.
+    """Typed settings. The docstring under a field is its help (`fgrl.registry.docstrings` reads it); unknown keys and
+    wrong types are refused.
 
     Strict: `1` fits a float, `1.5` and `true` do not fit an int, numbers must be finite.
     """
@@ -29,7 +30,6 @@ class Settings(BaseModel):
         extra="forbid",
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         frozen=False,
         validate_default=False,
     )

@@ -1,0 +1,140 @@
+"""Reading type annotations: what is inside, and how to say it to a user."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from fgrl.registry.names import kind_of
+from fgrl.registry.settings import Component, File, Settings
+from fgrl.types import Product, Ref
+
+WORDS: dict[Any, str] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "null", Any: "anything"}
+
+
+def strip(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """An annotation without `Annotated[...]`, and its metadata."""
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return inner, tuple(metadata)
+    return annotation, ()
+
+
+def has(metadata: Sequence[Any], marker: type) -> bool:
+    """Is the marker (`Unkeyed`, `File`; the class or an instance) among a field's metadata?"""
+    return any(item is marker or isinstance(item, marker) for item in metadata)
+
+
+def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The alternatives of a union, each with its metadata; the annotation itself when it is no union."""
+    inner, metadata = strip(annotation)
+    if get_origin(inner) in (Union, types.UnionType):
+        return [(one, (*metadata, *more)) for part in get_args(inner) for one, more in members(part)]
+    return [(inner, metadata)]
+
+
+def allows_null(annotation: Any) -> bool:
+    return any(inner is type(None) or inner is Any for inner, _ in members(annotation))
+
+
+def is_settings(annotation: Any) -> TypeGuard[type[Settings]]:
+    return isinstance(annotation, type) and issubclass(annotation, Settings)
+
+
+def is_component(annotation: Any) -> TypeGuard[type[Component]]:
+    return isinstance(annotation, type) and issubclass(annotation, Component)
+
+
+def is_ref(annotation: Any) -> bool:
+    return annotation is Ref or get_origin(annotation) is Ref
+
+
+def product_of(annotation: Any) -> type[Product]:
+    """Checkpoint of `Ref[Checkpoint]`."""
+    return (get_args(annotation) or (Product,))[0]
+
+
+def item_type(annotation: Any) -> Any | None:
+    """X of `list[X]`, `tuple[X, ...]`, `Sequence[X]`; None for anything else."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
+        return arguments[0]
+    return arguments[0] if isinstance(origin, type) and issubclass(origin, list | set | frozenset) else None
+
+
+def value_type(annotation: Any) -> Any | None:
+    """X of `dict[str, X]` and `Mapping[str, X]`; None for anything else."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and arguments else None
+
+
+def needs_building(annotation: Any, metadata: Sequence[Any] = ()) -> bool:
+    """Does a component, settings, a reference or a file hide in the annotation?"""
+    if has(metadata, File):
+        return True
+    for inner, more in members(annotation):
+        if has(more, File) or is_settings(inner) or is_ref(inner):
+            return True
+        nested = [kept for kept in (item_type(inner), value_type(inner)) if kept is not None]
+        if any(needs_building(kept) for kept in nested):
+            return True
+    return False
+
+
+def full(field: FieldInfo) -> Any:
+    """A field's annotation with the markers that pydantic took off it."""
+    annotation = field.annotation
+    return Annotated[annotation, File] if has(field.metadata, File) else annotation
+
+
+def wanted(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """What a user must write there: `int or null`, `one of mean, last`, `segmenter`, `list of str`."""
+    words = list(dict.fromkeys(_words(annotation, metadata)))
+    if "null" in words:  # last, as people say it
+        words = [word for word in words if word != "null"] + ["null"]
+    return " or ".join(words) or "anything"
+
+
+def _words(annotation: Any, metadata: Sequence[Any]) -> Iterator[str]:
+    for inner, more in members(annotation):
+        if inner in WORDS:
+            yield "file" if inner is str and has([*metadata, *more], File) else WORDS[inner]
+        elif get_origin(inner) is Literal:
+            options = [shown(option) if not isinstance(option, str) else option for option in get_args(inner)]
+            yield options[0] if len(options) == 1 else "one of " + ", ".join(options)
+        elif is_ref(inner):
+            yield f"${{out:stage}} of a stage that makes {product_of(inner).__name__}"
+        elif is_component(inner):
+            yield kind_of(inner) or inner.__name__
+        elif is_settings(inner):
+            required = [name for name, field in inner.model_fields.items() if field.is_required()]
+            yield f"{inner.__name__} " + ("{" + ", ".join(f"{name}: ..." for name in required) + "}")
+        elif (item := item_type(inner)) is not None:
+            yield f"list of {wanted(item)}"
+        elif (value := value_type(inner)) is not None:
+            yield f"mapping of {wanted(value)}"
+        else:
+            yield getattr(inner, "__name__", None) or str(inner)
+
+
+def shown(value: Any) -> str:
+    """A value as YAML writes it, shortened."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= 60 else text[:56] + " ..." + ('"' if isinstance(value, str) else "")
+
+
+def found(value: Any) -> str:
+    """A value with its type, for "wants int, got ...": `float 1.5`, `str "no"`, `null`, `a list`, `a mapping`."""
+    if value is None:
+        return "null"
+    if isinstance(value, list | tuple):
+        return "a list" if value else "an empty list"
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
+    return f"{WORDS.get(type(value), type(value).__name__)} {shown(value)}"

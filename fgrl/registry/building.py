@@ -1,0 +1,357 @@
+"""From plain data to a typed component, with every problem collected.
+
+The builder follows the annotations: a field that holds a component, settings, a reference or a file is built here, so
+that its mistakes are told in a recipe's words; pydantic then checks the rest of the fields and the cross-field rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from fgrl.registry import explaining
+from fgrl.registry.annotations import (
+    allows_null,
+    found,
+    full,
+    has,
+    is_component,
+    is_ref,
+    is_settings,
+    item_type,
+    members,
+    needs_building,
+    product_of,
+    shown,
+    value_type,
+    wanted,
+)
+from fgrl.registry.names import get, kind_of, kinds, name_of, names
+from fgrl.registry.problems import Key, Problem, Problems, alternatives, nearest
+from fgrl.registry.settings import Component, File, Settings
+from fgrl.types import Product, Ref
+
+S = TypeVar("S", bound=Settings)
+
+BARE = "="
+"""Key under which a recipe's merging keeps the bare string that a mapping was merged onto: `segmenter: entropy` and then
+`segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for."""
+
+
+@dataclass(frozen=True)
+class FoundRef:
+    """A `${out:stage}` and what its slot takes."""
+
+    path: Key
+    ref: Ref[Any]
+    products: tuple[type[Product], ...]
+
+
+@dataclass
+class Context:
+    """What the builder knows about where the data came from, and what it collects."""
+
+    folder: Callable[[Key], Path] = lambda path: Path.cwd()
+    """The folder that a `File` at this path is relative to."""
+    dropped: Callable[[Key], bool] = lambda path: False
+    """Was the value set to null in order to drop what was there? Then a field goes back to its default."""
+    problems: list[Problem] = field(default_factory=list)
+    refs: list[FoundRef] = field(default_factory=list)
+
+    def problem(self, path: Key, message: str, hint: str | None = None) -> Any:
+        self.problems.append(Problem(path, message, hint or None))
+        return FAILED
+
+
+class _Failed:
+    """Stands for a value that has problems; no field takes it."""
+
+    def __repr__(self) -> str:
+        return "<a value with problems>"
+
+
+FAILED: Any = _Failed()
+_DROPPED: Any = object()
+
+
+def build(what: type[S] | str, node: Any, *, path: Key = (), context: Context | None = None) -> S:
+    """A component (by kind or the kind's name) or settings from plain data.
+
+    `node` is what YAML or JSON gives: a name, or a mapping with `name` and fields. Raises `Problems` with every mistake
+    in it. `context` is for recipes: it collects problems and references over several calls. The builder writes absolute
+    file paths back into `node`.
+    """
+    context = context or Context()
+    before = len(context.problems)
+    slot = cast(type[S], kinds()[what]) if isinstance(what, str) else what
+    value = _value(slot, node, path, context)
+    if len(context.problems) > before:
+        raise Problems(context.problems[before:])
+    return cast(S, value)
+
+
+def accepts_bare(cls: type[Settings]) -> list[Callable[[Any], Any]]:
+    """The validators of settings that may turn something else into a mapping (`ModelSpec` takes a bare string)."""
+    decorators = cls.__pydantic_decorators__.model_validators
+    return [getattr(cls, name) for name, decorator in decorators.items() if decorator.info.mode == "before"]
+
+
+def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
+    """A node built as its annotation says; what needs no building is handed on as it is."""
+    if isinstance(node, Settings | Ref) or node is FAILED:
+        return node
+    options = members(annotation)
+    if isinstance(node, str):
+        if "${out:" in node:
+            return _reference(options, node, path, context)
+        if any(has(metadata, File) for _, metadata in options):
+            return _file(node, path, context)
+        if any(inner is str or inner is Any for inner, _ in options):
+            return node
+        if any(is_ref(inner) for inner, _ in options) and not any(is_settings(inner) for inner, _ in options):
+            return context.problem(path, f"wants {wanted(annotation)}, got {found(node)}")
+    if node is None and allows_null(annotation):
+        return None
+    fitting = [inner for inner, _ in options if _fits(inner, node)]
+    if not fitting:
+        slots = [inner for inner, _ in options if is_settings(inner)]
+        if slots and not any(item_type(inner) or value_type(inner) for inner, _ in options):
+            return _unfit(slots[0], annotation, node, path, context)
+        return _loose(annotation, node, path, context)
+    if len(fitting) == 1:
+        return _built(fitting[0], node, path, context)
+    return _best(fitting, node, path, context)
+
+
+def _fits(annotation: Any, node: Any) -> bool:
+    """Could the node be meant for this alternative?"""
+    if is_component(annotation):
+        return isinstance(node, str | dict)
+    if is_settings(annotation):
+        return isinstance(node, dict) or (isinstance(node, str) and bool(accepts_bare(annotation)))
+    if not needs_building(annotation):
+        return False
+    return isinstance(node, list) if item_type(annotation) is not None else isinstance(node, dict)
+
+
+def _built(annotation: Any, node: Any, path: Key, context: Context) -> Any:
+    if is_component(annotation):
+        return _component(annotation, node, path, context)
+    if is_settings(annotation):
+        return _bare_settings(annotation, node, path, context)
+    if (inner := item_type(annotation)) is not None:
+        return _items(annotation, inner, node, path, context)
+    return _entries(value_type(annotation), node, path, context)
+
+
+def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
+    """Try every alternative; the first without problems, else the one with the fewest."""
+    tries = []
+    for option in fitting:
+        trial = Context(context.folder, context.dropped)
+        tries.append((_built(option, node, path, trial), trial))
+    value, best = min(tries, key=lambda pair: len(pair[1].problems))
+    context.problems += best.problems
+    context.refs += best.refs
+    return value
+
+
+def _items(annotation: Any, inner: Any, node: list[Any], path: Key, context: Context) -> Any:
+    built = []
+    for index, item in enumerate(node):
+        value = _value(inner, item, (*path, index), context)
+        if isinstance(item, str) and isinstance(value, str):
+            node[index] = value
+        built.append(value)
+    if any(value is FAILED for value in built):
+        return FAILED
+    return tuple(built) if annotation is tuple or getattr(annotation, "__origin__", None) is tuple else built
+
+
+def _entries(inner: Any, node: dict[str, Any], path: Key, context: Context) -> Any:
+    built = {}
+    for key in list(node):
+        at = (*path, key)
+        if node[key] is None and not allows_null(inner) and context.dropped(at):
+            del node[key]
+            continue
+        value = _value(inner, node[key], at, context)
+        if isinstance(node[key], str) and isinstance(value, str):
+            node[key] = value
+        built[key] = value
+    return FAILED if any(value is FAILED for value in built.values()) else built
+
+
+def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key, context: Context) -> Any:
+    """`${out:stage}`: into a `Ref` when the slot takes one."""
+    ref: Ref[Any] | None = Ref.parse(node)
+    if ref is None or "${out:" in ref.stage:
+        return context.problem(path, f"{shown(node)}: ${{out:stage}} stands alone, it cannot be part of a text")
+    products = tuple(product_of(inner) for inner, _ in options if is_ref(inner))
+    if products:
+        context.refs.append(FoundRef(path, ref, products))
+        return ref
+    for inner, _ in options:  # a ModelSpec takes a bare reference for its `base`
+        if is_settings(inner) and not is_component(inner) and accepts_bare(inner):
+            return _bare_settings(inner, node, path, context)
+    words = " or ".join(dict.fromkeys(wanted(inner, metadata) for inner, metadata in options))
+    return context.problem(path, f"no place for a reference to a stage: wants {words}, got {node}")
+
+
+def _file(node: str, path: Key, context: Context) -> Any:
+    """A path, made absolute. A file that is not there is a problem."""
+    given = Path(node).expanduser()
+    folder = given.parent if given.is_absolute() else context.folder(path) / given.parent
+    target = folder / given.name
+    if not node.strip() or "\0" in node:
+        return context.problem(path, f"wants a file, got {found(node)}")
+    if not target.exists():
+        near = nearest(given.name, sorted(other.name for other in folder.iterdir())) if folder.is_dir() else None
+        hint = f'did you mean "{given.with_name(near)}"?' if near else None
+        where = explaining.nearby(target)
+        return context.problem(path, f"no such file: {where}", hint or "a path is relative to the recipe that names it")
+    return str(target.resolve())
+
+
+def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context: Context) -> Any:
+    """Something that can be no component and no settings at all."""
+    if is_component(slot):
+        kind = kind_of(slot) or slot.__name__
+        return context.problem(
+            path, f"wants {explaining.a(wanted(annotation))}, got {found(node)}", _choices(None, kind, slot)
+        )
+    return context.problem(path, f"wants {wanted(annotation)}, got {found(node)}", explaining.keys_of(slot))
+
+
+def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
+    """A leaf that pydantic checks; only stray references inside it are ours."""
+    stray = next(explaining.texts(node, path), None)
+    if stray is not None:
+        at, text = stray
+        return context.problem(at, f"no place for a reference to a stage: {text}")
+    if isinstance(node, dict) and BARE in node:
+        return context.problem(path, f"wants {wanted(annotation)}: {shown(node[BARE])} has no keys to set")
+    if isinstance(node, list) and any(isinstance(inner, type) and issubclass(inner, tuple) for inner in _origins(annotation)):
+        return tuple(node)
+    return node
+
+
+def _origins(annotation: Any) -> list[Any]:
+    return [getattr(inner, "__origin__", inner) for inner, _ in members(annotation)]
+
+
+def _component(slot: type[Component], node: str | dict[str, Any], path: Key, context: Context) -> Any:
+    kind = kind_of(slot)
+    if kind is None:
+        raise TypeError(f"{slot.__name__} is of no kind; declare one with @kind(...)")
+    at = path
+    if isinstance(node, str):
+        node = {"name": node}
+    else:
+        _unfold(node, lambda bare: {"name": bare})
+        if "name" in node:
+            at = (*path, "name")
+    if "name" not in node:
+        if slot not in _registered(kind, slot).values():
+            typo = nearest("name", [key for key in node if isinstance(key, str)])
+            if typo:
+                return context.problem((*path, typo), f'unknown key "{typo}"', 'did you mean "name"?')
+            return context.problem(
+                path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", _choices(None, kind, slot)
+            )
+        node["name"] = name_of(slot)[1]
+    name = node["name"]
+    if not isinstance(name, str):
+        return context.problem(at, f"wants the name of {explaining.a(kind)}, got {found(name)}", _choices(None, kind, slot))
+    if name not in _registered(kind, slot):
+        elsewhere = [other for other in kinds() if other != kind and name in names(other)]
+        note = f'; "{name}" is {explaining.a(elsewhere[0])}' if elsewhere else ""
+        return context.problem(at, f'unknown {kind} "{name}"{note}', _choices(name, kind, slot))
+    cls = get(kind, name)
+    fields = {key: value for key, value in node.items() if key != "name"}
+    if "version" in fields :
+        version = fields.pop("version")
+        if version != cls.version or isinstance(version, bool):
+            return context.problem(
+                (*path, "version"), f'wants version {shown(version)} of {kind} "{name}", this is version {cls.version}'
+            )
+    return _settings(cls, fields, node, path, context)
+
+
+def _registered(kind: str, slot: type[Component]) -> dict[str, type[Component]]:
+    """The components that fit a slot."""
+    return {name: cls for name in names(kind) if issubclass(cls := get(kind, name), slot)}
+
+
+def _choices(word: str | None, kind: str, slot: type[Component]) -> str:
+    return alternatives(word, list(_registered(kind, slot)), f"fgrl list {kind}")
+
+
+def _unfold(node: dict[str, Any], reading: Callable[[str], Any]) -> None:
+    """Give a bare string under a mapping its meaning, in place."""
+    if BARE in node:
+        bare = node.pop(BARE)
+        below = bare if isinstance(bare, dict) else reading(bare)
+        above = dict(node)
+        node.clear()
+        node.update({**below, **above})
+
+
+def _bare_settings(cls: type[Settings], node: Any, path: Key, context: Context) -> Any:
+    def reading(value: Any) -> Any:
+        for validator in accepts_bare(cls):
+            value = validator(value)
+        return value
+
+    if isinstance(node, dict):
+        _unfold(node, reading)
+        return _settings(cls, node, node, path, context)
+    mapping = reading(node)
+    if not isinstance(mapping, dict):
+        return _unfit(cls, cls, node, path, context)
+    return _settings(cls, mapping, mapping, path, context)
+
+
+def _settings(cls: type[Settings], fields: Mapping[str, Any], node: dict[str, Any], path: Key, context: Context) -> Any:
+    """Build the children, let pydantic check the rest, and explain what it found."""
+    before = len(context.problems)
+    ready: dict[str, Any] = {}
+    guessed = explaining.unknown_keys(cls, fields, path, context)
+    for key, info in cls.model_fields.items():
+        if key not in fields:
+            continue
+        value = _field(info, fields[key], (*path, key), context)
+        if value is _DROPPED:
+            node.pop(key, None)
+            continue
+        if isinstance(fields[key], str) and isinstance(value, str):
+            node[key] = value
+        ready[key] = value
+    failed = {key for key, value in ready.items() if value is FAILED}
+    try:
+        if failed:
+            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic says
+            # about the other fields is of use.
+            with suppress(*_stumbles):
+                cls.model_validate(ready)
+        else:
+            built = cls.model_validate(ready)
+    except ValidationError as error:
+        explaining.explain(cls, error, fields, path, context, known=failed | guessed)
+    return built if not failed and len(context.problems) == before else FAILED
+
+
+_stumbles = (AttributeError, TypeError, KeyError, IndexError, ArithmeticError)
+
+
+def _field(info: FieldInfo, node: Any, path: Key, context: Context) -> Any:
+    annotation = full(info)
+    if node is None and not allows_null(annotation) and context.dropped(path):
+        return _DROPPED
+    return _value(annotation, node, path, context)

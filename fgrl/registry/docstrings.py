@@ -1,0 +1,109 @@
+"""The docstring under a field is its help. Read from the source when somebody asks, not at import.
+
+pydantic's `use_attribute_docstrings` does the same at the creation of every class, through `inspect.getmodule`, which
+touches every module in `sys.modules` and so loads the ones that were meant to stay lazy (torch).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from functools import lru_cache
+from pathlib import Path
+
+from fgrl.registry.settings import Settings
+
+
+def field_help(cls: type[Settings], name: str) -> str:
+    """The help of a field; empty when there is none (or no source to read it from)."""
+    described = cls.model_fields[name].description
+    if described:
+        return described
+    for base in cls.__mro__:
+        if name in base.__dict__.get("__annotations__", {}):
+            return _class_docs(base).get(name, "")
+    return ""
+
+
+def undocumented(cls: type[Settings]) -> list[str]:
+    """Fields without help, as far as the source can be read."""
+    return [name for name in cls.model_fields if not field_help(cls, name) and source_file(_owner(cls, name)) is not None]
+
+
+def source_file(cls: type) -> Path | None:
+    """The file that defines a class."""
+    try:
+        file = inspect.getsourcefile(cls)
+    except (TypeError, OSError):
+        return None
+    return Path(file) if file else None
+
+
+def source_line(cls: type) -> int:
+    """The line on which a class begins, its decorators included; 0 when unknown."""
+    file = source_file(cls)
+    node = _find(cls, file) if file else None
+    if node is None:
+        return 0
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def source(cls: type) -> str:
+    """`file:line` of a class, as seen from the current directory; its module when it has no file."""
+    file = source_file(cls)
+    if file is None:
+        return cls.__module__
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"{shown}:{source_line(cls)}"
+
+
+def _owner(cls: type[Settings], name: str) -> type:
+    return next(base for base in cls.__mro__ if name in base.__dict__.get("__annotations__", {}))
+
+
+def _class_docs(cls: type) -> dict[str, str]:
+    file = source_file(cls)
+    node = _find(cls, file) if file else None
+    docs: dict[str, str] = {}
+    if node is not None:
+        for statement, below in zip(node.body, node.body[1:], strict=False):
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(statement.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ):
+                docs[statement.target.id] = inspect.cleandoc(below.value.value)
+    return docs
+
+
+def _find(cls: type, file: Path) -> ast.ClassDef | None:
+    """The class in its file's syntax tree; of several that have its name, the one with its fields."""
+    found = _classes(file, file.stat().st_mtime_ns).get(cls.__qualname__, [])
+    own = set(cls.__dict__.get("__annotations__", {}))
+    same = [node for node in found if {item.target.id for item in node.body if _is_field(item)} == own]  # type: ignore[attr-defined]
+    return next(iter([*same, *found]), None)
+
+
+def _is_field(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+
+
+@lru_cache(maxsize=512)
+def _classes(file: Path, _version: int) -> dict[str, list[ast.ClassDef]]:
+    """Every class of a file by qualified name."""
+    found: dict[str, list[ast.ClassDef]] = {}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = prefix
+            if isinstance(child, ast.ClassDef):
+                found.setdefault(prefix + child.name, []).append(child)
+                inside = f"{prefix}{child.name}."
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = f"{prefix}{child.name}.<locals>."
+            visit(child, inside)
+
+    visit(ast.parse(file.read_text(encoding="utf-8")), "")
+    return found

@@ -1,0 +1,252 @@
+"""What pydantic found wrong, in the words of somebody who writes a recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from fgrl.registry.annotations import found, full, is_component, members, shown, wanted
+from fgrl.registry.docstrings import field_help
+from fgrl.registry.names import kind_of, name_of, names
+from fgrl.registry.problems import Key, alternatives, nearest
+from fgrl.registry.settings import Component, Settings
+
+if TYPE_CHECKING:
+    from fgrl.registry.building import Context
+
+_TYPES = {
+    "int_type": "int",
+    "int_from_float": "int",
+    "int_parsing": "int",
+    "float_type": "float",
+    "float_parsing": "float",
+    "string_type": "str",
+    "bool_type": "bool",
+    "bool_parsing": "bool",
+    "list_type": "list",
+    "tuple_type": "list",
+    "set_type": "list",
+    "frozen_set_type": "list",
+    "dict_type": "mapping",
+    "mapping_type": "mapping",
+    "none_required": "null",
+}
+_BOUNDS = {"greater_than": ("gt", ">"), "greater_than_equal": ("ge", ">="), "less_than": ("lt", "<"),
+           "less_than_equal": ("le", "<="), "multiple_of": ("multiple_of", "a multiple of")}  # fmt: skip
+_LENGTHS = {"too_short": ("min_length", "at least"), "too_long": ("max_length", "at most"),
+            "string_too_short": ("min_length", "at least"), "string_too_long": ("max_length", "at most")}  # fmt: skip
+
+
+def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, context: Context) -> set[str]:
+    """Report keys that the settings do not have. Returns the fields that were probably meant, which are then not
+    reported as missing."""
+    known = list(cls.model_fields)
+    meant: set[str] = set()
+    for key in fields:
+        if key in cls.model_fields:
+            continue
+        free = [name for name in known if name not in fields]
+        guess = nearest(key, free) or nearest(key, known)
+        if guess:
+            meant.add(guess)
+        hint = alternatives(guess, free if guess in free else known, command(cls))
+        context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
+    return meant
+
+
+def explain(
+    cls: type[Settings],
+    error: ValidationError,
+    fields: Mapping[str, Any],
+    path: Key,
+    context: Context,
+    known: set[str],
+) -> None:
+    """Report each field that pydantic refused once; `known` fields are already reported."""
+    by_field: dict[str, list[ErrorDetails]] = {}
+    for details in error.errors(include_url=False):
+        if details["loc"]:
+            by_field.setdefault(str(details["loc"][0]), []).append(details)
+        else:
+            context.problem(path, _plain_message(details))
+    for name, found_wrong in by_field.items():
+        if name in known or name not in cls.model_fields:
+            continue
+        if found_wrong[0]["type"] == "missing" and len(found_wrong[0]["loc"]) == 1:
+            _missing(cls, name, path, context)
+        else:
+            _refused(cls, name, found_wrong, fields.get(name), (*path, name), context)
+
+
+def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> None:
+    annotation = full(cls.model_fields[name])
+    slots = [inner for inner, _ in members(annotation) if is_component(inner)]
+    words = wanted(annotation)
+    if slots:
+        kind = kind_of(slots[0]) or slots[0].__name__
+        hint = alternatives(None, [*names(kind)], f"fgrl list {kind}")
+        words = f"{a(words)}: {{name: ...}}"
+    else:
+        hint = field_help(cls, name).split("\n")[0]
+    context.problem((*path, name), f"missing; wants {words}", hint)
+
+
+def _refused(
+    cls: type[Settings], name: str, errors: list[ErrorDetails], value: Any, path: Key, context: Context
+) -> None:
+    """One problem for one value, at the deepest place that pydantic complains about."""
+    placed = [(_inside(value, error["loc"][1:]), error) for error in errors]
+    deepest = max(len(inside) for (inside, _), _ in placed)
+    first = next(inside for (inside, _), _ in placed if len(inside) == deepest)
+    chosen = [(union, error) for (inside, union), error in placed if inside == first]
+    at, here = (*path, *first), _at(value, first)
+    annotation = full(cls.model_fields[name])
+    if len(chosen) == 1 and not chosen[0][0]:
+        error = chosen[0][1]
+        message, hint = _message(error, here, wanted(annotation) if not first else None)
+    elif not first:
+        message, hint = f"wants {wanted(annotation)}, got {found(here)}", _quoted(here, wanted(annotation))
+        bounds = [bound for _, error in chosen if (bound := _bound(error))]
+        if bounds:
+            message = f"wants {bounds[0]}, got {shown(here)}"
+    else:
+        words = list(dict.fromkeys(filter(None, (_type_word(error) for _, error in chosen))))
+        message = f"wants {' or '.join(words)}, got {found(here)}" if words else _plain_message(chosen[0][1])
+        hint = None
+    context.problem(at, message, hint)
+    others = {inside for (inside, union), _ in placed if len(inside) == deepest and not union} - {first}
+    for inside in sorted(others, key=str):  # further items of one list
+        error = next(error for (place, _), error in placed if place == inside)
+        context.problem((*path, *inside), *_message(error, _at(value, inside), None))
+
+
+def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
+    """The part of pydantic's location that is in the data, and whether the rest names a member of a union."""
+    inside: list[int | str] = []
+    union = False
+    for part in location:
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+            inside.append(part)
+        elif isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
+            value = value[part]
+            inside.append(part)
+        elif part != "[key]":
+            union = True
+    return tuple(inside), union
+
+
+def _at(value: Any, inside: Key) -> Any:
+    for part in inside:
+        value = value[part]
+    return value
+
+
+def _message(error: ErrorDetails, value: Any, words: str | None) -> tuple[str, str | None]:
+    kind = error["type"]
+    if kind == "literal_error":
+        options = re.findall(r"'([^']*)'", str(error["ctx"]["expected"])) or [str(error["ctx"]["expected"])]
+        guess = nearest(value, options) if isinstance(value, str) else None
+        said = words or ("one of " + ", ".join(options) if len(options) > 1 else options[0])
+        return f"wants {said}, got {shown(value)}", f'did you mean "{guess}"?' if guess else None
+    word = _type_word(error)
+    if word:
+        said = words or word
+        return f"wants {said}, got {found(value)}", _quoted(value, said)
+    bound = _bound(error)
+    if bound:
+        return f"wants {bound}, got {shown(value)}", None
+    if kind in _LENGTHS:
+        limit, how = _LENGTHS[kind]
+        count = error["ctx"][limit]
+        unit = ("character" if isinstance(value, str) else "item") + "s" * (count != 1)
+        return f"wants {how} {count} {unit}, got {len(value)}", None
+    if kind == "finite_number":
+        return f"wants a finite number, got {shown(value)}", None
+    if kind == "string_pattern_mismatch":
+        return f"wants text like {error['ctx']['pattern']}, got {shown(value)}", None
+    return _plain_message(error), None
+
+
+def _bound(error: ErrorDetails) -> str | None:
+    if error["type"] not in _BOUNDS:
+        return None
+    limit, sign = _BOUNDS[error["type"]]
+    return f"{sign} {error['ctx'][limit]}" if limit == "multiple_of" else f"a number {sign} {error['ctx'][limit]}"
+
+
+def _type_word(error: ErrorDetails) -> str | None:
+    if error["type"] == "literal_error":
+        return "one of " + ", ".join(re.findall(r"'([^']*)'", str(error["ctx"]["expected"])))
+    if error["type"] == "is_instance_of":
+        return str(error["ctx"]["class"])
+    return _TYPES.get(error["type"])
+
+
+def _plain_message(error: ErrorDetails) -> str:
+    """The text of a ValueError that a validator raised, or pydantic's own."""
+    raised = error.get("ctx", {}).get("error")
+    if isinstance(raised, Exception):
+        return str(raised) or type(raised).__name__
+    return error["msg"][:1].lower() + error["msg"][1:]
+
+
+def _quoted(value: Any, words: str) -> str | None:
+    """The next step for text where something else is wanted."""
+    if not isinstance(value, str):
+        return None
+    kinds = set(words.split(" or "))
+    if "bool" in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n", "true", "false"):
+        return "write true" if value.lower() in ("yes", "on", "y", "true") else "write false"
+    number = value.replace("_", "").replace(",", "")
+    if kinds & {"int", "float"} and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", number):
+        return f"write {number}, without quotes, commas or underscores"
+    return None
+
+
+def command(cls: type[Settings]) -> str | None:
+    """The command that explains a component."""
+    if not is_component(cls):
+        return None
+    return "fgrl show {} {}".format(*name_of(cls))
+
+
+def keys_of(cls: type[Settings]) -> str:
+    return alternatives(None, list(cls.model_fields))
+
+
+def _owner(cls: type[Settings]) -> str:
+    if issubclass(cls, Component):
+        return ' of {} "{}"'.format(*name_of(cls))
+    return f" of {cls.__name__}"
+
+
+def a(words: str) -> str:
+    """With its article."""
+    return f"{'an' if words[:1] in 'aeiou' else 'a'} {words}"
+
+
+def nearby(path: Path) -> str:
+    """A path as seen from the current directory."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def texts(node: Any, path: Key) -> Iterator[tuple[Key, str]]:
+    """Texts inside plain data that hold a reference to a stage."""
+    if isinstance(node, str):
+        if "${out:" in node:
+            yield path, node
+    elif isinstance(node, Mapping):
+        for key, item in node.items():
+            yield from texts(item, (*path, key))
+    elif isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from texts(item, (*path, index))

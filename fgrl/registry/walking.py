@@ -1,0 +1,74 @@
+"""Going through a built component: what it refers to, which files it reads, and its settings as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from fgrl.registry.annotations import full, has, item_type, members, value_type
+from fgrl.registry.names import name_of
+from fgrl.registry.problems import Key
+from fgrl.registry.settings import Component, File, Settings, Unkeyed
+from fgrl.types import Ref
+
+
+def walk(component: Settings) -> Iterator[tuple[Key, Any]]:
+    """What a component holds, with its path in `dump(component)`: nested `Settings` (an outer one before what is in it),
+    `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields."""
+    for name, field in type(component).model_fields.items():
+        if not has(field.metadata, Unkeyed):
+            yield from _within((name,), getattr(component, name), full(field))
+
+
+def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]:
+    if isinstance(value, Settings):
+        yield path, value
+        yield from (((*path, *rest), inner) for rest, inner in walk(value))
+    elif isinstance(value, Ref):
+        yield path, value
+    elif isinstance(value, str):
+        if any(has(metadata, File) for _, metadata in members(annotation)):
+            yield path, Path(value)
+    elif isinstance(value, Mapping):
+        inner = _inner(annotation, value_type)
+        for key, item in value.items():
+            yield from _within((*path, key), item, inner)
+    elif isinstance(value, list | tuple):
+        inner = _inner(annotation, item_type)
+        for index, item in enumerate(value):
+            yield from _within((*path, index), item, inner)
+
+
+def _inner(annotation: Any, read: Any) -> Any:
+    """What the items of a container are annotated with."""
+    return next((found for inner, _ in members(annotation) if (found := read(inner)) is not None), Any)
+
+
+def dump(component: Settings) -> dict[str, Any]:
+    """A component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field, also
+    those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out."""
+    data: dict[str, Any] = {}
+    if isinstance(component, Component):
+        data = {"name": name_of(component)[1], "version": component.version}
+    for name, field in type(component).model_fields.items():
+        if not has(field.metadata, Unkeyed):
+            data[name] = plain(getattr(component, name))
+    return data
+
+
+def plain(value: Any) -> Any:
+    """Any field's value as JSON-ready data."""
+    if isinstance(value, Settings):
+        return dump(value)
+    if isinstance(value, Ref):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return to_jsonable_python(value)

@@ -211,6 +211,14 @@ def test_an_unknown_reward_is_named():
         TokenAuc(rule=NoComma(), rewards=["q"]).measure({"a": [answer("a")]})
 
 
+def test_without_names_all_recorded_rewards_are_measured():
+    both = answer("a,b", rewards=[0.0, -1.0, 0.0, 0.0])
+    both.token_rewards["other"] = [0.0, 1.0, 0.0, 0.0]
+    assert means(TokenAuc(rule=NoComma()), both) == {"r": 1.0, "r within": 1.0, "other": 0.0, "other within": 0.0}
+    with pytest.raises(DataError, match="recorded no token rewards"):
+        TokenAuc(rule=NoComma()).measure({"a": [Answer("0", "p", "", [], [], True, 0)]})
+
+
 def test_auc_differences_are_paired_though_one_prompt_has_no_token():
     models = {
         "sft": [answer("a,", "0", [0.0, 1.0, 0.0]), answer("b,", "1", [0.0, 1.0, 0.0]), answer("", "2")],

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fgrl.components.kinds import Reader
 from fgrl.components.readers.columns import BadRow, Columns, Converter
 from fgrl.components.readers.hf import HuggingFace
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
+from fgrl.registry import Context, Problems, build
 from fgrl.types import DataError, Message, Pair, Ref, Sample, write_jsonl
 
 TOPICS = Path(__file__).parents[2] / "recipes" / "small" / "topics.txt"
@@ -216,6 +218,7 @@ def test_named_columns_win_over_usual_ones():
     assert found == Pair(id="7", prompt="Why?", chosen="a", rejected="b", meta={"id": 7})
     row = {"prompt": "Why?", "messages": [user("Other?"), assistant("Yes.")], "gold": ["a", "b"]}
     assert converted(row, "prompts", messages="messages").sample(row, 0).prompt == turns(user("Other?"))
+    row["response"] = "usual"
     found = converted(row, "sft", messages="messages", reference="gold").sample(row, 0)
     assert (found.response, found.reference) == ("Yes.", ["a", "b"])
 
@@ -314,6 +317,15 @@ def test_pairs_want_the_preference_format(write):
         JsonLines(path=write(GOOD), format="prompts").pairs()
     with pytest.raises(DataError, match="has samples, not pairs"):
         Lines(path=str(TOPICS)).pairs()
+
+
+@pytest.mark.parametrize(
+    ("row", "what"), [({"gold": 5}, '"gold" is 5'), ({"gold": ["a", None]}, '"gold"'), ({"id": None}, '"id" is null')]
+)
+def test_references_and_ids_are_checked(row, what, write):
+    path = write({"id": 1, "prompt": "Why?", "gold": "a"}, {"id": 2, "prompt": "Why?", "gold": ["a", "b"]} | row)
+    with pytest.raises(DataError, match=f"row 1: {what}"):
+        list(JsonLines(path=path, format="prompts", columns=Columns(reference="gold")).read())
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------
@@ -519,3 +531,38 @@ def test_products_of_other_stages(tmp_path):
     assert list(reader.pairs()) == pairs[3:]
     (sample,) = reader.read()
     assert [candidate.text for candidate in sample.candidates] == ["bad", "good 3"]
+
+
+# -- from recipes ------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_relative_to_the_recipe(tmp_path, write):
+    write({"prompt": "Why?"})
+    context = Context(folder=lambda path: tmp_path)
+    for node in (
+        {"name": "hf", "path": "json", "files": ["data.jsonl"], "format": "prompts"},
+        {"name": "jsonl", "path": "data.jsonl", "format": "prompts", "columns": {"prompt": "prompt"}},
+        {"name": "lines", "path": "data.jsonl"},
+    ):
+        (sample,) = build(Reader, node, context=context).read()
+        assert "Why?" in sample.prompt
+    with pytest.raises(Problems, match=r"none\.jsonl"):
+        build(Reader, {"name": "hf", "path": "json", "files": ["none.jsonl"], "format": "prompts"}, context=context)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"name": "lines", "path": "data.jsonl", "skip": -1}, "skip"),
+        ({"name": "lines", "path": "data.jsonl", "limit": 0}, "limit"),
+        ({"name": "lines", "path": "data.jsonl", "template": "no place"}, "wants {line} somewhere in the template"),
+        ({"name": "jsonl", "path": "data.jsonl", "format": "preferences"}, 'did you mean "preference"'),
+        ({"name": "hf", "path": "x", "format": "sft", "columns": {"promt": "a"}}, 'did you mean "prompt"'),
+        ({"name": "samples", "of": "drawn"}, "Samples"),
+    ],
+)
+def test_mistakes_in_recipes_are_explained(node, message, tmp_path, write):
+    write({"prompt": "Why?"})
+    with pytest.raises(Problems) as caught:
+        build(Reader, node, context=Context(folder=lambda path: tmp_path))
+    assert message in str(caught.value)

@@ -29,13 +29,13 @@ class TokenAuc(Comparison):
 
     rule: Verifier
     """The rule; it must be able to say where it is broken."""
-    rewards: list[str] = Field(min_length=1)
-    """Names of the rewards, as the evaluation names them."""
+    rewards: list[str] | None = Field(None, min_length=1)
+    """Names of the rewards, as the evaluation names them; null: all that it recorded."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         labels = [self._labels(answer) for answer in answers]
         result: dict[str, Measured] = {}
-        for reward in self.rewards:
+        for reward in self._names(answers):
             scores: list[float] = []
             breaking: list[bool] = []
             prompts: list[str] = []
@@ -55,6 +55,12 @@ class TokenAuc(Comparison):
             result[reward] = pooled
             result[f"{reward} within"] = mean(answers, within)
         return result
+
+    def _names(self, answers: Sequence[Answer]) -> list[str]:
+        recorded = list(dict.fromkeys(name for answer in answers for name in answer.token_rewards))
+        if not recorded and answers:
+            raise DataError("token_auc: the evaluation recorded no token rewards; name some under its `rewards`")
+        return recorded if self.rewards is None else self.rewards
 
     def _labels(self, answer: Answer) -> list[bool | None]:
         """Of each token: does it break the rule? None: it does not count."""

@@ -61,7 +61,8 @@ class ByRule(PairBuilder):
         for candidate in candidates:
             if candidate.finished or not self.finished_only:
                 distinct.setdefault(candidate.text.strip(), candidate)
-        kept, broken = [], []
+        kept: list[Candidate] = []
+        broken: list[Candidate] = []
         for candidate in distinct.values():
             (kept if self.rule.check(candidate.text) else broken).append(candidate)
         return kept, broken

@@ -99,7 +99,7 @@ class Converter:
         """
         known = self._known(row, number)
         if self.reference is not None:
-            known["reference"] = self._value(row, self.reference)
+            known["reference"] = self._reference(row, self.reference)
         if self.form == "preference":
             return as_sample(self.pair(row, number)).model_copy(update=known)
         if self.form == "prompts":
@@ -117,13 +117,13 @@ class Converter:
         assert self.rejected is not None
         chosen, rejected = self._value(row, self.chosen), self._value(row, self.rejected)
         if isinstance(chosen, str) and isinstance(rejected, str) and self.prompt is None:
-            prompt, *answers = _common_start(chosen, rejected)
-            if not prompt:
+            start, *answers = _common_start(chosen, rejected)
+            if not start:
                 raise BadRow(
                     f'"{self.chosen}" and "{self.rejected}" share no beginning that could be the prompt; '
                     "name the prompt's column as columns.prompt"
                 )
-            return Pair(prompt=prompt, chosen=answers[0], rejected=answers[1], **self._known(row, number))
+            return Pair(prompt=start, chosen=answers[0], rejected=answers[1], **self._known(row, number))
         prompt, preferred = self._joined(row, self.chosen)
         other_prompt, other = self._joined(row, self.rejected)
         if prompt != other_prompt:
@@ -158,7 +158,15 @@ class Converter:
 
     def _known(self, row: Row, number: int) -> dict[str, Any]:
         name = number if self.id is None else self._value(row, self.id)
+        if name is None:
+            raise BadRow(f'"{self.id}" is null: wants what identifies the row')
         return {"id": str(name), "meta": {column: self._value(row, column) for column in self.columns.meta}}
+
+    def _reference(self, row: Row, column: str) -> str | list[str]:
+        value = self._value(row, column)
+        if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            return value
+        raise BadRow(f'"{column}" is {_short(value)}: wants text or a list of texts')
 
     def _value(self, row: Row, column: str) -> Any:
         if column not in row:

@@ -73,8 +73,8 @@ def test_a_reward_on_one_token_moves_only_what_it_should(where: int):
 
 
 def test_gae_carries_no_gradient():
-    values = torch.zeros(1, 3, requires_grad=True)
-    advantages, returns = ops.gae(torch.ones(1, 3), values, torch.ones(1, 3, dtype=torch.bool), 1.0, 0.95)
+    rewards, values = torch.zeros(2, 1, 3, requires_grad=True).unbind()
+    advantages, returns = ops.gae(rewards, values, torch.ones(1, 3, dtype=torch.bool), 1.0, 0.95)
     assert not advantages.requires_grad
     assert not returns.requires_grad
 

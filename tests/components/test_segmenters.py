@@ -274,6 +274,7 @@ def test_numbers_are_cut_unless_kept():
 
 def test_own_delimiters_replace_the_list():
     assert cut(["a", ".", "b", "|", "c"], delimiters=["|"]) == ["a.b|", "c"]
+    assert cut(["a", "-", ">", "b", "-", "c"], delimiters=["-", "->"]) == ["a->", "b-", "c"]  # the longest wins
     assert cut(["a", "(", "b", "[", "c"], delimiters=["(", "["]) == ["a(", "b[", "c"]  # literal, not patterns
 
 
@@ -321,6 +322,15 @@ def test_sentence_says_what_is_missing():
     of.texts = ["a.b", "c"]
     with pytest.raises(ValueError, match="1 responses, but 2 texts"):
         Sentence().segment_ids(of)
+
+
+def test_starts_are_real_tokens():
+    of = pieces(["a", ".", "b", "."], ["c", "."])
+    of.entropy = torch.full(of.mask.shape, 9.0)
+    for segmenter in (Entropy(cutoff=1), NGram(n=1), Sentence(), Token(), Bandit()):
+        starts = segmenter.starts(of)
+        assert starts.dtype == torch.bool
+        assert not starts[~of.mask].any()
 
 
 def test_what_each_segmenter_looks_at():

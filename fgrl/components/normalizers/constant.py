@@ -71,8 +71,7 @@ class Constant(Normalizer):
             if stats is None or stats.get("normalizer") != self.label:
                 raise missing_fit(self.label, stats)
             mean, std = stats["mean"], stats["std"]
-        zero = torch.zeros_like(rewards)
-        return torch.where(valid, (torch.where(valid, rewards, zero) - mean) / max(std, self.min_std), zero)
+        return torch.where(valid, (rewards - mean) / max(std, self.min_std), torch.zeros_like(rewards))
 
 
 @register("global")

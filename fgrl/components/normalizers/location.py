@@ -156,11 +156,10 @@ class Location(Normalizer):
             w_mean, w_std, b_mean, b_std = (float(stats[key]) for key in ("w_mean", "w_std", "b_mean", "b_std"))
             fitted_floor = stats["min_std"]
         floor = fitted_floor if self.min_std is None else self.min_std
-        zero = torch.zeros_like(rewards)
         x = torch.where(valid, locations, torch.ones_like(locations)).log()
         std = (w_std * x + b_std).clamp(min=floor)
-        normalized = (torch.where(valid, rewards, zero) - (w_mean * x + b_mean)) / std
-        return torch.where(valid, normalized.to(rewards.dtype), zero)
+        normalized = (rewards - (w_mean * x + b_mean)) / std
+        return torch.where(valid, normalized.to(rewards.dtype), torch.zeros_like(rewards))
 
 
 def _huber(x: Tensor, y: Tensor) -> tuple[float, float]:

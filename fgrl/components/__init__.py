@@ -1,0 +1,25 @@
+"""Everything that a recipe may name. Importing this registers all of it, and loads none of the heavy libraries."""
+
+from fgrl.components import (
+    algorithms,
+    engines,
+    metrics,
+    normalizers,
+    pair_builders,
+    readers,
+    rewards,
+    segmenters,
+    verifiers,
+)
+
+__all__ = [
+    "algorithms",
+    "engines",
+    "metrics",
+    "normalizers",
+    "pair_builders",
+    "readers",
+    "rewards",
+    "segmenters",
+    "verifiers",
+]

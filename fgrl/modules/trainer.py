@@ -12,17 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import lazy_loader as lazy
 from pydantic import Field
 
+from fgrl import lazy
 from fgrl.components.kinds import Run
 from fgrl.registry import Settings, Unkeyed
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
-lightning = lazy.load("lightning.pytorch", suppress_warning=True)
-callbacks = lazy.load("fgrl.modules.callbacks", suppress_warning=True)
-strategies = lazy.load("lightning.pytorch.strategies", suppress_warning=True)
+lightning = lazy.load("lightning")
+callbacks = lazy.load("fgrl.modules.callbacks")
 
 Strategy = Literal["auto", "ddp", "fsdp", "deepspeed_stage_2", "deepspeed_stage_3"]
 
@@ -123,15 +122,15 @@ def deepspeed_config(settings: TrainSettings) -> dict[str, Any]:
 def strategy(settings: TrainSettings) -> Any:
     """What Lightning's `Trainer(strategy=...)` takes."""
     if settings.strategy.startswith("deepspeed"):
-        return strategies.DeepSpeedStrategy(config=deepspeed_config(settings))
+        return lightning.pytorch.strategies.DeepSpeedStrategy(config=deepspeed_config(settings))
     if settings.strategy == "ddp" and settings.accelerator == "cpu":
-        return strategies.DDPStrategy(process_group_backend="gloo")
+        return lightning.pytorch.strategies.DDPStrategy(process_group_backend="gloo")
     return settings.strategy
 
 
 def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, checkpoint_every: int) -> Trainer:
     """A Lightning trainer for `rounds` rounds whose optimizer steps take `pieces` micro-batches each."""
-    return lightning.Trainer(
+    return lightning.pytorch.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         strategy=strategy(settings),

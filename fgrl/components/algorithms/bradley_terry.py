@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import lazy_loader as lazy
 from pydantic import Field
 
-from fgrl import ops
+from fgrl import lazy, ops
 from fgrl.components.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
 from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
@@ -16,8 +15,7 @@ from fgrl.types import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 torch = lazy.load("torch")
-functional = lazy.load("torch.nn.functional", suppress_warning=True)
-passes = lazy.load("fgrl.modules.passes", suppress_warning=True)
+passes = lazy.load("fgrl.modules.passes")
 
 
 @register("bradley_terry")
@@ -46,7 +44,7 @@ class BradleyTerry(OfflineAlgorithm):
         rewards, valid = ops.to_segments(model.rewards(batch), batch.columns["segment"], "last")
         evaluation = ops.aggregate_segments(rewards, valid, self.aggregate)
         difference = evaluation[0::2] - evaluation[1::2]
-        losses = -functional.logsigmoid(difference - self.margin)
+        losses = -torch.nn.functional.logsigmoid(difference - self.margin)
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
             metrics = {

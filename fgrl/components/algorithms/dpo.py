@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader as lazy
 from pydantic import Field
 
-from fgrl import ops
+from fgrl import lazy, ops
 from fgrl.components.kinds import Numbers, OfflineAlgorithm, Run
 from fgrl.registry import register
 from fgrl.specs import ModelSpec
@@ -16,8 +15,7 @@ from fgrl.types import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 torch = lazy.load("torch")
-functional = lazy.load("torch.nn.functional", suppress_warning=True)
-passes = lazy.load("fgrl.modules.passes", suppress_warning=True)
+passes = lazy.load("fgrl.modules.passes")
 
 
 @register("dpo")
@@ -44,7 +42,7 @@ class DPO(OfflineAlgorithm):
         chosen, rejected = log_ratio[0::2], log_ratio[1::2]
         logits = self.beta * (chosen - rejected)
         smooth = self.label_smoothing
-        losses = -functional.logsigmoid(logits) * (1 - smooth) - functional.logsigmoid(-logits) * smooth
+        losses = -torch.nn.functional.logsigmoid(logits) * (1 - smooth) - torch.nn.functional.logsigmoid(-logits) * smooth
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
             metrics = {

@@ -1,0 +1,75 @@
+"""References between stages: do they exist, do they fit, and in which order can the stages run?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fgrl.components.kinds import Stage
+from fgrl.registry.building import FoundRef
+from fgrl.registry.explaining import a
+from fgrl.registry.problems import Key, Problem, alternatives
+
+Graph = dict[str, list[str]]
+
+
+def check(stages: Mapping[str, type[Stage] | None], refs: Sequence[FoundRef]) -> list[Problem]:
+    """Problems of references. `stages` has every stage's class, None when its `name` is wrong (then its product is not
+    checked)."""
+    problems = []
+    for found in refs:
+        target = found.ref.stage
+        if target not in stages:
+            hint = alternatives(target, list(stages))
+            problems.append(Problem(found.path, f'refers to stage "{target}", which the recipe does not have', hint))
+            continue
+        cls = stages[target]
+        if cls is None or issubclass(cls.makes, found.products):
+            continue
+        wanted = " or ".join(product.__name__ for product in found.products)
+        fitting = [name for name, other in stages.items() if other is not None and issubclass(other.makes, found.products)]
+        hint = f"stages that make {wanted}: {', '.join(fitting)}" if fitting else f"no stage makes {a(wanted)}"
+        problems.append(
+            Problem(found.path, f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}', hint)
+        )
+    return problems
+
+
+def circles(graph: Graph, refs: Sequence[FoundRef]) -> list[Problem]:
+    """One problem for each circle of stages, at the reference of its first stage."""
+    problems: list[Problem] = []
+    done: set[str] = set()
+    reported: set[str] = set()
+
+    def where(stage: str, upstream: str) -> Key:
+        return next(found.path for found in refs if found.path[1] == stage and found.ref.stage == upstream)
+
+    def visit(stage: str, chain: list[str]) -> None:
+        if stage in chain:
+            circle = chain[chain.index(stage) :]
+            if not reported & set(circle):
+                reported.update(circle)
+                turn = circle.index(min(circle, key=list(graph).index))
+                circle = [*circle[turn:], *circle[:turn]]
+                said = (
+                    "refers to its own stage"
+                    if len(circle) == 1
+                    else f"stages need each other in a circle: {' -> '.join([*circle, circle[0]])}"
+                )
+                problems.append(Problem(where(circle[0], [*circle, circle[0]][1]), said))
+            return
+        if stage not in done:
+            for upstream in graph[stage]:
+                visit(upstream, [*chain, stage])
+            done.add(stage)
+
+    for stage in graph:
+        visit(stage, [])
+    return problems
+
+
+def order(graph: Graph) -> list[str]:
+    """Stages so that each comes after what it needs; otherwise in the order of the recipe. `graph` has no circle."""
+    done: list[str] = []
+    while len(done) < len(graph):
+        done.append(next(name for name in graph if name not in done and all(up in done for up in graph[name])))
+    return done

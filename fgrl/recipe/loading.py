@@ -1,0 +1,322 @@
+"""From a recipe's file to built stages, or to every problem in it at once.
+
+1. read the file and what it extends, 2. lay the overrides over it, 3. resolve `${...}`, 4. import what it imports,
+5. build the stages, 6. check the references between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fgrl import registry
+from fgrl.components.kinds import Stage
+from fgrl.recipe import files, graph, interpolation, merging
+from fgrl.recipe.tree import Tree, scalar
+from fgrl.registry import Context, Place, Problem, Problems
+from fgrl.registry.annotations import found, shown
+from fgrl.registry.building import BARE, FAILED
+from fgrl.registry.explaining import nearby
+from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points
+from fgrl.registry.problems import Key, alternatives, nearest
+from fgrl.types import Ref
+
+_STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_by_recipes: set[Path] = set()
+
+
+@dataclass
+class Recipe:
+    """A recipe that is right: every component built, every reference checked."""
+
+    path: Path
+    about: str
+    seed: int
+    data: dict[str, Any]
+    """The recipe resolved to plain data: `about`, `seed`, `imports`, `vars`, `stages` in order of execution."""
+    stages: dict[str, Stage]
+    """Built, in order of execution: each after what it needs, otherwise as the recipe has them."""
+    origins: dict[Key, Place]
+    """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
+    sources: dict[Path, str] = field(default_factory=dict)
+    """The imported user files with the sha256 of their content."""
+
+    def to_yaml(self) -> str:
+        """The resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
+        data = {key: value for key, value in self.data.items() if key != "vars"}
+        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+    def graph(self) -> dict[str, list[str]]:
+        """What each stage needs, in order of execution."""
+        needs = {}
+        for name, stage in self.stages.items():
+            used = {value.stage for _, value in registry.walk(stage) if isinstance(value, Ref)}
+            needs[name] = [other for other in self.stages if other in used]
+        return needs
+
+
+def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
+    """Read, resolve, build and check a recipe. Raises `Problems` with everything that is wrong in it."""
+    know_components()
+    path = Path(path)
+    merged, layers, problems = files.read(path)
+    for layer in layers:
+        problems += _unknown_top_keys(layer)
+    if merged is None:
+        raise Problems(problems)
+    merged, wrong = merging.override(merged, list(overrides))
+    problems += wrong
+    _drop_stages(merged)
+    data, wrong = interpolation.resolve(merged)
+    problems += [*wrong, *_unused_variables(layers, merged)]
+    reading = _Reading(merged, data, problems)
+    data["imports"] = reading.imports(layers)
+    built = reading.stages()
+    stages = reading.checked(built)
+    if problems:
+        raise Problems([reading.placed(problem) for problem in problems])
+    known = {key: data[key] for key in ("about", "seed", "imports", "vars") if data.get(key)}
+    return Recipe(
+        path=path,
+        about=data["about"],
+        seed=data.get("seed", 0),
+        data={"about": data["about"], "seed": data.get("seed", 0), **known}
+        | {"stages": {name: data["stages"][name] for name in stages}},
+        stages=stages,
+        origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
+        sources={file: digest for file, digest in imported().items() if file in _by_recipes},
+    )
+
+
+def know_components() -> None:
+    """Register every component of fgrl and of installed packages."""
+    # importing them registers them; here, because tests and tools may read a recipe's YAML without
+    import fgrl.components
+    import fgrl.stages  # noqa: F401
+
+    load_entry_points()
+
+
+@dataclass
+class _Reading:
+    """The parts of `load` that share the merged recipe."""
+
+    tree: Tree
+    data: dict[str, Any]
+    problems: list[Problem]
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = Context(folder=self._folder, dropped=self._dropped, problems=self.problems)
+        self._top("about", str, "str")
+        self._top("seed", int, "int")
+        if isinstance(self.data.get("seed"), int) and not isinstance(self.data["seed"], bool) and self.data["seed"] < 0:
+            self.problem(("seed",), f"wants a number >= 0, got {self.data['seed']}")
+        self._top("vars", dict, "a mapping of variables")
+
+    def problem(self, path: Key, message: str, hint: str | None = None) -> None:
+        self.problems.append(Problem(path, message, hint))
+
+    def _top(self, key: str, kind: type, words: str) -> None:
+        value = self.data.get(key)
+        if value is FAILED or key not in self.data:
+            return
+        if value is None and key != "about":
+            if not self.tree.children[key].dropped and key != "vars":
+                self.problem((key,), f"wants {words}, got null")
+            del self.data[key]
+        elif not isinstance(value, kind) or isinstance(value, bool):
+            self.problem((key,), f"wants {words}, got {found(value)}")
+        elif kind is str and not value.strip():
+            self.problem((key,), "is empty; say what the recipe is for")
+
+    def imports(self, layers: Sequence[Tree]) -> list[str]:
+        """Import the user files of all layers, parents first. Returns their absolute paths."""
+        wanted: dict[Path, Place] = {}
+        for layer in reversed(layers):
+            tree = layer.get("imports")
+            if tree is None:
+                continue
+            if not isinstance(tree.value, list):
+                hint = "write [my_segmenter.py]" if isinstance(tree.value, str) else None
+                message = f"wants a list of files, got {found(tree.plain())}"
+                self.problems.append(Problem(("imports",), message, hint, tree.place))
+                continue
+            for index, item in enumerate(tree.value):
+                if not isinstance(item.value, str) or not item.value.strip() or "\0" in item.value:
+                    message = f"wants a file, got {found(item.plain())}"
+                    self.problems.append(Problem(("imports", index), message, None, item.place))
+                    continue
+                file = Path(item.value).expanduser()
+                folder = item.place.file.parent if item.place.file is not None else Path.cwd()
+                wanted.setdefault((folder / file).resolve(), item.place)
+        for file in _by_recipes - set(wanted):
+            forget_file(file)
+        _by_recipes.clear()
+        for file, place in wanted.items():
+            try:
+                if not file.is_file():
+                    siblings = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+                    near = nearest(file.name, siblings)
+                    hint = f'did you mean "{near}"?' if near else "a path is relative to the recipe that names it"
+                    raise Problems([Problem((), f"no such file: {nearby(file)}", hint, place)])
+                import_file(file)
+                _by_recipes.add(file)
+            except Problems as raised:
+                for problem in raised.problems:
+                    problem.place = problem.place or place
+                    if problem.place is not place:
+                        problem.hint = "\n".join(filter(None, (problem.hint, f"imported at {place}")))
+                self.problems += raised.problems
+        return [str(file) for file in wanted]
+
+    def stages(self) -> dict[str, Any]:
+        """Every stage built, or `FAILED`."""
+        node = self.data.get("stages")
+        if not isinstance(node, dict) or not node:
+            self._no_stages(node)
+            self.data["stages"] = {}
+            return {}
+        built = {}
+        for name in node:
+            if not _STAGE_NAME.fullmatch(name):
+                self.problem(("stages", name), f"{shown(name)} cannot be a stage's name; use letters, digits, _ and -")
+            try:
+                built[name] = registry.build(Stage, node[name], path=("stages", name), context=self.context)
+            except Problems:
+                built[name] = FAILED  # its problems are in the context
+            if isinstance(node[name], str):
+                node[name] = {"name": node[name]}
+        return built
+
+    def _no_stages(self, node: Any) -> None:
+        if node is FAILED:
+            return
+        if "stages" not in self.data:
+            self.problem(("stages",), "missing; wants a mapping of stages: {name: ...}", "fgrl list stage")
+        else:
+            self.problem(("stages",), f"wants a mapping of stages, got {found(node)}", "fgrl list stage")
+
+    def checked(self, built: dict[str, Any]) -> dict[str, Stage]:
+        """The stages in order of execution; references that do not fit are problems."""
+        refs = self.context.refs
+        self.problems += graph.check({name: self._class(name) for name in built}, refs)
+        needs: graph.Graph = {
+            name: list(dict.fromkeys(ref.ref.stage for ref in refs if ref.path[1] == name and ref.ref.stage in built))
+            for name in built
+        }
+        circles = graph.circles(needs, refs)
+        self.problems += circles
+        return {} if circles else {name: built[name] for name in graph.order(needs)}
+
+    def _class(self, name: str) -> type[Stage] | None:
+        node = self.data["stages"][name]
+        named = node if isinstance(node, str) else node.get("name", node.get(BARE)) if isinstance(node, dict) else None
+        if not isinstance(named, str) or named not in registry.names("stage"):
+            return None
+        cls = registry.get("stage", named)
+        return cls if issubclass(cls, Stage) else None
+
+    def placed(self, problem: Problem) -> Problem:
+        """With the place of the value, and of the variable that gave it."""
+        if problem.place is None:
+            tree, rest = self.tree.at(problem.path)
+            problem.place = tree.place
+            written = interpolation.origin(self.tree, problem.path)
+            if written is not tree:
+                note = f"{tree.value} is set at {written.place}"
+                problem.hint = "\n".join(filter(None, (problem.hint, note)))
+            elif isinstance(tree.value, str) and not rest:
+                notes = [
+                    f"${{{'.'.join(map(str, name))}}} is set at {source.place}"
+                    for name in interpolation.mentions(tree.value)
+                    if (source := interpolation.find(self.tree, name)) is not None
+                ]
+                problem.hint = "\n".join(filter(None, (problem.hint, *notes)))
+        return problem
+
+    def _folder(self, path: Key) -> Path:
+        file = interpolation.origin(self.tree, path).place.file
+        return file.parent if file is not None else Path.cwd()
+
+    def _dropped(self, path: Key) -> bool:
+        tree, rest = self.tree.at(path)
+        return tree.dropped and not rest
+
+
+def _unknown_top_keys(layer: Tree) -> list[Problem]:
+    return [
+        Problem((key,), f'unknown key "{key}" of a recipe', alternatives(key, merging.TOP), inner.place)
+        for key, inner in layer.children.items()
+        if key not in merging.TOP
+    ]
+
+
+def _drop_stages(recipe: Tree) -> None:
+    stages = recipe.get("stages")
+    if stages is not None and isinstance(stages.value, dict):
+        stages.value = {name: stage for name, stage in stages.value.items() if not stage.dropped}
+        if not stages.value:
+            return
+
+
+def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
+    """Variables that this recipe brings in and that nothing uses: most likely the misspelled name of another."""
+    inherited = {name for layer in layers[1:] for name in _variables(layer)}
+    used = {
+        str(path[1])
+        for tree in (*layers, merged)
+        for _, leaf in tree.leaves()
+        if isinstance(leaf.value, str)
+        for path in interpolation.mentions(leaf.value)
+        if path[0] == "vars" and len(path) > 1
+    }
+    whole = any(
+        path == ("vars",)
+        for tree in layers
+        for _, leaf in tree.leaves()
+        if isinstance(leaf.value, str)
+        for path in interpolation.mentions(leaf.value)
+    )
+    own = _variables(layers[0])
+    return [
+        Problem(("vars", name), "nothing uses this variable", alternatives(name, sorted(inherited)) or None, tree.place)
+        for name, tree in own.items()
+        if name not in inherited and name not in used and not whole
+    ]
+
+
+def _variables(layer: Tree) -> dict[str, Tree]:
+    tree = layer.get("vars")
+    return tree.children if tree is not None else {}
+
+
+def _leaves(value: Any, path: Key = ()) -> Iterable[tuple[Key, Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that our reading of YAML, or that of others, takes for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = None if isinstance(scalar(text), str) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)

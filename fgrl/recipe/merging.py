@@ -1,0 +1,144 @@
+"""`extends` and overrides: trees laid over each other; every value keeps its place.
+
+Mappings merge deeply, anything else replaces; a mapping whose `name` changes replaces its parent whole; null drops.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from fgrl.recipe.tree import COMMAND_LINE, Text, Tree, parse
+from fgrl.registry.annotations import found
+from fgrl.registry.building import BARE
+from fgrl.registry.problems import Key, Place, Problem, alternatives, dotted, nearest
+
+TOP = ("about", "extends", "imports", "vars", "seed", "stages")
+"""Keys of a recipe, in the order in which they are usually written."""
+
+
+def merge(below: Tree, above: Tree) -> Tree:
+    """`above` laid over `below`."""
+    if above.value is None:
+        return replace(above, dropped=True)
+    if not isinstance(above.value, dict):
+        return above
+    if isinstance(below.value, str) and "name" not in above.value:
+        return Tree({BARE: below, **_marked(above).children}, above.place)
+    if not isinstance(below.value, dict) or _renamed(below.value, above.value):
+        return _marked(above)
+    entries = dict(below.value)
+    for key, inner in above.value.items():
+        entries[key] = merge(entries[key], inner) if key in entries else _marked(inner)
+    if BARE in entries and "name" in above.value:
+        del entries[BARE]
+    return Tree(entries, above.place)
+
+
+def _renamed(below: dict[str, Tree], above: dict[str, Tree]) -> bool:
+    if "name" not in above:
+        return False
+    before = below.get("name") or below.get(BARE)
+    return before is not None and before.value != above["name"].value
+
+
+def _marked(tree: Tree) -> Tree:
+    """In what is laid over something else, a null drops."""
+    if isinstance(tree.value, dict):
+        return replace(tree, value={key: _marked(inner) for key, inner in tree.value.items()})
+    return replace(tree, dropped=True) if tree.value is None else tree
+
+
+def override(recipe: Tree, arguments: list[str]) -> tuple[Tree, list[Problem]]:
+    """Lay `a.b=value` arguments over a recipe. Changes of `name` go first, so their order does not matter."""
+    problems: list[Problem] = []
+    changes: list[tuple[Key, Tree]] = []
+    for number, argument in enumerate(arguments):
+        change = _parse(argument, COMMAND_LINE + number)
+        if isinstance(change, list):
+            problems += change
+        else:
+            changes.append(change)
+    changes.sort(key=lambda change: (change[0][-1] != "name", len(change[0]) if change[0][-1] == "name" else 0))
+    for path, value in changes:
+        problem = _misplaced(recipe, path, value)
+        laid = problem or _lay(recipe, path, value, path)
+        if isinstance(laid, Problem):
+            problems.append(laid)
+        else:
+            recipe = laid
+    return recipe, problems
+
+
+def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
+    key, equals, value = argument.partition("=")
+    place = Place("command line", 0, 1, argument, None, rank)
+    parts = re.sub(r"\[(\d+)\]", r".\1", key.strip()).split(".")
+    if not equals or not all(part.strip() for part in parts):
+        return [Problem((), f'"{argument}": wants key=value', "for example stages.policy.algorithm.kl_coef=0.1", place)]
+    if not value.strip():
+        hint = f'{key}=null drops it, {key}=\'""\' is the empty text'
+        return [Problem(tuple(parts), "has no value", hint, place)]
+    tree, problems = parse(Text(value, "command line", None, rank, len(key) + 1, argument))
+    if tree is None or problems:
+        for problem in problems:
+            problem.path = (*parts, *problem.path)
+        return problems
+    return tuple(parts), Tree(tree.value, place)
+
+
+def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
+    """An override of something that the recipe does not have, where that can be known without the components."""
+    top, place = str(path[0]), value.place
+    if top in ("extends", "imports"):
+        return Problem(path, f"{top} cannot be set on the command line", "write a recipe that extends this one", place)
+    if top not in TOP:
+        variables = list(_entries(recipe, "vars"))
+        if top in variables:
+            return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{top}={dotted(path)}"?', place)
+        return Problem(path, f'unknown key "{top}"', alternatives(top, [*TOP[3:], "about"]), place)
+    if len(path) > 1 and top in ("vars", "stages"):
+        known, second = list(_entries(recipe, top)), str(path[1])
+        adds = top == "stages" and len(path) == 2 and "name" in value.children
+        if second not in known and not adds:
+            what = "stage" if top == "stages" else "variable"
+            near = nearest(second, known)
+            hint = alternatives(second, known) if near or known else None
+            return Problem(path, f'the recipe has no {what} "{second}"', hint, place)
+    return None
+
+
+def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
+    inner = recipe.get(key)
+    return inner.children if inner is not None else {}
+
+
+def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree | Problem:
+    """The tree with `value` merged in at `path`."""
+    if not path:
+        return merge(tree, value) if tree is not None else _marked(value)
+    part, rest = str(path[0]), path[1:]
+    if tree is None or tree.value is None:
+        inner = _lay(None, rest, value, whole)
+        return inner if isinstance(inner, Problem) else Tree({part: inner}, value.place)
+    if isinstance(tree.value, list):
+        if not part.isdigit() or int(part) >= len(tree.value):
+            count = len(tree.value)
+            message = f'is a list of {count}; wants a number below {count}, got "{part}"'
+            return Problem(whole[: len(whole) - len(path)], message, None, value.place)
+        inner = _lay(tree.value[int(part)], rest, value, whole)
+        if isinstance(inner, Problem):
+            return inner
+        return replace(tree, value=[inner if i == int(part) else item for i, item in enumerate(tree.value)])
+    if isinstance(tree.value, str):
+        if not rest and part == "name":
+            return Tree({part: value}, value.place)
+        inner = _lay(None, rest, value, whole)
+        return inner if isinstance(inner, Problem) else Tree({BARE: tree, part: inner}, tree.place)
+    if not isinstance(tree.value, dict):
+        message = f"is {found(tree.value)}, which has no keys to set"
+        return Problem(whole[: len(whole) - len(path)], message, None, value.place)
+    if not rest and part == "name" and _renamed(tree.value, {"name": value}):
+        return Tree({"name": value}, tree.place)
+    inner = _lay(tree.value.get(part), rest, value, whole)
+    return inner if isinstance(inner, Problem) else replace(tree, value={**tree.value, part: inner})

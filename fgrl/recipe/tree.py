@@ -1,0 +1,245 @@
+"""YAML into a tree in which every value knows where it was written.
+
+YAML 1.2's core: `5e-7` is a number, `no` and `2024-01-01` are text. Tags, merge keys (`<<`), keys that are not text and
+duplicate keys are problems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fgrl.registry.problems import Key, Place, Problem
+
+Scalar = str | int | float | bool | None
+
+COMMAND_LINE = 1_000_000
+"""Rank of places on the command line: after every file."""
+_TOO_MANY = 100_000
+
+_NULL = re.compile(r"|~|null|Null|NULL")
+_TRUE = re.compile(r"true|True|TRUE")
+_FALSE = re.compile(r"false|False|FALSE")
+_INT = re.compile(r"[-+]?[0-9]{1,4000}")
+_OCTAL = re.compile(r"0o[0-7]{1,4000}")
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,4000}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_NAN = re.compile(r"\.(nan|NaN|NAN)")
+
+
+@dataclass
+class Tree:
+    """A value with the place of its key (of itself, in a list)."""
+
+    value: Scalar | dict[str, Tree] | list[Tree]
+    place: Place
+    dropped: bool = False
+    """A null that is there to drop what a parent has."""
+
+    @property
+    def children(self) -> dict[str, Tree]:
+        """The entries of a mapping; none for anything else."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def get(self, part: str | int) -> Tree | None:
+        if isinstance(self.value, dict) and isinstance(part, str):
+            return self.value.get(part)
+        if isinstance(self.value, list) and isinstance(part, int) and 0 <= part < len(self.value):
+            return self.value[part]
+        return None
+
+    def at(self, path: Key) -> tuple[Tree, Key]:
+        """The deepest tree on a path, and what of the path is left."""
+        tree = self
+        for index, part in enumerate(path):
+            inner = tree.get(part)
+            if inner is None:
+                return tree, path[index:]
+            tree = inner
+        return tree, ()
+
+    def leaves(self, path: Key = ()) -> Iterator[tuple[Key, Tree]]:
+        """Every scalar (and empty list or mapping) with its path."""
+        if isinstance(self.value, dict) and self.value:
+            for key, inner in self.value.items():
+                yield from inner.leaves((*path, key))
+        elif isinstance(self.value, list) and self.value:
+            for index, inner in enumerate(self.value):
+                yield from inner.leaves((*path, index))
+        else:
+            yield path, self
+
+    def plain(self) -> Any:
+        """Without the places."""
+        if isinstance(self.value, dict):
+            return {key: inner.plain() for key, inner in self.value.items()}
+        if isinstance(self.value, list):
+            return [inner.plain() for inner in self.value]
+        return self.value
+
+
+@dataclass(frozen=True)
+class Text:
+    """YAML text and where it comes from."""
+
+    content: str
+    label: str
+    """The file as the user would write it, or "command line"."""
+    file: Path | None = None
+    rank: int = 0
+    shift: int = 0
+    """Columns before the text, on the command line."""
+    whole: str | None = None
+    """The whole argument on the command line."""
+
+    def place(self, line: int, column: int) -> Place:
+        """Of a position counted from 0."""
+        if self.whole is not None:
+            return Place(self.label, 0, self.shift + column + 1, self.whole, None, self.rank)
+        lines = self.content.splitlines()
+        return Place(self.label, line + 1, column + 1, lines[line] if line < len(lines) else "", self.file, self.rank)
+
+    def start(self) -> Place:
+        return self.place(0, 0)
+
+
+def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
+    """A tree, or None when the text is no YAML at all; and what is wrong with it. An empty text is a null."""
+    try:
+        node = yaml.compose(text.content, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        return None, [_syntax(error, text)]
+    except yaml.reader.ReaderError as error:
+        before = text.content[: error.position] if isinstance(error.position, int) else ""
+        line = before.count("\n")
+        place = text.place(line, len(before) - (before.rfind("\n") + 1))
+        return None, [Problem((), f"not a YAML character: {chr(error.character)!r}", place=place)]
+    except RecursionError:
+        return None, [Problem((), "nested too deeply", place=text.start())]
+    if node is None:
+        return Tree(None, text.start()), []
+    reading = _Reading(text)
+    return reading.tree(node, (), reading.place(node), ()), reading.problems
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves every plain scalar as text; `scalar` below says what it is."""
+
+    yaml_implicit_resolvers = {}
+
+
+def scalar(text: str) -> Scalar:
+    """What a plain (unquoted) YAML scalar means."""
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text):
+        return True
+    if _FALSE.fullmatch(text):
+        return False
+    if _INT.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if _HEX.fullmatch(text):
+        return int(text[2:], 16)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _INFINITE.fullmatch(text):
+        return float(text.replace(".", "", 1))
+    return float("nan") if _NAN.fullmatch(text) else text
+
+
+_KINDS = {yaml.ScalarNode: "str", yaml.SequenceNode: "seq", yaml.MappingNode: "map"}
+
+
+class _Reading:
+    """From PyYAML's nodes to a tree."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.problems: list[Problem] = []
+        self.count = 0
+
+    def place(self, node: yaml.Node) -> Place:
+        return self.text.place(node.start_mark.line, node.start_mark.column)
+
+    def problem(self, path: Key, message: str, place: Place, hint: str | None = None) -> None:
+        self.problems.append(Problem(path, message, hint, place))
+
+    def tree(self, node: yaml.Node, path: Key, place: Place, above: tuple[int, ...]) -> Tree:
+        self.count += 1
+        if id(node) in above:
+            self.problem(path, "an alias (*) inside its own anchor (&)", place)
+            return Tree(None, place)
+        if self.count == _TOO_MANY:
+            self.problem(path, f"more than {_TOO_MANY} values; too many aliases (*)?", place)
+        if self.count >= _TOO_MANY:
+            return Tree(None, place)
+        if node.tag != f"tag:yaml.org,2002:{_KINDS[type(node)]}" or self._tagged(node):
+            self.problem(path, "YAML tags (!) are not read", place, "write the value without it; quotes make it text")
+            return Tree(None, place)
+        above = (*above, id(node))
+        if isinstance(node, yaml.SequenceNode):
+            items = enumerate(node.value)
+            return Tree([self.tree(item, (*path, index), self.place(item), above) for index, item in items], place)
+        if isinstance(node, yaml.MappingNode):
+            return Tree(self._entries(node, path, above), place)
+        return Tree(scalar(node.value) if node.style is None else node.value, place)
+
+    def _tagged(self, node: yaml.Node) -> bool:
+        mark = node.start_mark
+        return mark.buffer is not None and mark.buffer[mark.pointer : mark.pointer + 1] == "!"
+
+    def _entries(self, node: yaml.MappingNode, path: Key, above: tuple[int, ...]) -> dict[str, Tree]:
+        entries: dict[str, Tree] = {}
+        for key_node, value_node in node.value:
+            place = self.place(key_node)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problem(path, "a key must be text, this one is a list or a mapping", place, _BRACES)
+                continue
+            plain = key_node.style is None
+            key = scalar(key_node.value) if plain else key_node.value
+            if plain and key == "<<":
+                self.problem((*path, "<<"), "merge keys are not read", place, "use extends, or ${stages.a.b}")
+            elif not isinstance(key, str) or not key:
+                hint = f'write "{key_node.value}", in quotes' if key_node.value else None
+                self.problem(path, f"a key must be text, this one is {key_node.value or 'empty'}", place, hint)
+            elif key in entries:
+                first = entries[key].place
+                where = f"line {first.line}, column {first.column}" if first.line else f"column {first.column}"
+                self.problem((*path, key), f'duplicate key "{key}"; the first is on {where}', place)
+            else:
+                entries[key] = self.tree(value_node, (*path, key), place, above)
+        return entries
+
+
+_BRACES = "text that begins with { or [ needs quotes"
+_HINTS = {
+    "cannot start any token": "indent with spaces; text that begins with @, ` or % needs quotes",
+    "mapping values are not allowed here": "text that holds `: ` needs quotes",
+    "expected ',' or": "is a bracket or a comma missing?",
+    "could not find expected ':'": "is a colon missing after the key?",
+    "did not find expected": "is the indentation the same as above?",
+    "but found another document": "one recipe a file: `---` begins another",
+    "expected <block end>": "is the indentation the same as above?",
+    "while scanning a quoted scalar": "is the closing quote missing?",
+    "undefined alias": "text that begins with * needs quotes",
+}
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    whole = " ".join(filter(None, (error.context, error.problem)))
+    hints = [hint for part, hint in _HINTS.items() if part in whole][:1]
+    begun = error.context_mark
+    if begun is not None and mark is not None and error.context and begun.line != mark.line and text.whole is None:
+        hints.append(f"{error.context}, which begins at line {begun.line + 1}, column {begun.column + 1}")
+    place = text.place(mark.line, mark.column) if mark is not None else text.start()
+    message = (error.problem or error.context or "cannot be read").replace("\\t", "tab")
+    return Problem((), f"not YAML: {message}", "\n".join(hints) or None, place)

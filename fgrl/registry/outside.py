@@ -1,0 +1,98 @@
+"""Components from outside of fgrl: a user's file, or an installed package with an entry point in `fgrl.components`."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from fgrl.registry.explaining import nearby
+from fgrl.registry.names import forget
+from fgrl.registry.problems import Place, Problem, Problems
+
+GROUP = "fgrl.components"
+
+_imported: dict[Path, str] = {}
+_loaded: set[tuple[str, str]] = set()
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a user's Python file, once as long as its content is the same; its components are then known.
+
+    Raises `Problems` when it is not there, cannot be read, or raises: then with the line that raised.
+    """
+    file = path.expanduser().resolve()
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        said = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror or error}"
+        raise Problems([Problem((), f"{nearby(file)}: {said}")]) from None
+    digest = hashlib.sha256(source).hexdigest()
+    name = f"fgrl_imported.{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if _imported.get(file) == digest and name in sys.modules:
+        return sys.modules[name]
+    forget(file)
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module
+    try:
+        exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        forget(file)
+        raise Problems([_raised(file, source.decode("utf-8", errors="replace"), error)]) from error
+    _imported[file] = digest
+    return module
+
+
+def imported() -> dict[Path, str]:
+    """The user files imported so far, with the sha256 of their content."""
+    return dict(_imported)
+
+
+def forget_file(file: Path) -> None:
+    """Take back what a user's file registered."""
+    _imported.pop(file, None)
+    forget(file)
+
+
+def load_entry_points() -> None:
+    """Import what installed packages offer in the entry-point group `fgrl.components`.
+
+    Raises `Problems` when one of them cannot be imported, with the package to repair or remove.
+    """
+    problems = []
+    for point in metadata.entry_points(group=GROUP):
+        if (point.name, point.value) in _loaded:
+            continue
+        try:
+            point.load()
+            _loaded.add((point.name, point.value))
+        except Exception as error:
+            package = point.dist.name if point.dist is not None else "a package"
+            message = f'{package}: its entry point "{point.name} = {point.value}" raised {type(error).__name__}: {error}'
+            problems.append(Problem((), message, f"repair it, or pip uninstall {package}", Place("installed packages")))
+    if problems:
+        raise Problems(problems)
+
+
+def _raised(file: Path, source: str, error: BaseException) -> Problem:
+    """What a user's file raised, at the last of its own lines that was running."""
+    line, column = 0, 1
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        line, column = error.lineno or 1, error.offset or 1
+        said = f"{type(error).__name__}: {error.msg}"
+    else:
+        said = f"{type(error).__name__}: {error}"
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == str(file):
+                line, column = frame.lineno or 1, (frame.colno or 0) + 1
+    lines = source.splitlines()
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    hint = None
+    if isinstance(error, ModuleNotFoundError) and error.name and (file.parent / f"{error.name}.py").exists():
+        hint = f"an imported file stands alone: put {error.name}.py into a package, or both into one file"
+    return Problem((), f"cannot be imported: {said}", hint, Place(nearby(file), line, column, text, file, 1000))

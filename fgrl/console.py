@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-import lazy_loader as lazy
+from fgrl import lazy
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.progress import Progress
-rich_console = lazy.load("rich.console", suppress_warning=True)
-rich_progress = lazy.load("rich.progress", suppress_warning=True)
+rich_console = lazy.load("rich.console")
+rich_progress = lazy.load("rich.progress")
 
 PLAIN_EVERY = 5.0
 """Seconds between plain progress lines."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-import lazy_loader as lazy
+from fgrl import lazy
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import lazy_loader as lazy
-
+from fgrl import lazy
 from fgrl.specs import Sampling
 from fgrl.types import DataError, Message, Rollout, Sample, Tokens
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from fgrl.components.kinds import Engine
     from fgrl.models import LanguageModel
 else:
-    models = lazy.load("fgrl.models", suppress_warning=True)
+    models = lazy.load("fgrl.models")
     torch = lazy.load("torch")
 
 NEEDS = frozenset({"old_logp", "ref_logp", "ref_entropy", "ref_kl", "values", "offsets", "text"})

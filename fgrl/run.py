@@ -17,14 +17,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader as lazy
-
+from fgrl import lazy
 from fgrl.console import Console, Ticking
 from fgrl.types import Ref
 
 if TYPE_CHECKING:
     from fgrl.specs import ModelSpec
-models = lazy.load("fgrl.models", suppress_warning=True)
+models = lazy.load("fgrl.models")
 numpy = lazy.load("numpy")
 pytorch = lazy.load("torch")
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import lazy_loader
-
+from fgrl import lazy
 from fgrl.types import Record
 
-np = lazy_loader.load("numpy")
+np = lazy.load("numpy")
 
 Statistic = Callable[[Any], Any]
 """Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined."""

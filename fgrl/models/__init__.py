@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import lazy_loader as lazy
+import lazy_loader
 
 if TYPE_CHECKING:
     from fgrl.models.actor_critic import ActorCritic
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fgrl.models.saving import save
     from fgrl.models.sources import fingerprint, packaged
 
-__getattr__, __dir__, __all__ = lazy.attach(
+__getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=["heads"],
     submod_attrs={

@@ -13,8 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader as lazy
-
+from fgrl import lazy
 from fgrl.specs import ModelSpec
 from fgrl.types import DataError, Ref
 

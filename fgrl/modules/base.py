@@ -79,7 +79,7 @@ class RoundModule(LightningModule):
         """Every library's generator, set from the seed and the round: nothing of it has to be saved."""
         seed = (self.run.seed * 1_000_003 + self.round * 7919 + self.run.rank) % 2**31
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
+        np.random.seed(seed)
         torch.manual_seed(seed)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ def split(units: Sequence[Any], parts: int) -> list[Sequence[Any]]:
     bounds = [0]
     for i in range(parts):
         bounds.append(bounds[-1] + quotient + (i < rest))
-    return [units[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [units[a:b] for a, b in pairwise(bounds)]
 
 
 def stack(values: Sequence[Tensor], length: int) -> Tensor:

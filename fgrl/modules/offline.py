@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fgrl.components.kinds import OfflineAlgorithm, Run, Ticker
 from fgrl.modules.base import RoundModule
-from fgrl.modules.data import StepLoader, Unit, order, pieces
+from fgrl.modules.data import Step, StepLoader, Unit, order, pieces
 from fgrl.modules.trainer import OfflineSettings, last_checkpoint, trainer
 from fgrl.types import Batch
 
@@ -63,10 +63,9 @@ class OfflineModule(RoundModule):
         size = self.settings.micro_batch_size
         parts = [list(range(i, min(i + size, len(units)))) for i in range(0, len(units), size)]
         for part in parts:
-            loader = StepLoader(
-                units, [_step(part)], pieces=1, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids
-            )  # fmt: skip
-            for batch in loader:
+            for batch in StepLoader(
+                units, [Step(part)], pieces=1, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids
+            ):
                 _loss, metrics = self.algorithm.loss(self.model, batch.to(self.device))
                 for name, value in metrics.items():
                     sums[name] = sums.get(name, 0.0) + value * len(part) / len(units)

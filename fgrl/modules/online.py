@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -179,6 +180,6 @@ def distinct_pairs(rollout: Rollout) -> float:
     pairs = [
         pair
         for ids, length in zip(rollout.response_ids.tolist(), rollout.mask.sum(dim=1).tolist(), strict=True)
-        for pair in zip(ids[: length - 1], ids[1:length], strict=True)
+        for pair in pairwise(ids[:length])
     ]
     return len(set(pairs)) / len(pairs) if pairs else 0.0

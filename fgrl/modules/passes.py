@@ -17,8 +17,9 @@ from torch import Tensor
 
 from fgrl import models, rollouts
 from fgrl.components.kinds import Run, Segmenter
+from fgrl.models import sources
 from fgrl.specs import ModelSpec
-from fgrl.types import Segmentable
+from fgrl.types import Ref, Segmentable
 
 Row = dict[str, Any]
 
@@ -26,6 +27,13 @@ Row = dict[str, Any]
 def frozen(spec: ModelSpec) -> ModelSpec:
     """The model that training with `spec` starts from, as a language model without new adapters."""
     return spec.model_copy(update={"lora": None, "head": None, "gradient_checkpointing": False})
+
+
+def identity(spec: ModelSpec, run: Run) -> str:
+    """What names the weights: the bytes of the files when another stage made them."""
+    if isinstance(spec.base, Ref):
+        return sources.digest_of_folder(run.path(spec.base))
+    return models.fingerprint(spec)
 
 
 def batches(rows: Sequence[Row], size: int) -> list[list[int]]:
@@ -45,7 +53,7 @@ def cached_pass(
     name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec, size: int = 16
 ) -> list[Tensor]:
     """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
-    digest = hashlib.sha256(f"{name}:{models.fingerprint(spec, resolve=run.path)}:{spec.dtype}".encode())
+    digest = hashlib.sha256(f"{name}:{identity(spec, run)}:{spec.dtype}".encode())
     for row in rows:
         for ids in (row["prompt"], row["response"]):
             digest.update(np.asarray([len(ids), *ids], dtype=np.int64).tobytes())

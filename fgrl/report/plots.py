@@ -17,19 +17,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-import lazy_loader
 from markupsafe import Markup, escape
 
+from fgrl import lazy
 from fgrl.report.load import Series
 from fgrl.report.text import exponent, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-matplotlib = lazy_loader.load("matplotlib")
-figures = lazy_loader.load("matplotlib.figure", suppress_warning=True)
-tickers = lazy_loader.load("matplotlib.ticker", suppress_warning=True)
-svg_backend = lazy_loader.load("matplotlib.backends.backend_svg", suppress_warning=True)
+matplotlib = lazy.load("matplotlib")
+figures = lazy.load("matplotlib.figure")
+tickers = lazy.load("matplotlib.ticker")
+svg_backend = lazy.load("matplotlib.backends.backend_svg")
 
 CLASSES = {
     "#010101": "ink",

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import lazy_loader as lazy
-
+from fgrl import lazy
 from fgrl.report.text import signed, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-rich_console = lazy.load("rich.console", suppress_warning=True)
-rich_text = lazy.load("rich.text", suppress_warning=True)
+rich_console = lazy.load("rich.console")
+rich_text = lazy.load("rich.text")
 
 LOW = ("#fdeedd", "#fbdcb9", "#f8c48d", "#f3a860", "#ea8a34")
 HIGH = ("#e4eefa", "#c9def5", "#a3c7ee", "#79ade6", "#5297de")

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import lazy_loader as lazy
 from pydantic import Field
 
+from fgrl import lazy
 from fgrl.components.kinds import Normalizer, Reader, Reward, Run, Stage
 from fgrl.registry import register
 from fgrl.specs import ModelSpec
 from fgrl.types import DataError, Stats
 
-encoding = lazy.load("fgrl.stages.encoding", suppress_warning=True)
-scoring = lazy.load("fgrl.stages.scoring", suppress_warning=True)
-previews = lazy.load("fgrl.stages.previews", suppress_warning=True)
+encoding = lazy.load("fgrl.stages.encoding")
+scoring = lazy.load("fgrl.stages.scoring")
+previews = lazy.load("fgrl.stages.previews")
 torch = lazy.load("torch")
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lazy_loader as lazy
 from pydantic import Field, model_validator
 
+from fgrl import lazy
 from fgrl.components.kinds import Engine, Metric, Reader, Reward, Run, Stage, default_engine
 from fgrl.components.metrics.answer import Answer
 from fgrl.registry import register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Report, Sample
 
-answering = lazy.load("fgrl.stages.answering", suppress_warning=True)
+answering = lazy.load("fgrl.stages.answering")
 
 
 @register("evaluate")

@@ -6,19 +6,19 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import lazy_loader as lazy
 from pydantic import Field
 
+from fgrl import lazy
 from fgrl.components.kinds import OfflineAlgorithm, Reader, Run, Stage
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import register
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, DataError
 
-encoding = lazy.load("fgrl.stages.encoding", suppress_warning=True)
-models = lazy.load("fgrl.models", suppress_warning=True)
-offline = lazy.load("fgrl.modules.offline", suppress_warning=True)
-previews = lazy.load("fgrl.stages.previews", suppress_warning=True)
+encoding = lazy.load("fgrl.stages.encoding")
+models = lazy.load("fgrl.models")
+offline = lazy.load("fgrl.modules.offline")
+previews = lazy.load("fgrl.stages.previews")
 
 
 @register("finetune")

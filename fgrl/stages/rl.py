@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import lazy_loader as lazy
 from pydantic import Field, model_validator
 
+from fgrl import lazy
 from fgrl.components.kinds import Engine, OnlineAlgorithm, Reader, Reward, Run, Stage, default_engine
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.trainer import OnlineSettings
@@ -16,10 +16,10 @@ from fgrl.registry import Settings, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Checkpoint
 
-models = lazy.load("fgrl.models", suppress_warning=True)
-online = lazy.load("fgrl.modules.online", suppress_warning=True)
-previews = lazy.load("fgrl.stages.previews", suppress_warning=True)
-rollouts = lazy.load("fgrl.rollouts", suppress_warning=True)
+models = lazy.load("fgrl.models")
+online = lazy.load("fgrl.modules.online")
+previews = lazy.load("fgrl.stages.previews")
+rollouts = lazy.load("fgrl.rollouts")
 
 
 class RolloutSettings(Settings):

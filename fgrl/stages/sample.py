@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import lazy_loader as lazy
 from pydantic import Field
 
+from fgrl import lazy
 from fgrl.components.kinds import Engine, Reader, Run, Stage, default_engine
 from fgrl.registry import register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Candidate, Sample, Samples, read_jsonl, write_jsonl
 
-drawing = lazy.load("fgrl.stages.drawing", suppress_warning=True)
+drawing = lazy.load("fgrl.stages.drawing")
 
 
 @register("sample")

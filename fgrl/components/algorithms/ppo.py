@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import lazy_loader as lazy
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl import ops
+from fgrl import lazy, ops
 from fgrl.components.kinds import Numbers, OnlineAlgorithm
 from fgrl.registry import Settings, register
 from fgrl.types import Advantages, Aggregation, Batch, Rewards, Rollout
@@ -74,6 +73,8 @@ class PPO(OnlineAlgorithm):
     def _check(self) -> PPO:
         if self.kl == "full" and self.kl_in == "loss":
             raise ValueError("kl: full is computed while sampling and has no gradient; use it with kl_in: reward")
+        if self.kl == "k1" and self.kl_in == "loss":
+            raise ValueError("the gradient of k1 is zero on average; with kl_in: loss use kl: k2 or k3")
         self._coefficient = self.kl_coef
         return self
 
@@ -92,8 +93,8 @@ class PPO(OnlineAlgorithm):
         if self.kl == "full":
             penalty = torch.where(mask, rollout.ref_kl, 0.0)
         else:
-            penalty = ops.kl(rollout.old_logp, rollout.ref_logp, self.kl).where(mask, torch.zeros(()))
-        token = rewards.token.where(mask, torch.zeros(()))
+            penalty = ops.kl(rollout.old_logp, rollout.ref_logp, self.kl, mask)
+        token = torch.where(mask, rewards.token, 0.0)
         if self.kl_in == "reward":
             token = token - self._coefficient * penalty
         # 2. responses that were cut off
@@ -137,7 +138,7 @@ class PPO(OnlineAlgorithm):
 
         loss = total(policy) + self.value_coef * total(value)
         if self.kl_in == "loss" and self.kl != "full":
-            loss = loss + self._coefficient * total(ops.kl(scores.logp, column["ref_logp"], self.kl))
+            loss = loss + self._coefficient * total(ops.kl(scores.logp, column["ref_logp"], self.kl, mask))
         if self.entropy_coef:
             loss = loss - self.entropy_coef * total(scores.entropy)
         with torch.no_grad():

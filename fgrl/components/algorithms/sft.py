@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader as lazy
-
-from fgrl import ops
+from fgrl import lazy, ops
 from fgrl.components.kinds import Numbers, OfflineAlgorithm
 from fgrl.registry import register
 from fgrl.types import Aggregation, Batch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import lazy_loader as lazy
+from fgrl import lazy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import lazy_loader as lazy
 from pydantic import Field, model_validator
 
+from fgrl import lazy
 from fgrl.components.kinds import Normalizer
 from fgrl.components.normalizers.location import calibration_rewards, missing_fit
 from fgrl.registry import register

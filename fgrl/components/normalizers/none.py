@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import lazy_loader as lazy
 from pydantic import model_validator
 
+from fgrl import lazy
 from fgrl.components.kinds import Normalizer
 from fgrl.registry import register
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import lazy_loader
 from pydantic import model_validator
 
+from fgrl import lazy
 from fgrl.components.readers.columns import Converter, Format, Row
 from fgrl.components.readers.table import Table
 from fgrl.registry import File, register
 from fgrl.types import DataError, Pair, Sample
 
-datasets = lazy_loader.load("datasets")
+datasets = lazy.load("datasets")
 
 KINDS = ("json", "parquet", "csv")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import lazy_loader as lazy
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl import ops
+from fgrl import lazy, ops
 from fgrl.components.kinds import Normalizer, Reward, Run, Segmenter
 from fgrl.registry import Unkeyed, build, register
 from fgrl.specs import ModelSpec
@@ -15,7 +14,7 @@ from fgrl.types import Checkpoint, DataError, Ref, Rewards, Rollout, Segmentable
 
 if TYPE_CHECKING:
     from torch import Tensor
-rollouts = lazy.load("fgrl.rollouts", suppress_warning=True)
+rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")
 
 

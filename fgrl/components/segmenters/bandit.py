@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import lazy_loader as lazy
-
+from fgrl import lazy
 from fgrl.components.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable

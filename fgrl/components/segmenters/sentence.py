@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import lazy_loader as lazy
 from pydantic import Field, PrivateAttr
 
+from fgrl import lazy
 from fgrl.components.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable

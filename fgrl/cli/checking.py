@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import lazy_loader as lazy
 import typer
 
+from fgrl import lazy
 from fgrl.cli import shared
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
-pipeline = lazy.load("fgrl.pipeline", suppress_warning=True)
-registry = lazy.load("fgrl.registry", suppress_warning=True)
+pipeline = lazy.load("fgrl.pipeline")
+registry = lazy.load("fgrl.registry")
 
 VALIDATE = """
 \b
@@ -51,7 +51,7 @@ def validate(
 ) -> None:
     """Check recipes: names, types, bounds, references, files. Overrides `a.b=value` may follow."""
     words = [*recipes, *context.args]
-    paths = [Path(word) for word in words if "=" not in word and not word.startswith("-") or Path(word).is_file()]
+    paths = [Path(word) for word in words if ("=" not in word and not word.startswith("-")) or Path(word).is_file()]
     extra = [word for word in words if Path(word) not in paths]
     if not paths:
         raise typer.BadParameter("no recipe given", param_hint="RECIPE")

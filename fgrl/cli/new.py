@@ -7,12 +7,12 @@ from pathlib import Path
 from string import Template
 from typing import Annotated
 
-import lazy_loader as lazy
 import typer
 
+from fgrl import lazy
 from fgrl.cli.shared import AsJson, emit
 
-execute = lazy.load("fgrl.pipeline.execute", suppress_warning=True)
+pipeline = lazy.load("fgrl.pipeline")
 
 EXAMPLES = """
 \b
@@ -47,17 +47,17 @@ def new(
 ) -> None:
     """Write a component and a passing test for it into the current folder."""
     if kind not in kinds():
-        raise execute.Usage(execute.unknown("kind", kind, kinds()))
+        raise pipeline.Usage(pipeline.unknown("kind", kind, kinds()))
     module = name.replace("-", "_")
     if not module.isidentifier():
-        raise execute.Usage(f'"{name}" cannot be a file name and a class name; use letters, digits and _')
+        raise pipeline.Usage(f'"{name}" cannot be a file name and a class name; use letters, digits and _')
     taken = _taken(kind, name)
     if taken:
-        raise execute.Usage(f'the name "{name}" is taken in kind {kind}: {taken}')
+        raise pipeline.Usage(f'the name "{name}" is taken in kind {kind}: {taken}')
     paths = [Path(f"{module}.py"), Path(f"test_{module}.py")]
     for path in paths:
         if path.exists():
-            raise execute.Usage(f"{path} is already there; nothing was written")
+            raise pipeline.Usage(f"{path} is already there; nothing was written")
     text = (files("fgrl.cli") / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
     words = {"name": name, "module": module, "cls": _class_name(module)}
     for path, part in zip(paths, text.split("%%% test\n"), strict=True):
@@ -77,8 +77,5 @@ def _class_name(module: str) -> str:
 
 
 def _taken(kind: str, name: str) -> str | None:
-    import fgrl.components
-    import fgrl.stages  # noqa: F401
-    from fgrl import registry
-
+    recipes.know_components()
     return registry.source(registry.get(kind, name)) if name in registry.names(kind) else None

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import lazy_loader as lazy
 import typer
 
+from fgrl import lazy
 from fgrl.cli.checking import print_plan
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load, overrides
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Summary
-console = lazy.load("fgrl.console", suppress_warning=True)
-pipeline = lazy.load("fgrl.pipeline", suppress_warning=True)
+console = lazy.load("fgrl.console")
+pipeline = lazy.load("fgrl.pipeline")
 
 EXAMPLES = """
 \b

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import lazy_loader as lazy
 import typer
+
+from fgrl import lazy
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
-recipes = lazy.load("fgrl.recipe", suppress_warning=True)
+recipes = lazy.load("fgrl.recipe")
 
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
@@ -70,7 +71,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
 
 def fail(error: Exception, *, as_json: bool = False) -> int:
     """Explain a user's mistake and give its exit code; anything else is a bug and is raised again."""
-    from fgrl.pipeline.execute import DATA, USAGE, Usage
+    from fgrl.pipeline.execution import DATA, USAGE, Usage
     from fgrl.registry import NotRegistered, Problems
     from fgrl.types import DataError
 

@@ -1,7 +1,21 @@
-"""From a recipe to its results: keys, a plan, and the execution of what is missing."""
+"""From a recipe to its results: keys, a plan, and the execution of what is missing. Loaded when first touched."""
 
-from fgrl.pipeline.execute import Options, Summary, Usage, execute
-from fgrl.pipeline.folders import Runs, recipe_name
-from fgrl.pipeline.plan import Plan, Planned, plan
+from __future__ import annotations
 
-__all__ = ["Options", "Plan", "Planned", "Runs", "Summary", "Usage", "execute", "plan", "recipe_name"]
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from fgrl.pipeline.execution import Options, Summary, Usage, execute, unknown
+    from fgrl.pipeline.folders import Runs, recipe_name
+    from fgrl.pipeline.planning import Plan, Planned, plan
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "execution": ["Options", "Summary", "Usage", "execute", "unknown"],
+        "folders": ["Runs", "recipe_name"],
+        "planning": ["Plan", "Planned", "plan"],
+    },
+)

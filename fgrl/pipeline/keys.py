@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import lazy_loader as lazy
-
-from fgrl import registry
+from fgrl import lazy, registry
 from fgrl.components.kinds import Stage
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
-models = lazy.load("fgrl.models", suppress_warning=True)
+models = lazy.load("fgrl.models")
 
 LENGTH = 16
 """Hex digits of a key."""

@@ -22,22 +22,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader as lazy
-from omegaconf import OmegaConf
+import yaml
 
+from fgrl import lazy
 from fgrl.console import Console, duration
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment, versions
 from fgrl.pipeline.folders import is_done, now, read_stage, write_json, write_text
 from fgrl.pipeline.interrupts import Interrupts
-from fgrl.pipeline.plan import Plan, Planned, plan
+from fgrl.pipeline.planning import Plan, Planned, plan
 from fgrl.pipeline.tracking import WandbTracker
 from fgrl.run import Run
 from fgrl.types import DataError, OverBudget, Stopped
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
-report = lazy.load("fgrl.report", suppress_warning=True)
+report = lazy.load("fgrl.report")
 
 DONE, FAILED, USAGE, DATA, BUDGET, STOPPED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 """Exit codes."""
@@ -313,7 +313,7 @@ class _Invocation:
         (folder / "out").mkdir(parents=True)
         self.here.runs.cache.mkdir(parents=True, exist_ok=True)
         data = {"seed": self.here.recipe.seed, "stages": {stage.name: self.here.recipe.data["stages"][stage.name]}}
-        write_text(folder / "recipe.yaml", OmegaConf.to_yaml(OmegaConf.create(data)))
+        write_text(folder / "recipe.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110))
         run = _run_of(self.here, stage, self.console, 0, self.options, self.interrupts, self.tracker)
         self.console.prefix = f"{label} · "
         if self.tracker is not None:

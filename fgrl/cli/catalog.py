@@ -1,0 +1,153 @@
+"""`fgrl list`, `fgrl show`, `fgrl schema`: what a recipe may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.shared import WITH_OVERRIDES, AsJson, columns, emit, load
+
+pipeline = lazy.load("fgrl.pipeline")
+recipes = lazy.load("fgrl.recipe")
+registry = lazy.load("fgrl.registry")
+
+LIST = """
+\b
+Examples:
+  fgrl list                                    the kinds and their components
+  fgrl list segmenter
+  fgrl list segmenter --import mine.py         with a file of yours
+"""
+SHOW = """
+\b
+Examples:
+  fgrl show ppo
+  fgrl show segmenter entropy
+  fgrl show segmenter every_third --import every_third.py
+  fgrl show recipes/small/segment_ppo.yaml     the resolved recipe, and where each value comes from
+"""
+SCHEMA = """
+\b
+Examples:
+  fgrl schema > recipe.schema.json
+
+\b
+For editors that know YAML language servers, in the first line of a recipe:
+  # yaml-language-server: $schema=recipe.schema.json
+"""
+Imports = Annotated[
+    list[Path] | None, typer.Option("--import", metavar="FILE", help="Python file with components (may be repeated).")
+]
+
+
+def add(app: typer.Typer) -> None:
+    app.command("list", epilog=LIST)(list_)
+    app.command(context_settings=WITH_OVERRIDES, epilog=SHOW, no_args_is_help=True)(show)
+    app.command(epilog=SCHEMA)(schema)
+
+
+def know(files: list[Path] | None) -> None:
+    """Register everything: our own components, those of installed packages, and the files."""
+    recipes.know_components()
+    for file in files or []:
+        if not file.is_file():
+            raise pipeline.Usage(f"{file}: no such file")
+        registry.import_file(file)
+
+
+def list_(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only this kind.", show_default=False)] = None,
+    imports: Imports = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the kinds of component and what there is of each."""
+    know(imports)
+    chosen = {kind: registry.names(kind)} if kind is not None else {name: registry.names(name) for name in registry.kinds()}
+    found = {
+        one: [{"name": name, "about": _first(registry.get(one, name).__doc__)} for name in names]
+        for one, names in chosen.items()
+    }
+    if as_json:
+        emit(found)
+        return
+    blocks = []
+    for one, components in found.items():
+        rows = [(component["name"], component["about"]) for component in components] or [("(none yet)", "")]
+        blocks.append(f"{one}: {_first(registry.kinds()[one].__doc__)}\n{columns(rows)}")
+    typer.echo("\n\n".join(blocks))
+
+
+def _first(text: str | None) -> str:
+    """The first sentence or line of a docstring."""
+    paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
+    return paragraph.split(". ")[0].rstrip(".")
+
+
+def show(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="[KIND] NAME | RECIPE", help="A component or a recipe.", show_default=False)],
+    imports: Imports = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a component: what it does, its fields with type, default, bounds and help. Or print a resolved recipe."""
+    if what.endswith((".yaml", ".yml")) or Path(what).is_file():
+        _show_recipe(Path(what), context, as_json)
+        return
+    know(imports)
+    names = [word for word in context.args if not word.startswith("-")]
+    if len(names) != len(context.args) or len(names) > 1:
+        raise typer.BadParameter(f"unexpected: {' '.join(context.args)}; wants [KIND] NAME or a recipe")
+    if names:
+        kind, name = what, names[0]
+        registry.get(kind, name)
+        found = [(kind, name)]
+    else:
+        found = [(kind, what) for kind in registry.kinds() if what in registry.names(kind)]
+        if not found:
+            everything = sorted({name for kind in registry.kinds() for name in registry.names(kind)})
+            if what in registry.kinds():
+                raise pipeline.Usage(f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})')
+            raise pipeline.Usage(pipeline.unknown("component", what, everything))
+    described = [registry.describe(kind, name) for kind, name in found]
+    if as_json:
+        emit(described[0] if len(described) == 1 else described)
+    else:
+        typer.echo("\n\n".join(map(_explained, described)))
+
+
+def _explained(about: dict[str, Any]) -> str:
+    lines = [f"{about['kind']} {about['name']}  ({about['source']})", "", about["doc"].strip(), ""]
+    for field in about["fields"]:
+        bounds = f", {field['bounds']}" if field.get("bounds") else ""
+        default = "  required" if field["required"] else f" = {field['default']}"
+        lines.append(f"  {field['name']}: {field['type']}{bounds}{default}")
+        lines += [f"      {line}" for line in field["help"].splitlines()]
+    lines += ["", "In a recipe:", *[f"  {line}" for line in about["example"].splitlines()]]
+    return "\n".join(lines)
+
+
+def _show_recipe(path: Path, context: typer.Context, as_json: bool) -> None:
+    recipe = load(path, context.args, context)
+    origins = {_dotted(place): str(origin) for place, origin in recipe.origins.items()}
+    if as_json:
+        emit({"recipe": recipe.data, "origins": origins})
+        return
+    text = recipe.to_yaml().rstrip()
+    typer.echo(text)
+    typer.echo("\n# where the values come from")
+    typer.echo(columns([("#", place, origin) for place, origin in origins.items()], indent=""))
+
+
+def _dotted(path: Any) -> str:
+    from fgrl.registry.problems import dotted
+
+    return path if isinstance(path, str) else dotted(path)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a recipe, for editors."""
+    know(None)
+    emit(recipes.schema())

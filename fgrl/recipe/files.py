@@ -126,9 +126,19 @@ def _read_one(file: Path, rank: int, named: Place | None) -> tuple[Tree | None, 
         content = file.read_bytes()
     except FileNotFoundError:
         folder = file.parent
-        others = sorted(other.name for other in folder.iterdir() if other.suffix in (".yaml", ".yml")) if folder.is_dir() else []
+        others = (
+            sorted(other.name for other in folder.iterdir() if other.suffix in (".yaml", ".yml"))
+            if folder.is_dir()
+            else []
+        )
         near = nearest(file.name, others)
-        hint = f'did you mean "{file.with_name(near)}"?' if near and named is None else f'did you mean "{near}"?' if near else None
+        hint = (
+            f'did you mean "{file.with_name(near)}"?'
+            if near and named is None
+            else f'did you mean "{near}"?'
+            if near
+            else None
+        )
         return refused("no such file", hint)
     except IsADirectoryError:
         return refused("is a folder; a recipe is a YAML file")

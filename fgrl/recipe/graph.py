@@ -26,11 +26,11 @@ def check(stages: Mapping[str, type[Stage] | None], refs: Sequence[FoundRef]) ->
         if cls is None or issubclass(cls.makes, found.products):
             continue
         wanted = " or ".join(product.__name__ for product in found.products)
-        fitting = [name for name, other in stages.items() if other is not None and issubclass(other.makes, found.products)]
+        fitting = [
+            name for name, other in stages.items() if other is not None and issubclass(other.makes, found.products)
+        ]
         hint = f"stages that make {wanted}: {', '.join(fitting)}" if fitting else f"no stage makes {a(wanted)}"
-        problems.append(
-            Problem(found.path, f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}', hint)
-        )
+        problems.append(Problem(found.path, f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}', hint))
     return problems
 
 

@@ -112,7 +112,9 @@ def _unreadable(path: Key, text: str) -> Problem | None:
     try:
         OmegaConf.create({"text": _escaped(text)})
     except GrammarParseError:
-        return Problem(path, f"cannot read {shown(text)}", f"a recipe knows {_WHAT}; a backslash before ${{ keeps it as text")
+        return Problem(
+            path, f"cannot read {shown(text)}", f"a recipe knows {_WHAT}; a backslash before ${{ keeps it as text"
+        )
     return None
 
 
@@ -125,18 +127,17 @@ def _unknown(recipe: Tree, path: Key, text: str) -> Problem | None:
             if len(wanted) == 1 and nearest(name, variables) == name:
                 return Problem(path, f'unknown "${{{name}}}"', f'did you mean "${{vars.{name}}}"?')
             known = [key for key in TOP if recipe.get(key) is not None]
-            return Problem(path, f'unknown "${{{dotted(wanted)}}}"', alternatives(name, known) + f"; a recipe knows {_WHAT}")
+            return Problem(
+                path, f'unknown "${{{dotted(wanted)}}}"', alternatives(name, known) + f"; a recipe knows {_WHAT}"
+            )
         if find(recipe, wanted) is not None:
             continue
-        tree = recipe
-        for index, part in enumerate(wanted):
-            inner = tree.get(part) or tree.get(str(part))
-            if inner is None:
-                break
-            tree = inner
+        tree, depth = recipe, 0
+        while (inner := tree.get(wanted[depth]) or tree.get(str(wanted[depth]))) is not None:
+            tree, depth = inner, depth + 1
         if isinstance(tree.value, str) and "${" in tree.value:  # goes on inside another interpolation
             continue
-        prefix = dotted(wanted[:index])
+        prefix = dotted(wanted[:depth])
         choices = [f"{prefix}.{key}" if prefix else key for key in _keys(tree)]
         hint = alternatives(dotted(wanted), choices) or f"{prefix} is {shown(tree.value)}, there is nothing inside"
         return Problem(path, f'unknown "${{{dotted(wanted)}}}"', hint)

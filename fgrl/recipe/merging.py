@@ -77,7 +77,7 @@ def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
     if not equals or not all(part.strip() for part in parts):
         return [Problem((), f'"{argument}": wants key=value', "for example stages.policy.algorithm.kl_coef=0.1", place)]
     if not value.strip():
-        hint = f'{key}=null drops it, {key}=\'""\' is the empty text'
+        hint = f"{key}=null drops it, {key}='\"\"' is the empty text"
         return [Problem(tuple(parts), "has no value", hint, place)]
     tree, problems = parse(Text(value, "command line", None, rank, len(key) + 1, argument))
     if tree is None or problems:

@@ -1,7 +1,8 @@
 """Kinds of component, their names, and how a recipe's plain data becomes typed components. Imports no torch."""
 
 from fgrl.registry.building import Context, FoundRef, build
-from fgrl.registry.docstrings import source
+from fgrl.registry.describing import describe
+from fgrl.registry.docstrings import source, undocumented
 from fgrl.registry.names import (
     NotRegistered,
     get,
@@ -13,6 +14,7 @@ from fgrl.registry.names import (
     register,
     scratch,
 )
+from fgrl.registry.outside import import_file, load_entry_points
 from fgrl.registry.problems import Place, Problem, Problems
 from fgrl.registry.settings import Component, File, Settings, Unkeyed
 from fgrl.registry.walking import dump, walk
@@ -29,15 +31,19 @@ __all__ = [
     "Settings",
     "Unkeyed",
     "build",
+    "describe",
     "dump",
     "get",
+    "import_file",
     "kind",
     "kind_of",
     "kinds",
+    "load_entry_points",
     "name_of",
     "names",
     "register",
     "scratch",
     "source",
+    "undocumented",
     "walk",
 ]

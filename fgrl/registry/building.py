@@ -237,7 +237,9 @@ def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
         return context.problem(at, f"no place for a reference to a stage: {text}")
     if isinstance(node, dict) and BARE in node:
         return context.problem(path, f"wants {wanted(annotation)}: {shown(node[BARE])} has no keys to set")
-    if isinstance(node, list) and any(isinstance(inner, type) and issubclass(inner, tuple) for inner in _origins(annotation)):
+    if isinstance(node, list) and any(
+        isinstance(inner, type) and issubclass(inner, tuple) for inner in _origins(annotation)
+    ):
         return tuple(node)
     return node
 
@@ -268,14 +270,16 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         node["name"] = name_of(slot)[1]
     name = node["name"]
     if not isinstance(name, str):
-        return context.problem(at, f"wants the name of {explaining.a(kind)}, got {found(name)}", _choices(None, kind, slot))
+        return context.problem(
+            at, f"wants the name of {explaining.a(kind)}, got {found(name)}", _choices(None, kind, slot)
+        )
     if name not in _registered(kind, slot):
         elsewhere = [other for other in kinds() if other != kind and name in names(other)]
         note = f'; "{name}" is {explaining.a(elsewhere[0])}' if elsewhere else ""
         return context.problem(at, f'unknown {kind} "{name}"{note}', _choices(name, kind, slot))
     cls = get(kind, name)
     fields = {key: value for key, value in node.items() if key != "name"}
-    if "version" in fields :
+    if "version" in fields:
         version = fields.pop("version")
         if version != cls.version or isinstance(version, bool):
             return context.problem(

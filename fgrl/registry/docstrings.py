@@ -27,7 +27,9 @@ def field_help(cls: type[Settings], name: str) -> str:
 
 def undocumented(cls: type[Settings]) -> list[str]:
     """Fields without help, as far as the source can be read."""
-    return [name for name in cls.model_fields if not field_help(cls, name) and source_file(_owner(cls, name)) is not None]
+    return [
+        name for name in cls.model_fields if not field_help(cls, name) and source_file(_owner(cls, name)) is not None
+    ]
 
 
 def source_file(cls: type) -> Path | None:

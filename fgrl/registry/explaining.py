@@ -130,7 +130,9 @@ def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
     inside: list[int | str] = []
     union = False
     for part in location:
-        if (isinstance(value, Mapping) and part in value) or (isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)):
+        if (isinstance(value, Mapping) and part in value) or (
+            isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
+        ):
             value = value[part]
             inside.append(part)
         elif part != "[key]":

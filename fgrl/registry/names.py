@@ -1,10 +1,10 @@
 """Kinds and the names of their components.
 
-    @kind("segmenter")
-    class Segmenter(Component, ABC): ...
+@kind("segmenter")
+class Segmenter(Component, ABC): ...
 
-    @register("ngram")
-    class NGram(Segmenter): ...
+@register("ngram")
+class NGram(Segmenter): ...
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def get(kind: str, name: str) -> type[Component]:
     """The class behind a name. Raises `NotRegistered` with the nearest name and the choices."""
     found = _of_kind(kind).get(name)
     if found is None:
-        raise NotRegistered(f'unknown {kind} "{name}"{alternatives(name, names(kind), f"fgrl list {kind}", before="; ")}')
+        raise NotRegistered(
+            f'unknown {kind} "{name}"{alternatives(name, names(kind), f"fgrl list {kind}", before="; ")}'
+        )
     return found
 
 

@@ -73,7 +73,9 @@ def load_entry_points() -> None:
             _loaded.add((point.name, point.value))
         except Exception as error:
             package = point.dist.name if point.dist is not None else "a package"
-            message = f'{package}: its entry point "{point.name} = {point.value}" raised {type(error).__name__}: {error}'
+            message = (
+                f'{package}: its entry point "{point.name} = {point.value}" raised {type(error).__name__}: {error}'
+            )
             problems.append(Problem((), message, f"repair it, or pip uninstall {package}", Place("installed packages")))
     if problems:
         raise Problems(problems)

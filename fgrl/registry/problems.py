@@ -90,7 +90,7 @@ def dotted(path: Sequence[str | int]) -> str:
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif part and not set(part) & set(".[]\" \t\n"):
+        elif part and not set(part) & set('.[]" \t\n'):
             text += f".{part}" if text else part
         else:
             text += f'["{part}"]'

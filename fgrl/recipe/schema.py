@@ -1,0 +1,148 @@
+"""The JSON Schema of a recipe, for completion and help in editors. `fgrl validate` knows more: this one lets everything
+pass that could be right after `extends` and `${...}`, so nothing but `about` is required."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from fgrl import registry
+from fgrl.registry import Component, Settings
+from fgrl.registry.annotations import full, is_component, is_ref, is_settings, item_type, members, value_type
+from fgrl.registry.building import accepts_bare
+from fgrl.registry.describing import default, limits
+from fgrl.registry.docstrings import field_help
+from fgrl.registry.walking import plain
+
+Schema = dict[str, Any]
+
+_INTERPOLATED = {"type": "string", "pattern": r"\$\{"}
+_NULL = {"type": "null"}
+_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+_NUMBER = {
+    "gt": "exclusiveMinimum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "le": "maximum",
+    "multiple_of": "multipleOf",
+}
+_LENGTH = {"min_length": "minItems", "max_length": "maxItems"}
+
+
+def schema() -> Schema:
+    """JSON Schema (2020-12) of a recipe over everything that is registered now."""
+    from fgrl.recipe.loading import know_components
+
+    know_components()
+    definitions: Schema = {}
+    for kind in registry.kinds():
+        _define_kind(kind, definitions)
+    text = {"type": "string"}
+    files = {"type": "array", "items": text}
+    top: Schema = {
+        "about": {**text, "description": "What the recipe is for, in one sentence."},
+        "extends": {"anyOf": [text, files], "description": "Recipes that this one changes; a later one is stronger."},
+        "imports": {**files, "description": "Python files with components, relative to this recipe."},
+        "vars": {"type": ["object", "null"], "description": "Values for ${vars.name}; null = to be set by the user."},
+        "seed": {"anyOf": [{"type": "integer", "minimum": 0}, _INTERPOLATED], "description": "Of everything random."},
+        "stages": {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"$ref": "#/$defs/stage"}, _NULL]},
+            "description": "The steps by name; ${out:name} is what a step makes.",
+        },
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "fgrl recipe",
+        "type": "object",
+        "properties": top,
+        "required": ["about"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _define_kind(kind: str, definitions: Schema) -> None:
+    """`#/$defs/<kind>`: a name, or a mapping whose keys depend on its `name`."""
+    names = registry.names(kind)
+    chosen = []
+    for name in names:
+        cls = registry.get(kind, name)
+        key = f"{kind}.{name}"
+        own = {"name": {"const": name}, "version": {"type": "integer"}}
+        definitions[key] = _object(cls, definitions, own)
+        named = {"properties": {"name": {"const": name}}, "required": ["name"]}
+        chosen.append({"if": named, "then": {"$ref": f"#/$defs/{key}"}})
+    definitions[kind] = {
+        "description": (registry.kinds()[kind].__doc__ or "").strip().split("\n")[0],
+        "anyOf": [
+            {"enum": names},
+            _INTERPOLATED,
+            {"type": "object", "properties": {"name": {"anyOf": [{"enum": names}, _INTERPOLATED]}}, "allOf": chosen},
+        ],
+    }
+
+
+def _object(cls: type[Settings], definitions: Schema, own: Schema) -> Schema:
+    properties = {**own, **{name: _field(cls, name, field, definitions) for name, field in cls.model_fields.items()}}
+    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    about = (cls.__doc__ or "").strip().split("\n\n")[0]
+    return {"description": " ".join(about.split()), **found} if about else found
+
+
+def _field(cls: type[Settings], name: str, field: FieldInfo, definitions: Schema) -> Schema:
+    found: Schema = {"anyOf": _options(full(field), definitions, limits(field))}
+    if _NULL not in found["anyOf"]:
+        found["anyOf"].append(_NULL)  # drops what a parent has
+    if not any(option.get("type") == "string" and "pattern" not in option for option in found["anyOf"]):
+        found["anyOf"].append(_INTERPOLATED)
+    text = field_help(cls, name)
+    if text:
+        found["description"] = text
+    if not field.is_required():
+        found["default"] = plain(default(field))
+    return found
+
+
+def _options(annotation: Any, definitions: Schema, bounded: Schema) -> list[Schema]:
+    options: list[Schema] = []
+    for inner, _ in members(annotation):
+        options += [option for option in _one(inner, definitions, bounded) if option not in options]
+    return options
+
+
+def _one(annotation: Any, definitions: Schema, bounded: Schema) -> Sequence[Schema]:
+    if annotation in _TYPES:
+        keys = _NUMBER if annotation in (int, float) else {"min_length": "minLength", "max_length": "maxLength"}
+        return [{"type": _TYPES[annotation], **{keys[key]: limit for key, limit in bounded.items() if key in keys}}]
+    if get_origin(annotation) is Literal:
+        return [{"enum": list(get_args(annotation))}]
+    if is_ref(annotation):
+        return [{"type": "string", "pattern": r"^\$\{"}]
+    if is_component(annotation):
+        return [_component(annotation)]
+    if is_settings(annotation):
+        return _settings(annotation, definitions)
+    size = {_LENGTH[key]: limit for key, limit in bounded.items() if key in _LENGTH}
+    if (item := item_type(annotation)) is not None:
+        inside = _options(item, definitions, {})
+        return [{"type": "array", "items": {"anyOf": [*inside, _INTERPOLATED]}, **size}]
+    if (value := value_type(annotation)) is not None:
+        inside = _options(value, definitions, {})
+        return [{"type": "object", "additionalProperties": {"anyOf": [*inside, _INTERPOLATED, _NULL]}}]
+    return [{}]
+
+
+def _component(cls: type[Component]) -> Schema:
+    return {"$ref": f"#/$defs/{registry.kind_of(cls)}"}
+
+
+def _settings(cls: type[Settings], definitions: Schema) -> list[Schema]:
+    key = f"{cls.__module__}.{cls.__name__}"
+    if key not in definitions:
+        definitions[key] = {}  # settings may hold themselves
+        definitions[key] = _object(cls, definitions, {})
+    bare = [{"type": "string"}] if accepts_bare(cls) else []
+    return [{"$ref": f"#/$defs/{key}"}, *bare]

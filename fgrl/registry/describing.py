@@ -1,0 +1,160 @@
+"""What `fgrl show` and editors want to know about a component."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import annotated_types as bounds_of
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from fgrl.registry.annotations import (
+    full,
+    has,
+    is_component,
+    is_ref,
+    is_settings,
+    item_type,
+    members,
+    value_type,
+    wanted,
+)
+from fgrl.registry.docstrings import field_help, source
+from fgrl.registry.names import get, name_of
+from fgrl.registry.settings import Component, Settings, Unkeyed
+from fgrl.registry.walking import plain
+
+
+def describe(kind: str, name: str) -> dict[str, Any]:
+    """A component as JSON-ready data: `kind`, `name`, `version`, `doc`, `source` (file:line), `fields`, `example`.
+
+    Each field has `name`, `type`, `required`, `default` (as YAML text, None when required), `bounds`, `help`, `keyed`
+    (does it count for cache keys?) and, when settings are nested in it, their `fields`. Raises `NotRegistered`.
+    """
+    cls = get(kind, name)
+    return {
+        "kind": kind,
+        "name": name,
+        "version": cls.version,
+        "doc": inspect.cleandoc(cls.__doc__ or ""),
+        "source": source(cls),
+        "fields": fields(cls),
+        "example": _example(cls, kind, name),
+    }
+
+
+def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, Any]]:
+    """The fields of a class of settings."""
+    found = []
+    for name, field in cls.model_fields.items():
+        about = {
+            "name": name,
+            "type": wanted(full(field)),
+            "required": field.is_required(),
+            "default": None if field.is_required() else compact(default(field)),
+            "bounds": bounds(field),
+            "help": field_help(cls, name),
+            "keyed": not has(field.metadata, Unkeyed),
+        }
+        nested = [inner for inner in _nested(full(field)) if inner not in outer]
+        if nested:
+            about["fields"] = fields(nested[0], (*outer, cls, nested[0]))
+        found.append(about)
+    return found
+
+
+def default(field: FieldInfo) -> Any:
+    """A field's default as a component would get it."""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return None if value is PydanticUndefined else value
+
+
+def compact(value: Any) -> str:
+    """A value as one line of YAML; of components and settings only what differs from their defaults."""
+    return _yaml(_short(value))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, Settings):
+        changed = {
+            name: _short(getattr(value, name))
+            for name, field in type(value).model_fields.items()
+            if field.is_required() or getattr(value, name) != default(field)
+        }
+        if not isinstance(value, Component):
+            return changed
+        name = name_of(value)[1]
+        return {"name": name, **changed} if changed else name
+    if isinstance(value, list | tuple):
+        return [_short(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return plain(value)
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    if isinstance(value, str) and value and all(letter.isalnum() or letter in "_-./" for letter in value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+_SIGNS = {
+    bounds_of.Gt: ("gt", ">"),
+    bounds_of.Ge: ("ge", ">="),
+    bounds_of.Lt: ("lt", "<"),
+    bounds_of.Le: ("le", "<="),
+    bounds_of.MultipleOf: ("multiple_of", "a multiple of"),
+    bounds_of.MinLen: ("min_length", "length >="),
+    bounds_of.MaxLen: ("max_length", "length <="),
+}
+
+
+def limits(field: FieldInfo) -> dict[str, Any]:
+    """`{"ge": 0, "lt": 1}` of a field."""
+    return {
+        attribute: getattr(item, attribute)
+        for item in field.metadata
+        for kind, (attribute, _) in _SIGNS.items()
+        if isinstance(item, kind)
+    }
+
+
+def bounds(field: FieldInfo) -> str:
+    """`>= 0, < 1`; empty when there are none."""
+    signs = dict(_SIGNS.values())
+    return ", ".join(f"{signs[attribute]} {limit}" for attribute, limit in limits(field).items())
+
+
+def _nested(annotation: Any) -> list[type[Settings]]:
+    """Settings that a field's own keys describe; a component's are shown by its own name."""
+    found: list[type[Settings]] = []
+    for inner, _ in members(annotation):
+        if is_settings(inner) and not is_component(inner):
+            found.append(inner)
+        for part in (item_type(inner), value_type(inner)):
+            if part is not None:
+                found += _nested(part)
+    return found
+
+
+def _example(cls: type[Component], kind: str, name: str) -> str:
+    """The shortest way to write it: its name and what is required."""
+    needed = {key: field for key, field in cls.model_fields.items() if field.is_required()}
+    lines = [f"{key}: {_placeholder(full(field))}" for key, field in needed.items()]
+    if kind == "stage":
+        return "\n".join(["stages:", f"  my_{name}:", f"    name: {name}", *(f"    {line}" for line in lines)])
+    return f"{kind}: " + ("{" + ", ".join([f"name: {name}", *lines]) + "}" if lines else name)
+
+
+def _placeholder(annotation: Any) -> str:
+    if any(is_ref(inner) for inner, _ in members(annotation)):
+        return '"${out:stage}"'
+    if any(item_type(inner) is not None for inner, _ in members(annotation)):
+        return "[...]"
+    return "{...}" if any(is_settings(inner) or value_type(inner) for inner, _ in members(annotation)) else "..."

@@ -6,12 +6,14 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from fgrl.components.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
+from fgrl.report.terminal import Annotated as Shown
 from fgrl.specs import ModelSpec
 from fgrl.types import DataError, OverBudget, Ref, Report, Samples, Stopped
 
@@ -72,6 +74,11 @@ class Counting(Stage):
         return {"counted": len(done)}
 
 
+    def inspect(self, run: Run, count: int) -> Iterator[Shown]:
+        for number in range(count + 1):
+            yield Shown(f"sample {number}", ["one", " two"], ["prompt", "response"], [-1, 0], [0.0, 0.5])
+
+
 ERRORS = {
     "data": DataError("rows.jsonl:3: no prompt"),
     "budget": OverBudget("1.00 EUR of 1.00 EUR are spent"),
@@ -90,6 +97,11 @@ class Failing(Stage):
 
     how: str = "bug"
     """Which way."""
+    devices: Annotated[int, Unkeyed] = 1
+    """Processes."""
+
+    def processes(self) -> int:
+        return self.devices
 
     def run(self, run: Run) -> dict[str, Any]:
         if self.how == "interrupt":

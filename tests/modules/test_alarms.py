@@ -1,0 +1,67 @@
+"""Alarms ring when a policy collapses, once, and stop the run when told to."""
+
+import pytest
+
+from fgrl.modules.alarms import Alarm, Alarms, Watch
+from fgrl.types import Stopped
+
+NOTHING = Alarms(**dict.fromkeys(Alarms.model_fields))
+
+
+def watch(**alarms):
+    said: list[str] = []
+    return Watch(NOTHING.model_copy(update=alarms), said.append), said
+
+
+def test_it_rings_after_its_patience_and_once():
+    seen, said = watch(tokens=Alarm(below_first=0.5, patience=2))
+    for value in (20, 8, 9, 7, 6):
+        seen.look({"tokens": value}, example="two words")
+    assert len(said) == 1
+    assert "tokens is 9, below 0.5 of its first value 20" in said[0]
+    assert "two words" in said[0]
+
+
+def test_recovery_starts_the_count_again():
+    seen, said = watch(empty=Alarm(above=0.2, patience=2))
+    for value in (0.3, 0.1, 0.3, 0.1, 0.3):
+        assert seen.look({"empty": value}, example="") == []
+    assert said == []
+
+
+def test_stop_raises_with_the_field_to_change():
+    seen, _said = watch(kl=Alarm(above=10, patience=1, action="stop"))
+    seen.look({"kl": 9.0}, example="x")
+    with pytest.raises(Stopped, match=r"alarms\.kl"):
+        seen.look({"kl": 11.0}, example="x")
+
+
+@pytest.mark.parametrize(
+    ("alarm", "value", "first", "rings"),
+    [
+        (Alarm(below=1.0), 1.0, 5.0, False),
+        (Alarm(below=1.0), 0.9, 5.0, True),
+        (Alarm(above=1.0), 1.1, 0.0, True),
+        (Alarm(above_first=2.0), 11.0, 5.0, True),
+        (Alarm(above_first=2.0), 9.0, 5.0, False),
+        (Alarm(below_first=0.5), 2.0, 5.0, True),
+    ],
+)
+def test_bounds(alarm, value, first, rings):
+    assert (alarm.broken(value, first) is not None) == rings
+
+
+def test_a_metric_that_is_not_there_does_not_ring():
+    seen, said = watch(zero_variance=Alarm(above=0.0, patience=1))
+    assert seen.look({"tokens": 1.0}, example="") == []
+    assert said == []
+
+
+def test_the_streak_survives_a_checkpoint():
+    before, _said = watch(tokens=Alarm(below_first=0.5, patience=2))
+    before.look({"tokens": 20}, example="")
+    before.look({"tokens": 5}, example="")
+    after, said = watch(tokens=Alarm(below_first=0.5, patience=2))
+    after.load_state_dict(before.state_dict())
+    after.look({"tokens": 5}, example="")
+    assert len(said) == 1

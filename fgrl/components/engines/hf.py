@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fgrl.models import LanguageModel
 else:
     caches = lazy.load("fgrl.components.engines.cache")
-    leans = lazy.load("fgrl.components.engines.lean")
+    copies = lazy.load("fgrl.components.engines.copies")
     torch = lazy.load("torch")
 
 

@@ -1,0 +1,82 @@
+"""Weights as a decoding loop wants them: adapters folded in, types already converted.
+
+A decoding step multiplies a few rows by every weight, so a layer's fixed costs weigh more than its arithmetic: an
+adapter's two thin products, or autocast's conversion of the weight at every call. Inside `decoding_weights` the layers
+use converted copies; the model itself is not written to, so leaving restores it exactly.
+
+An adapter's small steps would be lost by rounding W + BA to the nearest bfloat16, so the sum is rounded up or down at
+random (seeded), in proportion to what is cut off: right in the mean. What that changes in the probabilities is as much
+as bfloat16 products change between batch sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+@contextmanager
+def decoding_weights(model: Any, seed: int) -> Iterator[int]:
+    """Inside, layers of a `LanguageModel` that profit from it compute with a copy of their weight. Yields how many do.
+
+    Left as they are: layers that need no copy, and those that are quantized, sharded, or adapted by other things than
+    plain LoRA. For use without gradient, and without changing adapters or autocast inside.
+    """
+    changed: list[nn.Module] = []
+    layers = dict.fromkeys([*model.trunk.modules(), *([model.output_layer] if model.number is None else [])])
+    inner = {layer.base_layer for layer in layers if hasattr(layer, "base_layer")}
+    noise = torch.Generator(model.device).manual_seed(seed % 2**63)
+    try:
+        with torch.no_grad():
+            for layer in layers:
+                weight = None if layer in inner or "forward" in vars(layer) else _copy(layer, noise)
+                if weight is not None:
+                    bias = getattr(layer, "base_layer", layer).bias
+                    layer.forward = partial(_multiply, weight, None if bias is None else bias.to(weight.dtype))
+                    changed.append(layer)
+        yield len(changed)
+    finally:
+        for layer in changed:
+            del layer.forward
+
+
+def _multiply(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    return linear(x.to(weight.dtype), weight, bias)
+
+
+def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
+    """The weight to use instead of the layer's own, or None to leave the layer alone."""
+    base = getattr(layer, "base_layer", layer)
+    if not isinstance(base, nn.Linear) or type(base.weight) is not nn.Parameter:
+        return None
+    weight = base.weight
+    if weight.shape != (base.out_features, base.in_features) or not weight.is_floating_point():
+        return None
+    device = weight.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    adapters = []
+    if base is not layer:
+        if not hasattr(layer, "lora_A") or getattr(layer, "lora_variant", None):
+            return None
+        adapters = [name for name in layer.active_adapters if name in layer.lora_A and not layer.disable_adapters]
+        if any(layer.lora_B[name].bias is not None for name in adapters):
+            return None
+    if not adapters:
+        return weight.to(dtype) if dtype != weight.dtype else None
+    total = weight.float()
+    for name in adapters:
+        total = total.addmm(layer.lora_B[name].weight.float(), layer.lora_A[name].weight.float(), alpha=layer.scaling[name])
+    return round_at_random(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
+
+
+def round_at_random(x: Tensor, noise: torch.Generator) -> Tensor:
+    """float32 -> bfloat16, to the neighbour below or above with the probabilities that keep the mean."""
+    bits = x.contiguous().view(torch.int32)
+    cut = torch.randint(0, 2**16, bits.shape, generator=noise, dtype=torch.int32, device=bits.device)
+    return (bits + cut).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)

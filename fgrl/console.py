@@ -199,7 +199,7 @@ def _bars(console: RichConsole) -> Progress:
     return rich_progress.Progress(
         rich_progress.SpinnerColumn(),
         Column(lambda ticker: ticker.what),
-        Bar(bar_width=20),
+        Bar(bar_width=12),
         Column(lambda ticker: f"{ticker.done:,}/{ticker.total:,}"),
         Column(Ticking.pace, "cyan"),
         Column(Ticking.tail, "green"),

@@ -73,7 +73,6 @@ class Counting(Stage):
             (run.out / "half.txt").unlink(missing_ok=True)
         return {"counted": len(done)}
 
-
     def inspect(self, run: Run, count: int) -> Iterator[Shown]:
         for number in range(count + 1):
             yield Shown(f"sample {number}", ["one", " two"], ["prompt", "response"], [-1, 0], [0.0, 0.5])

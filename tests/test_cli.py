@@ -44,7 +44,12 @@ def test_light_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "[]"
@@ -105,7 +110,10 @@ def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
     assert json.loads(failed.stdout)["problems"]
     samples = json.loads(fgrl("inspect", recipe, "--json", cwd=tmp_path).stdout)["samples"]
     assert [sample["title"] for sample in samples] == ["sample 0", "sample 1", "sample 2"]
-    assert "counting" in fgrl("list", "stage", "--json", "--import", Path(__file__).parent / "fake_stages.py", cwd=tmp_path).stdout
+    assert (
+        "counting"
+        in fgrl("list", "stage", "--json", "--import", Path(__file__).parent / "fake_stages.py", cwd=tmp_path).stdout
+    )
 
 
 def test_overrides_also_as_sweeps_write_them(tmp_path: Path) -> None:
@@ -153,7 +161,7 @@ def test_exit_codes_of_failing_stages(tmp_path: Path, how: str, code: int) -> No
     done = fgrl("run", recipe_file(tmp_path, f"{{bad: {{name: failing, how: {how}}}}}"), cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert ("Traceback" in done.stderr) == (how == "bug")
-    assert "not finished: " in done.stdout
+    assert f"not finished (exit code {code})" in done.stdout
 
 
 def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
@@ -191,13 +199,17 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_stage_of_several_processes_runs_in_its_own(tmp_path: Path) -> None:
-    recipe = recipe_file(tmp_path, "{first: {name: counting}, second: {name: counting, devices: 2, source: '${out:first}'}}")
+    recipe = recipe_file(
+        tmp_path, "{first: {name: counting}, second: {name: counting, devices: 2, source: '${out:first}'}}"
+    )
     done = fgrl("run", recipe, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("[2/2] second: new") == 1
     (stage,) = (tmp_path / "runs" / "stages").glob("second-*")
     (first,) = (tmp_path / "runs" / "stages").glob("first-*")
-    mine, theirs = ({item.split(":")[1] for item in (folder / "state.txt").read_text().split()} for folder in (stage, first))
+    mine, theirs = (
+        {item.split(":")[1] for item in (folder / "state.txt").read_text().split()} for folder in (stage, first)
+    )
     assert mine.isdisjoint(theirs)
     assert len(list((tmp_path / "runs" / "fake").iterdir())) == 1, "one invocation"
     failing = recipe_file(tmp_path, "{bad: {name: failing, how: data, devices: 2}}", "failing.yaml")
@@ -260,9 +272,13 @@ def test_inspect_prints_samples(tmp_path: Path) -> None:
 
 
 def test_doctor_tells_no_secrets(tmp_path: Path) -> None:
-    done = fgrl("doctor", "--json", cwd=tmp_path, HF_TOKEN="hunter2", OPENAI_API_KEY="hunter2", OMP_NUM_THREADS="hunter2")
+    done = fgrl(
+        "doctor", "--json", cwd=tmp_path, HF_TOKEN="hunter2", OPENAI_API_KEY="hunter2", OMP_NUM_THREADS="hunter2"
+    )
     assert done.returncode in (0, 1)
-    assert {"versions", "cores", "memory_gib", "disk_free_gib", "gpus", "extras", "packaged_models"} <= set(json.loads(done.stdout))
+    assert {"versions", "cores", "memory_gib", "disk_free_gib", "gpus", "extras", "packaged_models"} <= set(
+        json.loads(done.stdout)
+    )
     assert "hunter2" not in done.stdout + done.stderr
 
 

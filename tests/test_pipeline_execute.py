@@ -136,7 +136,7 @@ def test_half_written_work_is_not_taken_for_done(bench: Bench, stages: ModuleTyp
         ("full", 1, "the disk is full"),
         ("bug", 1, "ZeroDivisionError: a bug"),
         ("interrupt", 130, "interrupted; checkpoint saved; run the same command to go on"),
-        ("abort", 130, "interrupted"),
+        ("abort", 130, "aborted; run the same command to go on from the last checkpoint"),
     ],
 )
 def test_failures_end_in_their_exit_code(bench: Bench, stages: ModuleType, how: str, code: int, words: str) -> None:

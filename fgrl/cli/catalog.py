@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +66,9 @@ def list_(
 ) -> None:
     """List the kinds of component and what there is of each."""
     know(imports)
-    chosen = {kind: registry.names(kind)} if kind is not None else {name: registry.names(name) for name in registry.kinds()}
+    chosen = (
+        {kind: registry.names(kind)} if kind is not None else {name: registry.names(name) for name in registry.kinds()}
+    )
     found = {
         one: [{"name": name, "about": _first(registry.get(one, name).__doc__)} for name in names]
         for one, names in chosen.items()
@@ -81,14 +84,16 @@ def list_(
 
 
 def _first(text: str | None) -> str:
-    """The first sentence or line of a docstring."""
+    """The first sentence of a docstring."""
     paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
-    return paragraph.split(". ")[0].rstrip(".")
+    return re.split(r"(?<=[\w)\"`])\.\s+(?=[A-Z`])", paragraph)[0].rstrip(".")
 
 
 def show(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="[KIND] NAME | RECIPE", help="A component or a recipe.", show_default=False)],
+    what: Annotated[
+        str, typer.Argument(metavar="[KIND] NAME | RECIPE", help="A component or a recipe.", show_default=False)
+    ],
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
@@ -109,7 +114,9 @@ def show(
         if not found:
             everything = sorted({name for kind in registry.kinds() for name in registry.names(kind)})
             if what in registry.kinds():
-                raise pipeline.Usage(f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})')
+                raise pipeline.Usage(
+                    f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})'
+                )
             raise pipeline.Usage(pipeline.unknown("component", what, everything))
     described = [registry.describe(kind, name) for kind, name in found]
     if as_json:

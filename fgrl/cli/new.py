@@ -13,6 +13,8 @@ from fgrl import lazy
 from fgrl.cli.shared import AsJson, emit
 
 pipeline = lazy.load("fgrl.pipeline")
+recipes = lazy.load("fgrl.recipe")
+registry = lazy.load("fgrl.registry")
 
 EXAMPLES = """
 \b

@@ -96,7 +96,7 @@ def _told(summary: Summary, *, quiet: bool) -> str:
         ]
         lines.append(columns(rows))
     if summary.error:
-        lines.append(f"not finished: {summary.error}")
+        lines.append(f"not finished (exit code {summary.exit})")
     if summary.folder is not None:
         lines.append(f"folder: {_short(summary.folder)}")
     if summary.report is not None:

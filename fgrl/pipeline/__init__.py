@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fgrl.pipeline.folders import Runs, recipe_name
     from fgrl.pipeline.planning import Plan, Planned, plan
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "execution": ["Options", "Summary", "Usage", "execute", "unknown"],
@@ -19,3 +19,4 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "planning": ["Plan", "Planned", "plan"],
     },
 )
+__all__ = ["Options", "Plan", "Planned", "Runs", "Summary", "Usage", "execute", "plan", "recipe_name", "unknown"]

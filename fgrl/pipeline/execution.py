@@ -30,6 +30,7 @@ from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment, versions
 from fgrl.pipeline.folders import is_done, now, read_stage, write_json, write_text
 from fgrl.pipeline.interrupts import Interrupts
+from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import Plan, Planned, plan
 from fgrl.pipeline.tracking import WandbTracker
 from fgrl.run import Run
@@ -401,6 +402,8 @@ class _Invocation:
     def __enter__(self) -> _Invocation:
         self.console.log = (self.folder / "run.log").open("a", encoding="utf-8")
         self.interrupts.__enter__()
+        self.diverted = diverted(self.folder / "run.log", verbose=self.console.verbose)
+        self.diverted.__enter__()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
@@ -414,6 +417,7 @@ class _Invocation:
             if not self.child and self.summary.exit != INTERRUPTED:
                 self._page()
         finally:
+            self.diverted.__exit__(None, None, None)
             if self.console.log is not None:
                 self.console.log.close()
                 self.console.log = None
@@ -450,6 +454,8 @@ def explain(error: BaseException, runs: Path) -> tuple[int, str]:
     if isinstance(error, _Child):
         code = error.args[0]
         return (code if code > 0 else FAILED), f"the process of a distributed stage ended with {code}"
+    if isinstance(error, KeyboardInterrupt) and error.args:
+        return INTERRUPTED, "aborted; run the same command to go on from the last checkpoint"
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; checkpoint saved; run the same command to go on"
     if isinstance(error, DataError):

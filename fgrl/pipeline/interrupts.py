@@ -36,6 +36,6 @@ class Interrupts:
         if self.deaf and number == signal.SIGINT:
             return
         if self.asked:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("aborted")
         self.asked = True
         self.say("stopping at the next safe point; Ctrl-C again aborts at once")

@@ -15,6 +15,7 @@ from typing import Any
 
 from fgrl import lazy, registry
 from fgrl.components.kinds import Stage
+from fgrl.registry.problems import Key
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
@@ -26,7 +27,6 @@ FORMAT = 1
 """Raised when the meaning of a stage folder changes: older ones are then not found."""
 
 Identity = dict[str, Any]
-Path_ = tuple[str | int, ...]
 
 
 def identity(
@@ -43,7 +43,7 @@ def identity(
     model by `{"weights": fingerprint}`.
     """
     settings = registry.dump(stage)
-    owners = [stage]
+    owners: list[registry.Settings] = [stage]
     for path, value in registry.walk(stage):
         if isinstance(value, Ref):
             _put(settings, path, {"product": upstream[value.stage]})
@@ -76,8 +76,8 @@ def sha256(path: Path) -> str:
         for file in sorted(file for file in path.rglob("*") if file.is_file()):
             total.update(f"{file.relative_to(path).as_posix()}:{sha256(file)}\n".encode())
         return total.hexdigest()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -123,11 +123,11 @@ def _file(inspect: Any, cls: type) -> str | None:
         return None
 
 
-def _put(settings: Any, path: Path_, value: Any) -> None:
+def _put(settings: Any, path: Key, value: Any) -> None:
     """Set `settings[path]`; a path that the dump left out (an unkeyed field) stays out."""
     for part in path[:-1]:
         if isinstance(settings, Mapping) and part not in settings:
             return
         settings = settings[part]
     if isinstance(settings, list) or path[-1] in settings:
-        settings[path[-1]] = value
+        settings[path[-1]] = value  # type: ignore[index]

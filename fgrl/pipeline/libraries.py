@@ -1,0 +1,36 @@
+"""What the libraries say goes to run.log, not between the lines of a person at a terminal (unless with -v)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "DATASETS_VERBOSITY": "error"}
+"""Read by the libraries when they are imported; what the user has set stays."""
+
+
+@contextmanager
+def diverted(log: Path, *, verbose: bool) -> Iterator[None]:
+    """Send Python's logging and warnings to the file `log` while the block runs; with `verbose` leave them alone.
+
+    A handler at the root also keeps Lightning from bringing its own to stderr.
+    """
+    if verbose:
+        yield
+        return
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    handler = logging.FileHandler(log, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        handler.close()

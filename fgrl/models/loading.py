@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import util
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -15,7 +16,7 @@ from fgrl.models.chat import end_of_answer, end_tokens
 from fgrl.models.checkpointing import checkpoint_layers
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import LanguageModel
-from fgrl.models.sources import Resolve, Source, base_of, locate
+from fgrl.models.sources import Resolve, Source, base_of, locate, quiet
 from fgrl.specs import LoraSpec, ModelSpec
 from fgrl.types import DataError
 
@@ -80,7 +81,8 @@ def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype)
     if spec.quantize:
         options["quantization_config"] = _four_bits()
     try:
-        return auto.from_pretrained(source.name, revision=source.revision, **options)
+        with quiet():
+            return auto.from_pretrained(source.name, revision=source.revision, **options)
     except OSError as error:
         first = str(error).strip().splitlines()[0]
         hint = "" if source.local else " (a hub id needs the network or a filled cache; a folder would be found by its path)"
@@ -106,13 +108,17 @@ def _adapted(net: nn.Module, lora: LoraSpec) -> nn.Module:
     import peft
 
     config = peft.LoraConfig(r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.targets, bias="none")  # type: ignore[arg-type]
-    return peft.get_peft_model(net, config)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # about names in transformers that peft uses
+        return peft.get_peft_model(net, config)  # type: ignore[arg-type]
 
 
 def _with_adapter(net: nn.Module, source: Source) -> nn.Module:
     import peft
 
-    return peft.PeftModel.from_pretrained(net, source.name)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return peft.PeftModel.from_pretrained(net, source.name)  # type: ignore[arg-type]
 
 
 def _merged(net: Any) -> nn.Module:

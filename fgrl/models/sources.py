@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata, util
@@ -198,21 +199,10 @@ def _fresh(folder: Path, package: Package, file: Path) -> bool:
 
 
 def _convert(package: Package, file: Path, folder: Path) -> None:
-    if util.find_spec("gguf") is None:
-        raise DataError(f"converting {file.name} needs the package gguf: pip install gguf")
-    import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
-
+    """Make `folder`, by rename."""
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, quantization_config=transformers.GgufConfig(dequantize=True)
-    )
-    tokenizer.model_max_length = model.config.max_position_embeddings
-    tokenizer.padding_side = "left"
-    model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(token) for token in package.end_tokens]
-    model.to(torch.bfloat16).save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
+    _write_model(package, file, partial)
     source = {
         "package": package.distribution,
         "version": metadata.version(package.distribution),
@@ -224,6 +214,39 @@ def _convert(package: Package, file: Path, folder: Path) -> None:
     (partial / "source.json").write_text(json.dumps(source, indent=2), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+
+
+def _write_model(package: Package, file: Path, partial: Path) -> None:
+    """Dequantize a GGUF file into a transformers folder."""
+    if util.find_spec("gguf") is None:
+        raise DataError(f"converting {file.name} needs the package gguf: pip install gguf")
+    import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
+
+    with quiet():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, quantization_config=transformers.GgufConfig(dequantize=True)
+        )
+        tokenizer.model_max_length = model.config.max_position_embeddings
+        tokenizer.padding_side = "left"
+        model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(token) for token in package.end_tokens]
+        model.to(torch.bfloat16).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, transformers shows no progress bars."""
+    import transformers
+
+    logging = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _digest_of_file(file: Path) -> str:

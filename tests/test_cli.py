@@ -218,19 +218,26 @@ def test_a_stage_of_several_processes_runs_in_its_own(tmp_path: Path) -> None:
     assert done.stderr.count("data: rows.jsonl:3") == 1
 
 
-def test_ctrl_c_reaches_a_stage_in_its_own_process(tmp_path: Path) -> None:
-    recipe = recipe_file(tmp_path, "{first: {name: counting, steps: 100, pause: 0.1, devices: 2}}")
+@pytest.mark.parametrize("whole_group", [False, True], ids=["kill", "terminal"])
+def test_ctrl_c_reaches_a_stage_in_its_own_process_once(tmp_path: Path, whole_group: bool) -> None:
+    """A terminal's Ctrl-C goes to every process of the group; twice would abort the stage before it has saved."""
+    recipe = recipe_file(tmp_path, "{first: {name: counting, steps: 100, pause: 0.4, devices: 2}}")
     process = start("run", recipe, cwd=tmp_path)
     states = tmp_path / "runs" / "stages"
     until = time.monotonic() + 20
     while not list(states.glob("*/state.txt")) and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    if whole_group:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130, said
+    assert "checkpoint saved" in said
+    assert "aborted" not in said
     (state,) = states.glob("*/state.txt")
     count = len(state.read_text().split())
-    time.sleep(0.5)
+    time.sleep(1)
     assert len(state.read_text().split()) == count < 100, "its process is gone too"
 
 

@@ -64,6 +64,8 @@ def validate(
                 typer.echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
         except registry.Problems as found:
             results.append({"recipe": str(path), "ok": False, "problems": shared.problems(found)})
+            if len(paths) > 1:
+                typer.echo(f"-- {path}", err=True)  # the mistake may sit in a parent that several share
             typer.echo(str(found), err=True)
     if as_json:
         emit({"ok": all(result["ok"] for result in results), "recipes": results})

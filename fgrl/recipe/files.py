@@ -7,8 +7,9 @@ from pathlib import Path
 from fgrl.recipe.merging import TOP, merge
 from fgrl.recipe.tree import Text, Tree, parse
 from fgrl.registry.annotations import found
+from fgrl.registry.building import FAILED
 from fgrl.registry.explaining import nearby
-from fgrl.registry.problems import Place, Problem, nearest
+from fgrl.registry.problems import Place, Problem, alternatives, nearest
 
 
 def read(path: Path) -> tuple[Tree | None, list[Tree], list[Problem]]:
@@ -163,10 +164,42 @@ def _read_one(file: Path, rank: int, named: Place | None) -> tuple[Tree | None, 
     if not isinstance(tree.value, dict):
         message = f"wants a recipe (a mapping with {', '.join(TOP)}), got {found(tree.plain())}"
         return None, [*problems, Problem((), message, None, tree.place)]
-    about = tree.get("about")
+    tree, wrong = _top(tree)
+    return tree, [*problems, *wrong]
+
+
+def _top(tree: Tree) -> tuple[Tree | None, list[Problem]]:
+    """The top level of one file: known keys, `about` first, mappings where mappings must be.
+
+    A misspelled key is reported and goes on under the name that was meant, so that one mistake stays one problem.
+    """
+    problems: list[Problem] = []
+    entries: dict[str, Tree] = {}
+    for key, inner in tree.children.items():
+        meant: str | None = key
+        if key not in TOP:
+            meant = nearest(key, [name for name in TOP if name not in tree.children])
+            hint = alternatives(meant, TOP)
+            problems.append(Problem((key,), f'unknown key "{key}" of a recipe', hint, inner.place))
+        entries[meant or key] = inner
+    about = entries.get("about")
+    first = list(entries)[: 2 if next(iter(entries), None) == "extends" else 1]
     if about is None:
         hint = 'the first key says what the recipe is for: about: "..."'
         problems.append(Problem(("about",), "missing; wants str", hint, tree.place))
-    elif list(tree.value).index("about") > ("extends" in tree.value and next(iter(tree.value)) == "extends"):
+    elif "about" not in first:
         problems.append(Problem(("about",), "comes first in a recipe (or right behind extends)", None, about.place))
-    return tree, problems
+    readable = True
+    for key, words in (("vars", "a mapping of variables"), ("stages", "a mapping of stages")):
+        inner = entries.get(key)
+        if inner is not None and inner.value is not None and not isinstance(inner.value, dict):
+            readable = False
+            if inner.value is not FAILED:
+                message = f"wants {words}, got {found(inner.plain())}"
+                problems.append(Problem((key,), message, None, inner.place))
+    if about is not None and about.value is not FAILED and not (isinstance(about.value, str) and about.value.strip()):
+        empty = isinstance(about.value, str)
+        message = "is empty; say what the recipe is for" if empty else f"wants str, got {found(about.plain())}"
+        problems.append(Problem(("about",), message, None, about.place))
+        readable = readable and about.value is not None
+    return (Tree(entries, tree.place) if readable else None), problems

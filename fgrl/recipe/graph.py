@@ -6,32 +6,42 @@ from collections.abc import Mapping, Sequence
 
 from fgrl.components.kinds import Stage
 from fgrl.registry.building import FoundRef
-from fgrl.registry.explaining import a
-from fgrl.registry.problems import Key, Problem, alternatives
+from fgrl.registry.problems import Key, Place, Problem, alternatives
 
 Graph = dict[str, list[str]]
 
 
-def check(stages: Mapping[str, type[Stage] | None], refs: Sequence[FoundRef]) -> list[Problem]:
-    """Problems of references. `stages` has every stage's class, None when its `name` is wrong (then its product is not
-    checked)."""
-    problems = []
+def check(
+    stages: Mapping[str, type[Stage] | None], dropped: Mapping[str, Place], refs: Sequence[FoundRef]
+) -> tuple[list[FoundRef], list[Problem]]:
+    """(references that fit, problems of the others).
+
+    `stages` has every stage's class, None when its `name` is wrong (then its product is not checked); `dropped` has the
+    stages that the recipe's parents have and where they were set to null.
+    """
+    fitting: list[FoundRef] = []
+    problems: list[Problem] = []
     for found in refs:
         target = found.ref.stage
         if target not in stages:
+            said = (
+                f"which was dropped {dropped[target].said()}" if target in dropped else "which the recipe does not have"
+            )
             hint = alternatives(target, list(stages))
-            problems.append(Problem(found.path, f'refers to stage "{target}", which the recipe does not have', hint))
+            problems.append(Problem(found.path, f'refers to stage "{target}", {said}', hint))
             continue
         cls = stages[target]
         if cls is None or issubclass(cls.makes, found.products):
+            fitting.append(found)
             continue
         wanted = " or ".join(product.__name__ for product in found.products)
-        fitting = [
+        others = [
             name for name, other in stages.items() if other is not None and issubclass(other.makes, found.products)
         ]
-        hint = f"stages that make {wanted}: {', '.join(fitting)}" if fitting else f"no stage makes {a(wanted)}"
-        problems.append(Problem(found.path, f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}', hint))
-    return problems
+        hint = f"stages that make {wanted}: {', '.join(others)}" if others else f"no stage makes {wanted}"
+        said = f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}'
+        problems.append(Problem(found.path, said, hint))
+    return fitting, problems
 
 
 def circles(graph: Graph, refs: Sequence[FoundRef]) -> list[Problem]:

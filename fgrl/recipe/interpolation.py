@@ -19,7 +19,7 @@ from fgrl.registry.building import BARE, FAILED
 from fgrl.registry.problems import Key, Problem, alternatives, dotted, nearest
 
 _SIMPLE = re.compile(r"(?<!\\)\$\{\s*([^${}:\s]+)\s*\}")
-_RESOLVER = re.compile(r"(?<!\\)\$\{\s*([^${}:\s.]+)\s*:")
+_RESOLVER = re.compile(r"(?<!\\)\$\{\s*([^${}:\s]+)\s*:")
 _OUT = re.compile(r"(?<!\\)\$\{\s*out\s*:")
 _WHAT = "${vars.x}, ${stages.a.b} and ${out:stage}"
 
@@ -75,7 +75,8 @@ def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
     circles = _circles({path: text for path, text in texts.items() if path not in problems})
     problems |= circles
     empty = _without_value(recipe, texts, problems)
-    broken = _spread(texts, {*problems, *empty})
+    failed = {path for path, tree in recipe.leaves() if tree.value is FAILED}
+    broken = _spread(texts, {*problems, *empty, *failed})
     ready = _masked(plain, (), broken)
     config = OmegaConf.create(ready)
     assert isinstance(config, DictConfig)
@@ -102,6 +103,8 @@ def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
         users = where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else "")
         name = dotted(path)
         problems[path] = Problem(path, f"has no value: set it with {name}=...", f"needed by {users}", tree.place)
+    for path, problem in problems.items():
+        problem.place = problem.place or recipe.at(path)[0].place
     return plain, list(problems.values())
 
 
@@ -132,6 +135,8 @@ def _unknown(recipe: Tree, path: Key, text: str) -> Problem | None:
             )
         if find(recipe, wanted) is not None:
             continue
+        if recipe.get(wanted[0]) is None:
+            return Problem(path, f'unknown "${{{dotted(wanted)}}}"', f"the recipe has no {wanted[0]}")
         tree, depth = recipe, 0
         while (inner := tree.get(wanted[depth]) or tree.get(str(wanted[depth]))) is not None:
             tree, depth = inner, depth + 1
@@ -217,7 +222,7 @@ def _escaped(text: str) -> str:
 
 
 def _masked(value: Any, path: Key, broken: set[Key]) -> Any:
-    if path in broken:
+    if path in broken or value is FAILED:
         return None
     if isinstance(value, dict):
         return {key: _masked(item, (*path, key), broken) for key, item in value.items()}

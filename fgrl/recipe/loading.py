@@ -65,19 +65,19 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     know_components()
     path = Path(path)
     merged, layers, problems = files.read(path)
-    for layer in layers:
-        problems += _unknown_top_keys(layer)
     if merged is None:
         raise Problems(problems)
     merged, wrong = merging.override(merged, list(overrides))
     problems += wrong
-    _drop_stages(merged)
+    dropped = _drop_stages(merged)
     data, wrong = interpolation.resolve(merged)
-    problems += [*wrong, *_unused_variables(layers, merged)]
+    problems += wrong
     reading = _Reading(merged, data, problems)
     data["imports"] = reading.imports(layers)
     built = reading.stages()
-    stages = reading.checked(built)
+    stages = reading.checked(built, dropped)
+    if not problems or any("${vars." in problem.message for problem in wrong):
+        problems += _unused_variables(layers, merged)
     if problems:
         raise Problems([reading.placed(problem) for problem in problems])
     known = {key: data[key] for key in ("about", "seed", "imports", "vars") if data.get(key)}
@@ -132,18 +132,18 @@ class _Reading:
             del self.data[key]
         elif not isinstance(value, kind) or isinstance(value, bool):
             self.problem((key,), f"wants {words}, got {found(value)}")
-        elif kind is str and not value.strip():
+        elif isinstance(value, str) and not value.strip():
             self.problem((key,), "is empty; say what the recipe is for")
 
     def imports(self, layers: Sequence[Tree]) -> list[str]:
         """Import the user files of all layers, parents first. Returns their absolute paths."""
-        wanted: dict[Path, Place] = {}
+        wanted: dict[Path, tuple[Key, Place]] = {}
         for layer in reversed(layers):
             tree = layer.get("imports")
             if tree is None:
                 continue
             if not isinstance(tree.value, list):
-                hint = "write [my_segmenter.py]" if isinstance(tree.value, str) else None
+                hint = f"write [{tree.value}]" if isinstance(tree.value, str) else None
                 message = f"wants a list of files, got {found(tree.plain())}"
                 self.problems.append(Problem(("imports",), message, hint, tree.place))
                 continue
@@ -154,24 +154,24 @@ class _Reading:
                     continue
                 file = Path(item.value).expanduser()
                 folder = item.place.file.parent if item.place.file is not None else Path.cwd()
-                wanted.setdefault((folder / file).resolve(), item.place)
+                wanted.setdefault((folder / file).resolve(), (("imports", index), item.place))
         for file in _by_recipes - set(wanted):
             forget_file(file)
         _by_recipes.clear()
-        for file, place in wanted.items():
+        for file, (path, place) in wanted.items():
             try:
                 if not file.is_file():
                     siblings = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
                     near = nearest(file.name, siblings)
                     hint = f'did you mean "{near}"?' if near else "a path is relative to the recipe that names it"
-                    raise Problems([Problem((), f"no such file: {nearby(file)}", hint, place)])
+                    raise Problems([Problem(path, f"no such file: {nearby(file)}", hint, place)])
                 import_file(file)
                 _by_recipes.add(file)
             except Problems as raised:
                 for problem in raised.problems:
                     problem.place = problem.place or place
                     if problem.place is not place:
-                        problem.hint = "\n".join(filter(None, (problem.hint, f"imported at {place}")))
+                        problem.hint = "\n".join(filter(None, (problem.hint, f"imported {place.said()}")))
                 self.problems += raised.problems
         return [str(file) for file in wanted]
 
@@ -183,6 +183,7 @@ class _Reading:
             self.data["stages"] = {}
             return {}
         built = {}
+        self.context.stages = list(node)
         for name in node:
             if not _STAGE_NAME.fullmatch(name):
                 self.problem(("stages", name), f"{shown(name)} cannot be a stage's name; use letters, digits, _ and -")
@@ -202,13 +203,12 @@ class _Reading:
         else:
             self.problem(("stages",), f"wants a mapping of stages, got {found(node)}", "fgrl list stage")
 
-    def checked(self, built: dict[str, Any]) -> dict[str, Stage]:
+    def checked(self, built: dict[str, Any], dropped: dict[str, Place]) -> dict[str, Stage]:
         """The stages in order of execution; references that do not fit are problems."""
-        refs = self.context.refs
-        self.problems += graph.check({name: self._class(name) for name in built}, refs)
+        refs, wrong = graph.check({name: self._class(name) for name in built}, dropped, self.context.refs)
+        self.problems += wrong
         needs: graph.Graph = {
-            name: list(dict.fromkeys(ref.ref.stage for ref in refs if ref.path[1] == name and ref.ref.stage in built))
-            for name in built
+            name: list(dict.fromkeys(ref.ref.stage for ref in refs if ref.path[1] == name)) for name in built
         }
         circles = graph.circles(needs, refs)
         self.problems += circles
@@ -229,11 +229,11 @@ class _Reading:
             problem.place = tree.place
             written = interpolation.origin(self.tree, problem.path)
             if written is not tree:
-                note = f"{tree.value} is set at {written.place}"
+                note = f"{tree.value} is set {written.place.said()}"
                 problem.hint = "\n".join(filter(None, (problem.hint, note)))
             elif isinstance(tree.value, str) and not rest:
                 notes = [
-                    f"${{{'.'.join(map(str, name))}}} is set at {source.place}"
+                    f"${{{'.'.join(map(str, name))}}} is set {source.place.said()}"
                     for name in interpolation.mentions(tree.value)
                     if (source := interpolation.find(self.tree, name)) is not None
                 ]
@@ -249,20 +249,14 @@ class _Reading:
         return tree.dropped and not rest
 
 
-def _unknown_top_keys(layer: Tree) -> list[Problem]:
-    return [
-        Problem((key,), f'unknown key "{key}" of a recipe', alternatives(key, merging.TOP), inner.place)
-        for key, inner in layer.children.items()
-        if key not in merging.TOP
-    ]
-
-
-def _drop_stages(recipe: Tree) -> None:
+def _drop_stages(recipe: Tree) -> dict[str, Place]:
+    """Take out the stages that are set to null; returns where they were."""
     stages = recipe.get("stages")
+    dropped = {}
     if stages is not None and isinstance(stages.value, dict):
-        stages.value = {name: stage for name, stage in stages.value.items() if not stage.dropped}
-        if not stages.value:
-            return
+        dropped = {name: stage.place for name, stage in stages.value.items() if stage.dropped}
+        stages.value = {name: stage for name, stage in stages.value.items() if name not in dropped}
+    return dropped
 
 
 def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:

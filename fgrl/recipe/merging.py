@@ -11,7 +11,7 @@ from dataclasses import replace
 from fgrl.recipe.tree import COMMAND_LINE, Text, Tree, parse
 from fgrl.registry.annotations import found
 from fgrl.registry.building import BARE
-from fgrl.registry.problems import Key, Place, Problem, alternatives, dotted, nearest
+from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
 
 TOP = ("about", "extends", "imports", "vars", "seed", "stages")
 """Keys of a recipe, in the order in which they are usually written."""
@@ -95,8 +95,10 @@ def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
     if top not in TOP:
         variables = list(_entries(recipe, "vars"))
         if top in variables:
-            return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{top}={dotted(path)}"?', place)
+            return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
         return Problem(path, f'unknown key "{top}"', alternatives(top, [*TOP[3:], "about"]), place)
+    if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
+        return Problem(path, f"wants a mapping, got {found(value.plain())}", f"to set one: {top}.name=...", place)
     if len(path) > 1 and top in ("vars", "stages"):
         known, second = list(_entries(recipe, top)), str(path[1])
         adds = top == "stages" and len(path) == 2 and "name" in value.children

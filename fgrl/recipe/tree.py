@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
+from fgrl.registry.building import FAILED
 from fgrl.registry.problems import Key, Place, Problem
 
 Scalar = str | int | float | bool | None
@@ -21,6 +22,7 @@ Scalar = str | int | float | bool | None
 COMMAND_LINE = 1_000_000
 """Rank of places on the command line: after every file."""
 _TOO_MANY = 100_000
+_TOO_DEEP = 40
 
 _NULL = re.compile(r"|~|null|Null|NULL")
 _TRUE = re.compile(r"true|True|TRUE")
@@ -38,6 +40,7 @@ class Tree:
     """A value with the place of its key (of itself, in a list)."""
 
     value: Scalar | dict[str, Tree] | list[Tree]
+    """`FAILED` when there is a problem with it already."""
     place: Place
     dropped: bool = False
     """A null that is there to drop what a parent has."""
@@ -131,7 +134,7 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
 class _Loader(yaml.SafeLoader):
     """Leaves every plain scalar as text; `scalar` below says what it is."""
 
-    yaml_implicit_resolvers = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
 def scalar(text: str) -> Scalar:
@@ -174,16 +177,11 @@ class _Reading:
 
     def tree(self, node: yaml.Node, path: Key, place: Place, above: tuple[int, ...]) -> Tree:
         self.count += 1
-        if id(node) in above:
-            self.problem(path, "an alias (*) inside its own anchor (&)", place)
-            return Tree(None, place)
-        if self.count == _TOO_MANY:
-            self.problem(path, f"more than {_TOO_MANY} values; too many aliases (*)?", place)
-        if self.count >= _TOO_MANY:
-            return Tree(None, place)
-        if node.tag != f"tag:yaml.org,2002:{_KINDS[type(node)]}" or self._tagged(node):
-            self.problem(path, "YAML tags (!) are not read", place, "write the value without it; quotes make it text")
-            return Tree(None, place)
+        wrong = self._wrong(node, above)
+        if wrong is not None:
+            self.problem(path, wrong[0], place, wrong[1])
+        if wrong is not None or self.count > _TOO_MANY:
+            return Tree(FAILED, place)
         above = (*above, id(node))
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
@@ -192,31 +190,54 @@ class _Reading:
             return Tree(self._entries(node, path, above), place)
         return Tree(scalar(node.value) if node.style is None else node.value, place)
 
+    def _wrong(self, node: yaml.Node, above: tuple[int, ...]) -> tuple[str, str | None] | None:
+        """Message and hint."""
+        if id(node) in above:
+            return "an alias (*) inside its own anchor (&)", None
+        if len(above) >= _TOO_DEEP:
+            return f"nested more than {_TOO_DEEP} deep", None
+        if self.count == _TOO_MANY:
+            return f"more than {_TOO_MANY} values", "are there too many aliases (*)?"
+        if node.tag != f"tag:yaml.org,2002:{_KINDS[type(node)]}" or self._tagged(node):
+            return "YAML tags (!) are not read", "write the value without it; quotes make it text"
+        return None
+
     def _tagged(self, node: yaml.Node) -> bool:
         mark = node.start_mark
         return mark.buffer is not None and mark.buffer[mark.pointer : mark.pointer + 1] == "!"
 
-    def _entries(self, node: yaml.MappingNode, path: Key, above: tuple[int, ...]) -> dict[str, Tree]:
+    def _entries(self, node: yaml.MappingNode, path: Key, above: tuple[int, ...]) -> Any:
         entries: dict[str, Tree] = {}
+        readable = True
         for key_node, value_node in node.value:
             place = self.place(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problem(path, "a key must be text, this one is a list or a mapping", place, _BRACES)
+                readable = False
                 continue
             plain = key_node.style is None
             key = scalar(key_node.value) if plain else key_node.value
+            text = key_node.value
             if plain and key == "<<":
                 self.problem((*path, "<<"), "merge keys are not read", place, "use extends, or ${stages.a.b}")
-            elif not isinstance(key, str) or not key:
-                hint = f'write "{key_node.value}", in quotes' if key_node.value else None
-                self.problem(path, f"a key must be text, this one is {key_node.value or 'empty'}", place, hint)
-            elif key in entries:
-                first = entries[key].place
-                where = f"line {first.line}, column {first.column}" if first.line else f"column {first.column}"
-                self.problem((*path, key), f'duplicate key "{key}"; the first is on {where}', place)
-            else:
-                entries[key] = self.tree(value_node, (*path, key), place, above)
-        return entries
+                readable = False
+                continue
+            if not isinstance(key, str) or not key:
+                hint = f'write "{text}", in quotes' if text else None
+                self.problem(path, f"a key must be text, this one is {text or 'empty'}", place, hint)
+            inner = self.tree(value_node, (*path, text), place, above)
+            first = entries.get(text)
+            if first is None:
+                entries[text] = inner
+                continue
+            where = f"line {first.place.line}, " if first.place.line else ""
+            said = f'duplicate key "{text}"; the first is on {where}column {first.place.column}'
+            self.problem((*path, text), said, place)
+            if isinstance(first.value, dict) and isinstance(
+                inner.value, dict
+            ):  # what is missing in one may be in the other
+                first.value = {**inner.value, **first.value}
+        return entries if readable else FAILED
 
 
 _BRACES = "text that begins with { or [ needs quotes"
@@ -234,12 +255,49 @@ _HINTS = {
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
+    """The mistake where it begins: an open bracket or quote is noticed lines below."""
     mark = error.problem_mark or error.context_mark
-    whole = " ".join(filter(None, (error.context, error.problem)))
-    hints = [hint for part, hint in _HINTS.items() if part in whole][:1]
-    begun = error.context_mark
-    if begun is not None and mark is not None and error.context and begun.line != mark.line and text.whole is None:
-        hints.append(f"{error.context}, which begins at line {begun.line + 1}, column {begun.column + 1}")
-    place = text.place(mark.line, mark.column) if mark is not None else text.start()
-    message = (error.problem or error.context or "cannot be read").replace("\\t", "tab")
-    return Problem((), f"not YAML: {message}", "\n".join(hints) or None, place)
+    context, said = error.context or "", error.problem or "cannot be read"
+    hints = [hint for part, hint in _HINTS.items() if part in f"{context} {said}"][:1]
+    if said.startswith("but "):
+        said = f"{context}, {said}"
+    said = said.replace(_TAB, "a tab")
+    if mark is None:
+        return Problem((), f"not YAML: {said}", None, text.start())
+    begun = _left_open(text.content, mark)
+    if begun is None and "simple key" in context and error.context_mark is not None:
+        mark = error.context_mark
+    if begun is not None:
+        opened, what = begun
+        where = f"line {mark.line + 1}, column {mark.column + 1}"
+        message, hints = f"not YAML: this {what} is not closed in its place", [f"noticed at {where}: {said}"]
+        mark = opened
+    else:
+        message = f"not YAML: {said}"
+    return Problem((), message, "\n".join(hints) or None, text.place(mark.line, mark.column))
+
+
+def _left_open(content: str, noticed: Any) -> tuple[Any, str] | None:
+    """A bracket, or a quote, that was opened on a line above the error and was not meant to reach it."""
+    brackets: list[tuple[Any, str]] = []
+    quoted: tuple[Any, str] | None = None
+    try:
+        for token in yaml.scan(content, Loader=_Loader):
+            if token.start_mark.index >= noticed.index:
+                break
+            if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
+                brackets.append((token.start_mark, "[" if isinstance(token, yaml.FlowSequenceStartToken) else "{"))
+            elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken) and brackets:
+                brackets.pop()
+            elif isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
+                long = token.start_mark.line < token.end_mark.line == noticed.line
+                quoted = (token.start_mark, token.style) if long else None
+    except yaml.YAMLError as error:
+        begun = getattr(error, "context_mark", None)
+        if begun is not None and "quoted scalar" in (getattr(error, "context", None) or ""):
+            quoted = begun, content[begun.index]
+    found = quoted or next((one for one in reversed(brackets)), None)
+    return found if found is not None and found[0].line < noticed.line else None
+
+
+_TAB = r"character '\t'"

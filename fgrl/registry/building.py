@@ -6,7 +6,7 @@ that its mistakes are told in a recipe's words; pydantic then checks the rest of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,8 @@ class Context:
     """The folder that a `File` at this path is relative to."""
     dropped: Callable[[Key], bool] = lambda path: False
     """Was the value set to null in order to drop what was there? Then a field goes back to its default."""
+    stages: Collection[str] = ()
+    """Names of the recipe's stages, for hints."""
     problems: list[Problem] = field(default_factory=list)
     refs: list[FoundRef] = field(default_factory=list)
 
@@ -112,9 +114,13 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
             return _reference(options, node, path, context)
         if any(has(metadata, File) for _, metadata in options):
             return _file(node, path, context)
+        refers = any(is_ref(inner) for inner, _ in options)
+        if refers and node in context.stages:
+            also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
+            return context.problem(path, f'"{node}" is a stage of this recipe', f"write ${{out:{node}}}{also}")
         if any(inner is str or inner is Any for inner, _ in options):
             return node
-        if any(is_ref(inner) for inner, _ in options) and not any(is_settings(inner) for inner, _ in options):
+        if refers and not any(is_settings(inner) for inner, _ in options):
             return context.problem(path, f"wants {wanted(annotation)}, got {found(node)}")
     if node is None and allows_null(annotation):
         return None
@@ -154,7 +160,7 @@ def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
     """Try every alternative; the first without problems, else the one with the fewest."""
     tries = []
     for option in fitting:
-        trial = Context(context.folder, context.dropped)
+        trial = Context(context.folder, context.dropped, context.stages)
         tries.append((_built(option, node, path, trial), trial))
     value, best = min(tries, key=lambda pair: len(pair[1].problems))
     context.problems += best.problems
@@ -231,12 +237,15 @@ def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context:
 
 def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     """A leaf that pydantic checks; only stray references inside it are ours."""
+    if explaining.holds(node, FAILED):
+        return FAILED
     stray = next(explaining.texts(node, path), None)
     if stray is not None:
         at, text = stray
         return context.problem(at, f"no place for a reference to a stage: {text}")
     if isinstance(node, dict) and BARE in node:
-        return context.problem(path, f"wants {wanted(annotation)}: {shown(node[BARE])} has no keys to set")
+        key = next(key for key in node if key != BARE)
+        return context.problem((*path, key), f"{shown(node[BARE])} has no keys to set; wants {wanted(annotation)}")
     if isinstance(node, list) and any(
         isinstance(inner, type) and issubclass(inner, tuple) for inner in _origins(annotation)
     ):
@@ -269,6 +278,8 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
             )
         node["name"] = name_of(slot)[1]
     name = node["name"]
+    if name is FAILED:
+        return FAILED
     if not isinstance(name, str):
         return context.problem(
             at, f"wants the name of {explaining.a(kind)}, got {found(name)}", _choices(None, kind, slot)

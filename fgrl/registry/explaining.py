@@ -129,6 +129,7 @@ def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
     """The part of pydantic's location that is in the data, and whether the rest names a member of a union."""
     inside: list[int | str] = []
     union = False
+    part: Any
     for part in location:
         if (isinstance(value, Mapping) and part in value) or (
             isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
@@ -141,6 +142,7 @@ def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
 
 
 def _at(value: Any, inside: Key) -> Any:
+    part: Any
     for part in inside:
         value = value[part]
     return value
@@ -176,7 +178,8 @@ def _bound(error: ErrorDetails) -> str | None:
     if error["type"] not in _BOUNDS:
         return None
     limit, sign = _BOUNDS[error["type"]]
-    return f"{sign} {error['ctx'][limit]}" if limit == "multiple_of" else f"a number {sign} {error['ctx'][limit]}"
+    said = f"{sign} {error['ctx'][limit]:g}"
+    return said if limit == "multiple_of" else f"a number {said}"
 
 
 def _type_word(error: ErrorDetails) -> str | None:
@@ -236,6 +239,13 @@ def nearby(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def holds(node: Any, value: Any) -> bool:
+    """Is the very object somewhere inside plain data?"""
+    if isinstance(node, Mapping):
+        return any(holds(item, value) for item in node.values())
+    return any(holds(item, value) for item in node) if isinstance(node, list) else node is value
 
 
 def texts(node: Any, path: Key) -> Iterator[tuple[Key, str]]:

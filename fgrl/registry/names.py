@@ -118,9 +118,11 @@ def scratch() -> Iterator[None]:
     try:
         yield
     finally:
-        for live, saved in zip((_kinds, _components, _names), before, strict=True):
+        for live in (_kinds, _components, _names):
             live.clear()
-            live.update(saved)  # type: ignore[attr-defined]
+        _kinds.update(before[0])
+        _components.update(before[1])
+        _names.update(before[2])
 
 
 def _of_kind(kind: str) -> dict[str, type[Component]]:

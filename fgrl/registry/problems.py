@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,10 @@ class Place:
     def __str__(self) -> str:
         return f"{self.label}:{self.line}:{self.column}" if self.line else self.label
 
+    def said(self) -> str:
+        """In a sentence: `at recipes/x.yaml:3:5`, `on the command line`."""
+        return f"at {self}" if self.line else f"on the {self.label}"
+
     def excerpt(self) -> list[str]:
         """The line and a caret under the column."""
         if not self.text.strip():
@@ -40,7 +45,8 @@ class Place:
         start = max(0, self.column - 1 - _WIDTH * 2 // 3) if len(self.text) > _WIDTH else 0
         shown = self.text[start : start + _WIDTH].replace("\t", " ").rstrip()
         shown = ("…" if start else "") + shown + ("…" if len(self.text.rstrip()) > start + _WIDTH else "")
-        caret = " " * (max(self.column, 1) - 1 - start + bool(start)) + "^"
+        before = shown[: max(self.column, 1) - 1 - start + bool(start)]
+        caret = " " * sum(_columns(letter) for letter in before) + "^"
         number = str(self.line) if self.line else ""
         return [f"{number:>4} | {shown}", f"     | {caret}"]
 
@@ -82,6 +88,13 @@ class Problems(Exception):
 def _position(problem: Problem) -> tuple[int, str, int, int]:
     place = problem.place
     return (place.rank, place.label, place.line, place.column) if place else (1_000_000, "", 0, 0)
+
+
+def _columns(letter: str) -> int:
+    """How wide a terminal shows a character."""
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
 def dotted(path: Sequence[str | int]) -> str:

@@ -49,7 +49,9 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
             raise DataError("the prompt is a chat, but this tokenizer has no chat template; use a text prompt")
         turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-        ids = list(tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False))
+        ids = list(
+            tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
+        )
     bos = tokenizer.bos_token_id
     if bos is not None:
         if ids[:2] == [bos, bos]:
@@ -114,11 +116,11 @@ def _offsets_by_window(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, in
         if not piece.startswith(context):
             return None
         piece = piece[len(context) :]
-        last = index + 1 == len(ids)
+        last, unfinished = index + 1 == len(ids), piece.endswith(UNFINISHED)
         whole = placed + len(piece if last else piece.rstrip(UNFINISHED))
-        spans.append((stable, max(whole, min(whole + 1, placed + len(piece)))))
+        spans.append((stable, max(stable, whole) + (unfinished and not last)))
         stable = max(stable, whole)
-        if last or not piece.endswith(UNFINISHED):
+        if last or not unfinished:
             pieces.append(piece)
             placed += len(piece)
             before, start = start, index + 1
@@ -126,13 +128,17 @@ def _offsets_by_window(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, in
 
 
 def _offsets_by_prefix(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Decode every prefix: slower, and right for tokenizers whose text depends on what came long before."""
+    """Decode every prefix: slower, and right for tokenizers whose text depends on what came long before.
+
+    (With byte fallback, one byte of an unfinished character makes every byte token before it unreadable.)
+    """
     text = decode(tokenizer, ids)
     spans, stable = [], 0
     for index in range(len(ids)):
         prefix = decode(tokenizer, ids[: index + 1])
         whole = len(text) if index + 1 == len(ids) else _common_length(prefix.rstrip(UNFINISHED), text)
-        spans.append((min(stable, whole), max(whole, min(whole + 1, len(prefix), len(text)))))
+        started = max(stable, whole) + prefix.endswith(UNFINISHED)
+        spans.append((stable, min(started, len(text))))
         stable = max(stable, whole)
     return spans
 
@@ -193,7 +199,11 @@ def trim(tokens: Tokens) -> Tokens:
 def select(tokens: Tokens, rows: Any) -> Tokens:
     """Some rows of `tokens` (of a `Rollout`: their ids and masks)."""
     return Tokens(
-        tokens.prompt_ids[rows], tokens.prompt_mask[rows], tokens.response_ids[rows], tokens.mask[rows], tokens.eos[rows]
+        tokens.prompt_ids[rows],
+        tokens.prompt_mask[rows],
+        tokens.response_ids[rows],
+        tokens.mask[rows],
+        tokens.eos[rows],
     )
 
 
@@ -292,7 +302,9 @@ def collect(
     streams = range(first_row, first_row + len(rows))
     responses = sample(model, rows, sampling, engine, seed=seed, rows=streams)
     tokens = pad(rows, responses, model.pad_id, model.eos_ids)
-    scored = score(model, reference, tokens, needs, temperature=sampling.temperature, critic=critic, micro_batch=micro_batch)
+    scored: dict[str, Any] = score(
+        model, reference, tokens, needs, temperature=sampling.temperature, critic=critic, micro_batch=micro_batch
+    )
     return Rollout(
         **vars(tokens),
         group=torch.arange(len(prompts)).repeat_interleave(per_prompt),

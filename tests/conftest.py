@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error", WANDB_MODE="disabled")
+os.environ.update(
+    HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error", WANDB_MODE="disabled"
+)
 
 from pathlib import Path
 
@@ -21,9 +23,9 @@ CORPUS = [
 ]
 
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}"
-    "{% if message['role'] == 'assistant' %}<|end|>{% endif %}\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] }}"
+    "{{ '<|end|>\n' if message['role'] == 'assistant' else '\n' }}{% endfor %}"
+    "{{ '<|assistant|>\n' if add_generation_prompt }}"
 )
 
 

@@ -10,9 +10,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import lazy_loader
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fgrl.models.actor_critic import ActorCritic
@@ -22,15 +21,32 @@ if TYPE_CHECKING:
     from fgrl.models.saving import save
     from fgrl.models.sources import fingerprint, packaged
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=["heads"],
-    submod_attrs={
-        "actor_critic": ["ActorCritic"],
-        "chunked": ["chunked_kl", "chunked_scores"],
-        "language_model": ["LanguageModel", "Scores", "full_kl", "unflatten"],
-        "loading": ["load"],
-        "saving": ["save"],
-        "sources": ["fingerprint", "packaged"],
-    },
-)
+__all__ = [
+    "ActorCritic",
+    "LanguageModel",
+    "Scores",
+    "chunked_kl",
+    "chunked_scores",
+    "fingerprint",
+    "full_kl",
+    "load",
+    "packaged",
+    "save",
+    "unflatten",
+]
+
+_FILES = {
+    "actor_critic": ("ActorCritic",),
+    "chunked": ("chunked_kl", "chunked_scores"),
+    "language_model": ("LanguageModel", "Scores", "full_kl", "unflatten"),
+    "loading": ("load",),
+    "saving": ("save",),
+    "sources": ("fingerprint", "packaged"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for file, names in _FILES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"fgrl.models.{file}"), name)
+    raise AttributeError(f"module {__name__} has no attribute {name}")

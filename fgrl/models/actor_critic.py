@@ -17,7 +17,9 @@ class ActorCritic(nn.Module):
         self.actor = actor
         self.critic = critic
 
-    def parameter_groups(self, actor_lr: float, critic_lr: float | None = None, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    def parameter_groups(
+        self, actor_lr: float, critic_lr: float | None = None, weight_decay: float = 0.0
+    ) -> list[dict[str, Any]]:
         """Groups for an optimizer, named "actor" and "critic": two, or four with weight decay.
 
         Vectors (norms, biases) are never decayed: with `weight_decay` each group has a twin, "actor_no_decay" and

@@ -19,7 +19,9 @@ def checkpoint_layers(model: nn.Module) -> int:
     """Make every transformer layer of `model` forget its activations and recompute them. Returns how many there are."""
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise ValueError(f"{type(model).__name__} has no layers that can be checkpointed; set gradient_checkpointing: false")
+        raise ValueError(
+            f"{type(model).__name__} has no layers that can be checkpointed; set gradient_checkpointing: false"
+        )
     for layer in layers:
         layer.forward = partial(_forward, layer.forward)  # type: ignore[method-assign]
     return len(layers)

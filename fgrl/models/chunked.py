@@ -50,7 +50,14 @@ def chunked_scores(
         raise ValueError("log-probabilities need a temperature above 0 (greedy decoding has no distribution)")
     at = temperature if entropy_temperature is None else entropy_temperature
     logp, nats = _ChunkedScores.apply(
-        hidden, weight, bias, labels, temperature, at if entropy else None, chunk or chunk_rows(weight.shape[0]), _dtype(hidden, weight)
+        hidden,
+        weight,
+        bias,
+        labels,
+        temperature,
+        at if entropy else None,
+        chunk or chunk_rows(weight.shape[0]),
+        _dtype(hidden, weight),
     )
     return logp, nats if entropy else None
 
@@ -147,7 +154,12 @@ def entropy_of_(logs: Tensor) -> Tensor:
 
 
 def _grad_logits_(
-    logits: Tensor, label: Tensor, logp_grad: Tensor, temperature: float, nats_grad: Tensor | None = None, entropy: Tensor | None = None
+    logits: Tensor,
+    label: Tensor,
+    logp_grad: Tensor,
+    temperature: float,
+    nats_grad: Tensor | None = None,
+    entropy: Tensor | None = None,
 ) -> Tensor:
     """d(logp_grad . logp + nats_grad . H) / d logits, written over `logits` [n,V]; the other tensors are [n,1]."""
     logs = log_softmax_(logits.div_(temperature))

@@ -7,7 +7,7 @@ response token t (the distribution that it was drawn from); position `t` of `rew
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +72,8 @@ class LanguageModel(nn.Module):
     @property
     def transformer(self) -> Any:
         """The transformers model, without peft's wrapping."""
-        return self.net.get_base_model() if self.adapted else self.net
+        net: Any = self.net
+        return net.get_base_model() if self.adapted else net
 
     @property
     def trunk(self) -> nn.Module:
@@ -95,7 +96,7 @@ class LanguageModel(nn.Module):
 
     @property
     def head(self) -> str:
-        """"lm", "scalar" or "token"."""
+        """ "lm", "scalar" or "token"."""
         return "lm" if self.number is None else "scalar" if self.number.bias is None else "token"
 
     @property
@@ -106,7 +107,9 @@ class LanguageModel(nn.Module):
     def adapter_off(self) -> Iterator[None]:
         """Inside, the model is the frozen base that the adapter was put on: the reference of a LoRA policy."""
         if not self.adapted:
-            raise ValueError("no adapter to switch off: the model was loaded without lora, so load the reference separately")
+            raise ValueError(
+                "no adapter to switch off: the model was loaded without lora, so load the reference separately"
+            )
         trained = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
         try:
             with self.net.disable_adapter():  # type: ignore[operator]
@@ -192,8 +195,9 @@ class LanguageModel(nn.Module):
 
     def forward(self, what: str, *args: Any, **options: Any) -> Any:
         """`model("score", tokens)`: the named method, through the hooks that a wrapper put on this module."""
-        method: Callable[..., Any] = {"score": self.score, "values": self.values, "rewards": self.rewards}[what]
-        return method(*args, **options)
+        if what not in ("score", "values", "rewards"):
+            raise ValueError(f"no method {what} to call through the module; there are: score, values, rewards")
+        return getattr(self, what)(*args, **options)
 
 
 def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
@@ -202,7 +206,9 @@ def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def full_kl(policy: LanguageModel, reference: LanguageModel | None, tokens: Tokens, *, temperature: float = 1.0) -> Tensor:
+def full_kl(
+    policy: LanguageModel, reference: LanguageModel | None, tokens: Tokens, *, temperature: float = 1.0
+) -> Tensor:
     """KL(policy || reference) [B,T] in nats of each response token's distribution, summed over the vocabulary.
 
     `reference=None` is the policy with its adapter off. Without gradient.

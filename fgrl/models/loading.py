@@ -23,7 +23,9 @@ from fgrl.types import DataError
 Head = Literal["lm", "scalar", "token"]
 
 
-def load(spec: ModelSpec, *, head: str = "lm", trainable: bool = False, resolve: Resolve | None = None) -> LanguageModel:
+def load(
+    spec: ModelSpec, *, head: str = "lm", trainable: bool = False, resolve: Resolve | None = None
+) -> LanguageModel:
     """Load a backbone, give it a head, and put an adapter on it when `spec.lora` says so and it is to be trained.
 
     `spec.head` wins over `head`. A frozen model has no trainable parameter; a trainable one trains its adapter and its
@@ -85,7 +87,11 @@ def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype)
             return auto.from_pretrained(source.name, revision=source.revision, **options)
     except OSError as error:
         first = str(error).strip().splitlines()[0]
-        hint = "" if source.local else " (a hub id needs the network or a filled cache; a folder would be found by its path)"
+        hint = (
+            ""
+            if source.local
+            else " (a hub id needs the network or a filled cache; a folder would be found by its path)"
+        )
         raise DataError(f"model {source.name}: {first}{hint}") from error
 
 
@@ -95,7 +101,10 @@ def _four_bits() -> Any:
     if not torch.cuda.is_available():
         raise DataError("quantize: nf4 needs a GPU, and none is visible here")
     return transformers.BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
     )
 
 
@@ -107,7 +116,9 @@ def _adapted(net: nn.Module, lora: LoraSpec) -> nn.Module:
     """`net` with a fresh LoRA adapter, kept in float32."""
     import peft
 
-    config = peft.LoraConfig(r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.targets, bias="none")  # type: ignore[arg-type]
+    config = peft.LoraConfig(
+        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.targets, bias="none"
+    )  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # about names in transformers that peft uses
         return peft.get_peft_model(net, config)  # type: ignore[arg-type]

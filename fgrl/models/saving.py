@@ -14,7 +14,9 @@ from fgrl.models.language_model import LanguageModel
 from fgrl.models.sources import record_of
 
 
-def save(model: LanguageModel, folder: Path, about: Mapping[str, Any], *, state: Mapping[str, Tensor] | None = None) -> None:
+def save(
+    model: LanguageModel, folder: Path, about: Mapping[str, Any], *, state: Mapping[str, Tensor] | None = None
+) -> None:
     """Write `model` into `folder`, made if missing. Finishing by rename (beside its final place) is the caller's.
 
     The adapter alone (`adapter_model.safetensors`) when the model has one, all weights otherwise; `head.safetensors`
@@ -24,11 +26,21 @@ def save(model: LanguageModel, folder: Path, about: Mapping[str, Any], *, state:
     if "model" in about:
         raise ValueError('the key "model" of fgrl.json is taken')
     folder.mkdir(parents=True, exist_ok=True)
-    weights = None if state is None else {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
+    weights = (
+        None
+        if state is None
+        else {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
+    )
     model.net.save_pretrained(folder, state_dict=weights)  # type: ignore[operator]
     if model.number is not None:
-        head = model.number.state_dict() if state is None else {name: state[f"number.{name}"] for name in model.number.state_dict()}
-        save_file({name: value.detach().cpu().contiguous() for name, value in head.items()}, str(folder / "head.safetensors"))
+        head = (
+            model.number.state_dict()
+            if state is None
+            else {name: state[f"number.{name}"] for name in model.number.state_dict()}
+        )
+        save_file(
+            {name: value.detach().cpu().contiguous() for name, value in head.items()}, str(folder / "head.safetensors")
+        )
     model.tokenizer.save_pretrained(folder)
     made: dict[str, Any] = {
         "head": model.head,

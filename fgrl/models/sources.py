@@ -195,7 +195,11 @@ CONVERSION = 1
 def _fresh(folder: Path, package: Package, file: Path) -> bool:
     made = _converted_from(folder)
     version = metadata.version(package.distribution)
-    return (made.get("version"), made.get("bytes"), made.get("conversion")) == (version, file.stat().st_size, CONVERSION)
+    return (made.get("version"), made.get("bytes"), made.get("conversion")) == (
+        version,
+        file.stat().st_size,
+        CONVERSION,
+    )
 
 
 def _convert(package: Package, file: Path, folder: Path) -> None:
@@ -230,7 +234,7 @@ def _write_model(package: Package, file: Path, partial: Path) -> None:
         tokenizer.model_max_length = model.config.max_position_embeddings
         tokenizer.padding_side = "left"
         model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(token) for token in package.end_tokens]
-        model.to(torch.bfloat16).save_pretrained(partial)
+        model.to(torch.bfloat16).save_pretrained(partial)  # type: ignore[arg-type]
         tokenizer.save_pretrained(partial)
 
 

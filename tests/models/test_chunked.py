@@ -20,7 +20,11 @@ def inputs(dtype: torch.dtype = torch.float32, bias: bool = True) -> tuple[Tenso
 
 
 def naive(hidden, weight, bias, labels, temperature=1.0, entropy_temperature=None):
-    logits = torch.nn.functional.linear(hidden, weight, bias).float() if hidden.dtype != torch.float64 else hidden @ weight.t() + bias
+    logits = (
+        torch.nn.functional.linear(hidden, weight, bias).float()
+        if hidden.dtype != torch.float64
+        else hidden @ weight.t() + bias
+    )
     logs = torch.log_softmax(logits / temperature, 1)
     other = torch.log_softmax(logits / (entropy_temperature or temperature), 1)
     return logs.gather(1, labels[:, None]).squeeze(1), -(other.exp() * other).sum(1)
@@ -33,7 +37,14 @@ def test_values_and_gradients_are_those_of_the_whole(chunk, bias, temperature, e
     hidden, weight, shift, labels = inputs(bias=bias)
     leaves = [leaf for leaf in (hidden, weight, shift) if leaf is not None]
     logp, nats = chunked_scores(
-        hidden, weight, shift, labels, temperature=temperature, entropy=True, entropy_temperature=entropy_temperature, chunk=chunk
+        hidden,
+        weight,
+        shift,
+        labels,
+        temperature=temperature,
+        entropy=True,
+        entropy_temperature=entropy_temperature,
+        chunk=chunk,
     )
     wanted_logp, wanted_nats = naive(hidden, weight, shift, labels, temperature, entropy_temperature)
     torch.testing.assert_close(logp, wanted_logp, atol=1e-5, rtol=1e-5)
@@ -51,7 +62,14 @@ def test_gradient_check_in_double(entropy_temperature):
 
     def both(hidden, weight, bias):
         logp, nats = chunked_scores(
-            hidden, weight, bias, labels, temperature=1.3, entropy=True, entropy_temperature=entropy_temperature, chunk=4
+            hidden,
+            weight,
+            bias,
+            labels,
+            temperature=1.3,
+            entropy=True,
+            entropy_temperature=entropy_temperature,
+            chunk=4,
         )
         return torch.cat([logp, nats])
 
@@ -120,7 +138,9 @@ def test_an_output_layer_that_is_no_matrix_scores_the_same(temperature, entropy_
     wanted = chunked_scores(hidden, weight, bias, labels, **options)
     for one, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad(logp.sum() + 2 * nats.sum(), (hidden, weight, bias)) for logp, nats in (got, wanted)]
+    gradients = [
+        torch.autograd.grad(logp.sum() + 2 * nats.sum(), (hidden, weight, bias)) for logp, nats in (got, wanted)
+    ]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
@@ -156,7 +176,7 @@ def test_no_tensor_as_large_as_all_logits_is_ever_made():
         logp, nats = chunked_scores(hidden, weight, bias, labels, entropy=True, chunk=4)
         (logp + nats).sum().backward()
     assert largest == max(4 * V, V * H, N * H)
-    assert N * V > largest
+    assert largest < N * V
 
 
 def test_a_chunk_holds_32_megabytes_of_logits():
@@ -170,4 +190,6 @@ def test_a_scoring_layer_is_still_a_linear_layer():
     wanted = layer(hidden)
     ScoringLinear.adopt(layer)
     assert torch.equal(layer(hidden), wanted)
-    torch.testing.assert_close(layer(hidden, labels)[0], torch.log_softmax(wanted, 1).gather(1, labels[:, None]).squeeze(1))
+    torch.testing.assert_close(
+        layer(hidden, labels)[0], torch.log_softmax(wanted, 1).gather(1, labels[:, None]).squeeze(1)
+    )

@@ -19,7 +19,14 @@ def gpt2_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=128, initializer_range=0.2, eos_token_id=2, bos_token_id=1
+        vocab_size=len(tokenizer),
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=128,
+        initializer_range=0.2,
+        eos_token_id=2,
+        bos_token_id=1,
     )
     folder = tmp_path_factory.mktemp("models") / "tiny-gpt2"
     GPT2LMHeadModel(config).save_pretrained(folder)
@@ -82,7 +89,9 @@ def test_values_are_read_before_and_rewards_at_a_token(tiny_model_dir):
         with torch.no_grad():
             numbers = net(torch.tensor([prompt + response])).last_hidden_state[0] @ model.number.weight
         end = len(prompt) + len(response)
-        torch.testing.assert_close(values[row, : len(response)], numbers[len(prompt) - 1 : end - 1], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            values[row, : len(response)], numbers[len(prompt) - 1 : end - 1], atol=1e-5, rtol=1e-4
+        )
         torch.testing.assert_close(rewards[row, : len(response)], numbers[len(prompt) : end], atol=1e-5, rtol=1e-4)
 
 
@@ -102,7 +111,10 @@ def test_temperature_divides_the_logits(tiny_model_dir):
     labels = tokens().response_ids[tokens().mask]
     got = model.score(tokens(), temperature=0.5, entropy=True, entropy_temperature=1.0)
     torch.testing.assert_close(
-        got.logp[tokens().mask], (logits / 0.5).log_softmax(1).gather(1, labels[:, None]).squeeze(1), atol=1e-5, rtol=1e-5
+        got.logp[tokens().mask],
+        (logits / 0.5).log_softmax(1).gather(1, labels[:, None]).squeeze(1),
+        atol=1e-5,
+        rtol=1e-5,
     )
     torch.testing.assert_close(got.entropy, model.score(tokens(), entropy=True).entropy)
 
@@ -189,9 +201,13 @@ def test_an_adapted_output_layer_scores_chunk_by_chunk_too(tiny_model_dir):
     labels = tokens().response_ids[tokens().mask]
     logs = model.transformer.get_output_embeddings()(model.states(tokens())).log_softmax(1)
     got = model.score(tokens(), entropy=True, chunk=3)
-    torch.testing.assert_close(got.logp[tokens().mask], logs.gather(1, labels[:, None]).squeeze(1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        got.logp[tokens().mask], logs.gather(1, labels[:, None]).squeeze(1), atol=1e-5, rtol=1e-5
+    )
     got.logp.sum().backward()
-    trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()}
+    trained = {
+        name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()
+    }
     assert any("lm_head" in name for name in trained)
 
 

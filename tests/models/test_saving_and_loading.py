@@ -46,7 +46,7 @@ def test_an_adapter_folder_holds_no_base_weights_and_can_be_moved_with_its_base(
     (tmp_path / "a").rename(tmp_path / "b")
     assert torch.equal(scored(tiny(tmp_path / "b" / "out")), scored(model))
     shutil.rmtree(tmp_path / "b" / "base")
-    with pytest.raises(DataError, match="its base model was at .* which is gone"):
+    with pytest.raises(DataError, match=r"its base model was at .* which is gone"):
         tiny(tmp_path / "b" / "out")
 
 
@@ -227,6 +227,8 @@ def test_the_packaged_smollm2_is_the_chat_model(smollm2_dir):
     from fgrl.rollouts import encode_prompt, encode_response, pad
 
     prompt = encode_prompt(model.tokenizer, "What is the capital of France?")
-    answers = [encode_response(model.tokenizer, f"The capital of France is {city}.", None, 2) for city in ("Paris", "Oslo")]
+    answers = [
+        encode_response(model.tokenizer, f"The capital of France is {city}.", None, 2) for city in ("Paris", "Oslo")
+    ]
     logp = model.score(pad([prompt, prompt], answers, model.pad_id, model.eos_ids)).logp.sum(1)
     assert logp[0] > logp[1] + 3

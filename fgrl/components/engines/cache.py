@@ -14,6 +14,8 @@ class BufferLayer(CacheLayerMixin):
     """Room for `length` tokens made at once; each step writes its column. (A growing cache copies itself every step.)"""
 
     is_sliding = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -58,10 +60,11 @@ class BufferCache(Cache):
     """A `BufferLayer` for each layer of the model."""
 
     def __init__(self, layers: int, length: int) -> None:
-        super().__init__(layers=[BufferLayer(length) for _ in range(layers)])
+        self.buffers = [BufferLayer(length) for _ in range(layers)]
+        super().__init__(layers=list(self.buffers))
 
     def take(self, rows: Tensor) -> None:
-        for layer in self.layers:
+        for layer in self.buffers:
             layer.take(rows)
 
 

@@ -71,7 +71,9 @@ def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
         return weight.to(dtype) if dtype != weight.dtype else None
     total = weight.float()
     for name in adapters:
-        total = total.addmm(layer.lora_B[name].weight.float(), layer.lora_A[name].weight.float(), alpha=layer.scaling[name])
+        total = total.addmm(
+            layer.lora_B[name].weight.float(), layer.lora_A[name].weight.float(), alpha=layer.scaling[name]
+        )
     return round_at_random(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
 
 

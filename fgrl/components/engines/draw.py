@@ -23,8 +23,8 @@ BLOCK = 256
 
 def uniforms(seed: int, rows: list[int], steps: int) -> Tensor:
     """[rows, steps] float64 in [0,1): row i is the stream of the Philox counter with key (seed, rows[i])."""
-    mask = 2**64 - 1
-    streams = [np.random.Generator(np.random.Philox(key=[seed & mask, row & mask])).random(steps) for row in rows]
+    keys = [np.array([seed % 2**64, row % 2**64], dtype=np.uint64) for row in rows]
+    streams = [np.random.Generator(np.random.Philox(key=key)).random(steps) for key in keys]
     return torch.from_numpy(np.stack(streams)) if streams else torch.empty(0, steps, dtype=torch.float64)
 
 

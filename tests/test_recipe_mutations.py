@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recipe_world import CHILD, PARENT, recipe, world  # noqa: F401
 
+from fgrl.cli import main
 from fgrl.recipe import load
 from fgrl.registry import Problems
 
@@ -332,7 +333,11 @@ def test_the_recipe_itself_is_right(recipe: Path) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_a_mistake_is_told_at_its_line(mistake: Mistake, recipe: Path) -> None:  # noqa: F811
+def test_a_mistake_is_told_at_its_line(
+    mistake: Mistake,
+    recipe: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for name, text in {mistake.file: mistake.text, **mistake.others}.items():
         Path(name).write_text(text, encoding="utf-8")
     with pytest.raises(Problems) as caught:
@@ -343,6 +348,10 @@ def test_a_mistake_is_told_at_its_line(mistake: Mistake, recipe: Path) -> None: 
     assert "Traceback" not in told
     assert mistake.says in told
     right = {f"{mistake.file}:{line}" for line in mistake.lines} | mistake.also
+    with pytest.raises(SystemExit) as left:
+        main(["validate", str(recipe), *mistake.overrides])
+    assert left.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
     for problem in problems:
         assert problem.message
         assert problem.place is not None, problem

@@ -102,7 +102,7 @@ def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
         where = [dotted(user) for user, text in texts.items() if path in mentions(text)]
         users = where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else "")
         name = dotted(path)
-        problems[path] = Problem(path, f"has no value: set it with {name}=...", f"needed by {users}", tree.place)
+        problems[path] = Problem(path, f"has no value: set it with {name}=...", f"needed by {users}", tree.place, name)
     for path, problem in problems.items():
         problem.place = problem.place or recipe.at(path)[0].place
     return plain, list(problems.values())

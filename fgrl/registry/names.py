@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from fgrl.registry.docstrings import source, source_file, undocumented
@@ -104,10 +103,10 @@ def kind_of(cls: type) -> str | None:
     return next((name for name, root in _kinds.items() if issubclass(cls, root)), None)
 
 
-def forget(file: Path) -> None:
-    """Take back every name that a file registered (its classes keep knowing theirs)."""
+def forget(module: str) -> None:
+    """Take back every name that a module registered (its classes keep knowing theirs)."""
     for components in _components.values():
-        for name in [name for name, cls in components.items() if source_file(cls) == file]:
+        for name in [name for name, cls in components.items() if cls.__module__ == module]:
             del components[name]
 
 

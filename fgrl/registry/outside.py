@@ -31,10 +31,10 @@ def import_file(path: Path) -> ModuleType:
         said = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror or error}"
         raise Problems([Problem((), f"{nearby(file)}: {said}")]) from None
     digest = hashlib.sha256(source).hexdigest()
-    name = f"fgrl_imported.{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    name = _module_name(file)
     if _imported.get(file) == digest and name in sys.modules:
         return sys.modules[name]
-    forget(file)
+    forget(name)
     module = ModuleType(name)
     module.__file__ = str(file)
     sys.modules[name] = module
@@ -42,7 +42,7 @@ def import_file(path: Path) -> ModuleType:
         exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        forget(file)
+        forget(name)
         raise Problems([_raised(file, source.decode("utf-8", errors="replace"), error)]) from error
     _imported[file] = digest
     return module
@@ -56,7 +56,12 @@ def imported() -> dict[Path, str]:
 def forget_file(file: Path) -> None:
     """Take back what a user's file registered."""
     _imported.pop(file, None)
-    forget(file)
+    forget(_module_name(file))
+
+
+def _module_name(file: Path) -> str:
+    """The same in every process, so that what is pickled in one can be read in another."""
+    return f"fgrl_imported.{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
 
 
 def load_entry_points() -> None:

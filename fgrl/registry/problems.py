@@ -59,6 +59,8 @@ class Problem:
     message: str
     hint: str | None = None
     place: Place | None = None
+    needs: str | None = None
+    """A variable that waits for its value (`vars.sft`): nothing is wrong, but nothing can run without it."""
 
     def __str__(self) -> str:
         where = [str(self.place)] if self.place else []
@@ -78,6 +80,12 @@ class Problems(Exception):
 
     def __post_init__(self) -> None:
         super().__init__(self.problems)
+
+    @property
+    def needs(self) -> list[str]:
+        """The variables to set, when that is all there is to do; else empty."""
+        needs = [problem.needs for problem in self.problems if problem.needs is not None]
+        return needs if len(needs) == len(self.problems) else []
 
     def __str__(self) -> str:
         ordered = sorted(self.problems, key=_position)

@@ -1,0 +1,172 @@
+"""Kinds, names, and what a class must be to get one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from fgrl import registry
+from fgrl.registry import Component, NotRegistered, Settings, kind, register
+
+
+class Fruit(Component, ABC):
+    """Something to eat."""
+
+    season: ClassVar[str]
+
+    @abstractmethod
+    def eat(self) -> str: ...
+
+
+class Tool(Component, ABC):
+    """Something to work with."""
+
+
+class Apple(Fruit):
+    """A round one."""
+
+    season = "autumn"
+    weight: float = 1.0
+    """In hundreds of grams."""
+
+    def eat(self) -> str:
+        return "crunch"
+
+
+@pytest.fixture(autouse=True)
+def _orchard() -> Iterator[None]:
+    with registry.scratch():
+        kind("fruit")(Fruit)
+        kind("tool")(Tool)
+        yield
+
+
+def test_a_registered_class_is_found_by_its_name_and_knows_it() -> None:
+    register("apple")(Apple)
+    assert registry.names("fruit") == ["apple"]
+    assert registry.get("fruit", "apple") is Apple
+    assert registry.name_of(Apple) == registry.name_of(Apple()) == ("fruit", "apple")
+    assert registry.kinds()["fruit"] is Fruit
+    assert registry.kind_of(Apple) == "fruit"
+    assert registry.kind_of(int) is None
+
+
+def test_what_is_registered_in_scratch_is_forgotten() -> None:
+    with registry.scratch():
+        register("apple")(Apple)
+    assert registry.names("fruit") == []
+    with pytest.raises(NotRegistered):
+        registry.name_of(Apple)
+
+
+def test_an_unknown_name_or_kind_comes_with_the_nearest_one() -> None:
+    register("apple")(Apple)
+    with pytest.raises(
+        NotRegistered, match=r'unknown fruit "aple"; did you mean "apple"\?  choices: apple  \(fgrl list fruit\)'
+    ):
+        registry.get("fruit", "aple")
+    with pytest.raises(NotRegistered, match=r'unknown kind "fruits"; did you mean "fruit"\?'):
+        registry.names("fruits")
+
+
+def test_a_name_is_taken_once_and_the_error_says_by_whom() -> None:
+    register("apple")(Apple)
+
+    class Other(Apple):
+        """Another."""
+
+    with pytest.raises(ValueError, match=r'the name "apple" of kind fruit is taken by Apple \(.*test_names\.py:\d+\)'):
+        register("apple")(Other)
+
+
+def test_a_file_that_runs_again_may_register_again() -> None:
+    register("apple")(Apple)
+    register("apple")(Apple)
+    assert registry.names("fruit") == ["apple"]
+
+
+def test_a_kind_is_taken_once() -> None:
+    class Other(Component, ABC):
+        """Another."""
+
+    with pytest.raises(ValueError, match=r'kind "fruit" is taken by Fruit'):
+        kind("fruit")(Other)
+
+
+class Pear(Fruit):
+    """Leaves its method open."""
+
+    season = "autumn"
+
+
+class Plum(Fruit):
+    """Does not say when."""
+
+    def eat(self) -> str:
+        return "mm"
+
+
+class Both(Apple, Tool):
+    """Of two kinds."""
+
+
+class Silent(Fruit):
+    season = "never"
+
+    def eat(self) -> str:
+        return ""
+
+
+class Bare(Apple):
+    """Has a field without help."""
+
+    colour: str = "red"
+
+
+class Named(Apple):
+    """Has a field that recipes use."""
+
+    name: str = "x"
+    """A name."""
+
+
+class Homeless(Component):
+    """Of no kind."""
+
+
+class NotOne(Settings):
+    """Only settings."""
+
+
+@pytest.mark.parametrize(
+    ("cls", "says"),
+    [
+        (Pear, r"Pear \(.*test_names.py:\d+\) leaves abstract: eat, see Fruit \("),
+        (Plum, "does not set the class variable season, see Fruit"),
+        (Both, "must derive from exactly one kind, found fruit, tool"),
+        (Homeless, "must derive from exactly one kind, found none; kinds: .*fruit, tool"),
+        (NotOne, "is no component"),
+        (Silent, "has no docstring"),
+        (Bare, "write a docstring under the field colour"),
+        (Named, 'a field cannot be called "name"'),
+    ],
+)
+def test_an_unfinished_class_gets_no_name(cls: type, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        register("thing")(cls)
+    assert registry.names("fruit") == registry.names("tool") == []
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "${x}", "-a", "a/b"])
+def test_some_names_cannot_be_written_in_a_recipe(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a name"):
+        register(name)(Apple)
+
+
+@pytest.mark.parametrize("name", ["a", "length_constraints:number_words", "v1.5", "a-b"])
+def test_others_can(name: str) -> None:
+    register(name)(Apple)
+    assert registry.names("fruit") == [name]

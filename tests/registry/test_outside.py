@@ -1,0 +1,139 @@
+"""Components of a user's file and of an installed package, as a recipe and `fgrl show` see them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from recipe_world import recipe, world  # noqa: F401
+
+from fgrl import registry
+from fgrl.recipe import load
+from fgrl.registry import Problems, describe, import_file, load_entry_points, outside
+
+STAR = '''\
+"""A file of mine."""
+
+from pydantic import Field
+
+from fgrl.registry import register
+from recipe_world import Shape
+
+
+@register("{name}")
+class Star(Shape):
+    """A star with points."""
+
+    points: int = Field(5, ge=3)
+    """How many."""
+
+    def area(self) -> float:
+        return {area}
+'''
+RECIPE = "about: x\n{imports}stages:\n  a: {{name: draw, shape: {{name: star, points: 7}}}}\n"
+
+
+@pytest.fixture(autouse=True)
+def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: None) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(outside, "_imported", {})
+    monkeypatch.setattr(outside, "_loaded", set())
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+
+
+def test_a_recipe_imports_a_file_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "star.py").write_text(STAR.format(name="star", area=1.0))
+    (folder / "r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n"))
+    loaded = load("mine/r.yaml")
+    shape = loaded.stages["a"].shape
+    assert registry.name_of(shape) == ("shape", "star")
+    assert shape.points == 7
+    assert list(loaded.sources) == [folder / "star.py"]
+    assert loaded.data["imports"] == [str(folder / "star.py")]
+    about = describe("shape", "star")
+    assert about["source"] == "mine/star.py:9"
+    assert about["fields"][0]["help"] == "How many."
+    # and what is wrong in it is told like anything else
+    (folder / "r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n").replace("7", "2"))
+    with pytest.raises(Problems, match=r"mine/r\.yaml:4:39: stages\.a\.shape\.points: wants a number >= 3, got 2"):
+        load("mine/r.yaml")
+
+
+def test_a_changed_file_is_imported_again_and_has_another_source() -> None:
+    Path("r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n"))
+    Path("star.py").write_text(STAR.format(name="star", area=1.0))
+    first = load("r.yaml")
+    again = load("r.yaml")
+    assert type(again.stages["a"].shape) is type(first.stages["a"].shape)
+    Path("star.py").write_text(STAR.format(name="star", area=2.0))
+    second = load("r.yaml")
+    assert (first.stages["a"].shape.area(), second.stages["a"].shape.area()) == (1.0, 2.0)
+    assert first.sources != second.sources
+    assert registry.name_of(first.stages["a"].shape) == ("shape", "star")
+
+
+def test_another_recipe_does_not_know_the_file_and_may_bring_the_same_name() -> None:
+    Path("r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n"))
+    Path("star.py").write_text(STAR.format(name="star", area=1.0))
+    Path("other.py").write_text(STAR.format(name="star", area=2.0))
+    load("r.yaml")
+    Path("without.yaml").write_text(RECIPE.format(imports=""))
+    with pytest.raises(Problems, match='unknown shape "star"'):
+        load("without.yaml")
+    Path("other.yaml").write_text(RECIPE.format(imports="imports: [other.py]\n"))
+    assert load("other.yaml").stages["a"].shape.area() == 2.0
+    assert load("r.yaml").stages["a"].shape.area() == 1.0
+
+
+def test_a_parent_s_imports_hold_for_its_children() -> None:
+    Path("base").mkdir()
+    Path("base/star.py").write_text(STAR.format(name="star", area=1.0))
+    Path("base/r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n"))
+    Path("child.yaml").write_text("extends: base/r.yaml\nabout: y\nstages: {a: {shape: {points: 4}}}\n")
+    assert load("child.yaml").stages["a"].shape.points == 4
+
+
+def test_a_file_that_raises_leaves_nothing_behind() -> None:
+    Path("star.py").write_text(STAR.format(name="star", area=1.0) + "\n\nraise RuntimeError('half way')\n")
+    with pytest.raises(Problems, match=r"star\.py:20:1: cannot be imported: RuntimeError: half way"):
+        import_file(Path("star.py"))
+    assert "star" not in registry.names("shape")
+    assert not [name for name in sys.modules if name.startswith("fgrl_imported.star")]
+    with pytest.raises(Problems, match=r"nowhere\.py: no such file"):
+        import_file(Path("nowhere.py"))
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small installed package with an entry point in `fgrl.components`."""
+    site = tmp_path / "site-packages"
+    (site / "fgrl_stars-1.0.dist-info").mkdir(parents=True)
+    (site / "fgrl_stars-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: fgrl-stars\nVersion: 1.0\n"
+    )
+    (site / "fgrl_stars-1.0.dist-info" / "entry_points.txt").write_text("[fgrl.components]\nstars = fgrl_stars\n")
+    (site / "fgrl_stars.py").write_text(STAR.format(name="star", area=1.0))
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "fgrl_stars", raising=False)
+    return site
+
+
+def test_an_installed_package_brings_components_by_an_entry_point(package: Path) -> None:
+    Path("r.yaml").write_text(RECIPE.format(imports=""))
+    loaded = load("r.yaml")
+    assert registry.name_of(loaded.stages["a"].shape) == ("shape", "star")
+    assert loaded.sources == {}
+    assert describe("shape", "star")["doc"] == "A star with points."
+    sys.modules.pop("fgrl_stars")
+
+
+def test_a_package_that_cannot_be_imported_is_named(package: Path) -> None:
+    (package / "fgrl_stars.py").write_text("import no_such_module\n")
+    with pytest.raises(
+        Problems,
+        match=r'installed packages: fgrl-stars: its entry point "stars = fgrl_stars" raised ModuleNotFoundError',
+    ):
+        load_entry_points()

@@ -91,7 +91,8 @@ class OnlineModule(RoundModule):
 
     def train_dataloader(self) -> StepLoader:
         self.seed_round()
-        rollout, rewards, advantages = self.collect()
+        with self.trainer.strategy.precision_plugin.forward_context():  # as in `training_step`, or the ratio is not 1
+            rollout, rewards, advantages = self.collect()
         self.watch.look(self.collected, example=rollout.texts[0])
         columns = {
             "old_logp": rollout.old_logp, "ref_logp": rollout.ref_logp, "values": rollout.values,

@@ -17,6 +17,7 @@ from fgrl.types import DataError, Stats
 
 encoding = lazy.load("fgrl.stages.encoding")
 scoring = lazy.load("fgrl.stages.scoring")
+passes = lazy.load("fgrl.modules.passes")
 previews = lazy.load("fgrl.stages.previews")
 torch = lazy.load("torch")
 
@@ -57,12 +58,17 @@ class CalibrateStage(Stage):
         if not rows:
             raise DataError("no pairs to calibrate on")
         # 1. rewards and locations of every segment of every response
+        needs, entropies = self.reward.needs(), None
+        if "ref_entropy" in needs:
+            entropies = passes.entropies(rows, run, self.model)
         found: list[tuple[Any, Any, Any]] = []
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]["response"]))
         with run.progress("calibration responses", len(rows)) as ticker:
             for start in range(0, len(order), self.batch_size):
-                some = [rows[i] for i in order[start : start + self.batch_size]]
-                rollout = scoring.as_rollout(some, model, needs=self.reward.needs(), reference=model)
+                chunk = order[start : start + self.batch_size]
+                known = None if entropies is None else [entropies[i] for i in chunk]
+                some = [rows[i] for i in chunk]
+                rollout = scoring.as_rollout(some, model, needs=needs, reference=model, entropies=known)
                 found.append(tuple(tensor.cpu() for tensor in self.reward.actions(rollout)))
                 ticker.advance(len(some))
                 run.stop_if_interrupted()

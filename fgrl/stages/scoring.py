@@ -13,14 +13,20 @@ from fgrl.types import Rollout, Sample
 
 @torch.no_grad()
 def as_rollout(
-    rows: Sequence[dict[str, Any]], model: Any, *, needs: frozenset[str], reference: Any, micro_batch: int = 16
-) -> Rollout:
-    """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled."""
+    rows: Sequence[dict[str, Any]], model: Any, *, needs: frozenset[str], reference: Any, micro_batch: int = 16,
+    entropies: Sequence[torch.Tensor] | None = None,
+) -> Rollout:  # fmt: skip
+    """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
+
+    `entropies` are the reference's, one [length] tensor a row, when they are already known.
+    """
     tokens = rollouts.pad(
         [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=model.pad_id, eos_ids=model.eos_ids
     )
     responses = [row["response"] for row in rows]
-    return Rollout(
+    if entropies is not None:
+        needs = needs - {"ref_entropy"}
+    rollout = Rollout(
         **vars(tokens),
         group=torch.arange(len(rows)),
         samples=[Sample(id=str(i), prompt="") for i in range(len(rows))],
@@ -28,4 +34,7 @@ def as_rollout(
         offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
         **rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch=micro_batch),
     )
+    if entropies is not None:
+        rollout.ref_entropy = torch.nn.utils.rnn.pad_sequence(list(entropies), batch_first=True)
+    return rollout
 

@@ -142,9 +142,11 @@ def _unknown(recipe: Tree, path: Key, text: str) -> Problem | None:
             tree, depth = inner, depth + 1
         if isinstance(tree.value, str) and "${" in tree.value:  # goes on inside another interpolation
             continue
-        prefix = dotted(wanted[:depth])
-        choices = [f"{prefix}.{key}" if prefix else key for key in _keys(tree)]
-        hint = alternatives(dotted(wanted), choices) or f"{prefix} is {shown(tree.value)}, there is nothing inside"
+        inside, prefix = _keys(tree), dotted(wanted[:depth])
+        guess = nearest(str(wanted[depth]), inside)
+        choices = [f"{prefix}.{key}" for key in inside]
+        hint = alternatives(guess and f"{prefix}.{guess}", choices)
+        hint = hint or f"{prefix} is {shown(tree.value)}, there is nothing inside"
         return Problem(path, f'unknown "${{{dotted(wanted)}}}"', hint)
     return None
 

@@ -47,8 +47,8 @@ class Place:
         shown = ("…" if start else "") + shown + ("…" if len(self.text.rstrip()) > start + _WIDTH else "")
         before = shown[: max(self.column, 1) - 1 - start + bool(start)]
         caret = " " * sum(_columns(letter) for letter in before) + "^"
-        number = str(self.line) if self.line else ""
-        return [f"{number:>4} | {shown}", f"     | {caret}"]
+        number = f"{self.line or '':>4}"
+        return [f"{number} | {shown}", f"{' ' * len(number)} | {caret}"]
 
 
 @dataclass

@@ -21,6 +21,8 @@ class LoraSpec(Settings):
     """Dropout on the adapter's input while training."""
     targets: list[str] | Literal["all-linear"] = "all-linear"
     """Names of the linear layers to adapt."""
+    last_blocks: int | None = Field(None, ge=1)
+    """Adapt only this many of the last transformer blocks: the backward pass ends there. null adapts all."""
 
 
 class ModelSpec(Settings):

@@ -33,7 +33,7 @@ class HF(Engine):
     as they end.
     """
 
-    fold: bool = True
+    fold: bool = False
     """Fold a LoRA adapter into a temporary copy of the weights while sampling: faster, for the memory of a second copy.
     In bfloat16 the sum is rounded at random, which keeps the adapter's effect in the mean."""
 

@@ -122,11 +122,11 @@ def table(
     measured: dict[str, list[dict[str, Any]] | None] = {}
     for path in recipes:
         plan = pipeline.plan(load(path, [], context), runs)
-        measured[plan.name] = _measured(plan)
+        measured[plan.name] = measured_in(plan)
     if as_json:
         emit({"recipes": measured})
         return
-    typer.echo(_as_markdown(measured) if markdown else _as_blocks(measured))
+    typer.echo(_as_markdown(measured) if markdown else as_blocks(measured))
 
 
 def _as_markdown(measured: dict[str, list[dict[str, Any]] | None]) -> str:
@@ -142,7 +142,7 @@ def _as_markdown(measured: dict[str, list[dict[str, Any]] | None]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _as_blocks(measured: dict[str, list[dict[str, Any]] | None]) -> str:
+def as_blocks(measured: dict[str, list[dict[str, Any]] | None]) -> str:
     """A block a number, so that recipes stand below each other in any terminal."""
     names = list(dict.fromkeys(row["number"] for rows in measured.values() for row in rows or []))
     blocks = []
@@ -160,7 +160,7 @@ def _as_blocks(measured: dict[str, list[dict[str, Any]] | None]) -> str:
     return "\n\n".join(blocks)
 
 
-def _measured(plan: Plan) -> list[dict[str, Any]] | None:
+def measured_in(plan: Plan) -> list[dict[str, Any]] | None:
     """Numbers of every finished evaluation of a recipe; None when there is none."""
     rows: list[dict[str, Any]] = []
     stages = [stage for stage in plan.stages if stage.makes == "Report"]

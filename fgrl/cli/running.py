@@ -10,10 +10,12 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.checking import print_plan
+from fgrl.cli.looking import as_blocks, measured_in
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load, overrides
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Summary
+    from fgrl.recipe import Recipe
 console = lazy.load("fgrl.console")
 pipeline = lazy.load("fgrl.pipeline")
 
@@ -80,8 +82,16 @@ def run(
         folders = {"folder": summary.folder, "report": summary.report, "nothing_to_do": summary.nothing_to_do}
         emit({**summary.as_json(), **folders})
     else:
+        if summary.exit == 0 and not quiet:
+            typer.echo(_results(loaded, runs, limit))
         typer.echo(_told(summary, quiet=quiet))
     raise typer.Exit(summary.exit)
+
+
+def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
+    """What the recipe's evaluations measured; empty when it has none."""
+    plan = pipeline.plan(loaded, runs, limit=limit)
+    return as_blocks({plan.name: measured_in(plan) or []})
 
 
 def _told(summary: Summary, *, quiet: bool) -> str:

@@ -20,13 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_BYTES = 32 * 2**20
-"""Size of one chunk's float32 logits."""
+CHUNK_BYTES = {"cpu": 16 * 2**20}
+"""Size of one chunk's float32 logits; about four such buffers are alive at the peak."""
+CHUNK_BYTES_ELSEWHERE = 128 * 2**20
+"""On accelerators, which need larger products to be busy."""
 
 
-def chunk_rows(vocabulary: int) -> int:
-    """Positions in a chunk of `CHUNK_BYTES`."""
-    return max(16, CHUNK_BYTES // (4 * vocabulary))
+def chunk_rows(vocabulary: int, device: str = "cpu") -> int:
+    """Positions in a chunk, by default."""
+    return max(16, CHUNK_BYTES.get(device, CHUNK_BYTES_ELSEWHERE) // (4 * vocabulary))
 
 
 def chunked_scores(
@@ -56,7 +58,7 @@ def chunked_scores(
         labels,
         temperature,
         at if entropy else None,
-        chunk or chunk_rows(weight.shape[0]),
+        chunk or chunk_rows(weight.shape[0], hidden.device.type),
         _dtype(hidden, weight),
     )
     return logp, nats if entropy else None

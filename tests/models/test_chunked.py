@@ -179,8 +179,9 @@ def test_no_tensor_as_large_as_all_logits_is_ever_made():
     assert largest < N * V
 
 
-def test_a_chunk_holds_32_megabytes_of_logits():
-    assert chunk_rows(49152) == 170
+def test_a_chunk_holds_16_megabytes_of_logits():
+    assert chunk_rows(49152) == 85
+    assert chunk_rows(49152, "cuda") == 682
     assert chunk_rows(10**9) == 16
 
 

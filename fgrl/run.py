@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from fgrl.types import Ref
 if TYPE_CHECKING:
     from fgrl.specs import ModelSpec
 models = lazy.load("fgrl.models")
+torch = lazy.load("torch")
 numpy = lazy.load("numpy")
 pytorch = lazy.load("torch")
 
@@ -85,11 +87,18 @@ class Run:
     def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
         """A loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
         if trainable:
-            return models.load(spec, head=head, trainable=True, resolve=self.path)
+            return models.load(spec, head=head, trainable=True, resolve=self.path).to(self.device)
         key = json.dumps([head, spec.model_dump(mode="json")], sort_keys=True)
         if key not in self._models:
-            self._models[key] = models.load(spec, head=head, trainable=False, resolve=self.path)
+            self._models[key] = models.load(spec, head=head, trainable=False, resolve=self.path).to(self.device)
         return self._models[key]
+
+    @property
+    def device(self) -> Any:
+        """The GPU of this process, or the CPU."""
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Append to `log.jsonl` and `metrics.csv` (and W&B). Steps rise; the first call of a process cuts what an

@@ -308,6 +308,7 @@ class Batch(Tokens):
     total_tokens: float = 1.0
     total_rows: float = 1.0
     scale: float = 1.0
+    temperature: float = 1.0  # at which the responses were sampled: their log-probabilities are taken at it
 
 
 Aggregation = Literal["token_mean", "seq_mean"]

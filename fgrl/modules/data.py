@@ -83,9 +83,9 @@ class StepLoader:
 
     def __init__(
         self, units: Sequence[Unit], steps: Sequence[Step], *, pieces: int, pad_id: int, eos_ids: set[int],
-        rank: int = 0, world: int = 1,
+        rank: int = 0, world: int = 1, temperature: float = 1.0,
     ) -> None:  # fmt: skip
-        self.units, self.steps, self.pieces = units, steps, pieces
+        self.units, self.steps, self.pieces, self.temperature = units, steps, pieces, temperature
         self.pad_id, self.eos_ids, self.rank, self.world = pad_id, eos_ids, rank, world
 
     def __len__(self) -> int:
@@ -100,6 +100,7 @@ class StepLoader:
                 batch = collate([row for unit in part for row in unit], self.pad_id, self.eos_ids)
                 batch.total_tokens, batch.total_rows = tokens, rows
                 batch.scale = float(self.pieces * self.world)
+                batch.temperature = self.temperature
                 yield batch
 
 

@@ -107,7 +107,7 @@ class OnlineModule(RoundModule):
                 seed=self.run.seed * 1_000_003 + self.round, least=self.pieces * self.settings.devices,
             ),
             pieces=self.pieces, pad_id=self.model.actor.pad_id, eos_ids=self.model.actor.eos_ids,
-            rank=self.global_rank, world=self.trainer.world_size,
+            rank=self.global_rank, world=self.trainer.world_size, temperature=self.sampling.temperature,
         )  # fmt: skip
 
     # -- training -----------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class PPO(OnlineAlgorithm):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Clipped surrogate plus clipped value loss, aggregated over the whole optimizer step."""
         column, mask = batch.columns, batch.mask
-        scores = model.actor.score(batch, entropy=self.entropy_coef > 0)
+        scores = model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)
         values = model.critic.values(batch)
         high = self.clip if self.clip_high is None else self.clip_high
         policy, clipped = ops.clip_loss(scores.logp, column["old_logp"], column["advantage"], mask, self.clip, high)

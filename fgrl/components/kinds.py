@@ -61,6 +61,8 @@ class Run(Protocol):
     cache: Path
     """Folder shared by all stages, for files named by a hash of what they were computed from."""
     rank: int
+    limit: int | None
+    """`--limit`, a quick trial: read at most this many samples, take at most this many steps."""
     interrupted: bool
     """Ctrl-C was pressed: save and leave."""
 

@@ -54,7 +54,7 @@ class CalibrateStage(Stage):
         self.data.setup(run)
         self.reward.setup(run)
         model = run.model(self.model)
-        rows = self._rows(model)
+        rows = self._rows(model, limit=run.limit)
         if not rows:
             raise DataError("no pairs to calibrate on")
         # 1. rewards and locations of every segment of every response

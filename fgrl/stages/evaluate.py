@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class EvaluateStage(Stage):
         self.prompts.setup(run)
         for component in (*self.rewards.values(), *self.metrics):
             component.setup(run)
-        prompts: list[Sample] = list(self.prompts.read())
+        prompts: list[Sample] = list(islice(self.prompts.read(), run.limit))
         # 1. answers, one file a model
         answers: dict[str, list[Answer]] = {}
         for name, spec in self.models.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from pydantic import Field
@@ -34,7 +35,7 @@ class SampleStage(Stage):
 
     def run(self, run: Run) -> dict[str, Any]:
         self.prompts.setup(run)
-        prompts = list(self.prompts.read())
+        prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)
         chunk = max(1, self.sampling.batch_size // self.per_prompt)
         parts = run.dir / "parts"

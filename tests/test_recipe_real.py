@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fgrl import registry
+from fgrl.cli import main
 from fgrl.recipe import know_components, load, schema
 from fgrl.recipe.tree import Text, parse
 from fgrl.registry import Problems, build, describe, dump, undocumented
@@ -141,6 +142,30 @@ def test_the_schema_refuses(text: str, rules: dict[str, Any]) -> None:
     tree, _ = parse(Text(text, "x"))
     assert tree is not None
     assert complaints(tree.plain(), rules, rules) != []
+
+
+def test_a_recipe_that_only_waits_for_a_variable_is_right_but_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = 'about: x\nvars: {sft: null}\nstages:\n  a: {name: sample, prompts: {name: lines, path: t.txt}, model: "${vars.sft}",'
+    Path("t.txt").write_text("x\n")
+    Path("r.yaml").write_text(text + " sampling: {max_new_tokens: 5}}\n")
+    with pytest.raises(Problems, match=r"r\.yaml:2:8: vars\.sft: has no value: set it with vars\.sft=\.\.\.") as caught:
+        load("r.yaml")
+    assert caught.value.needs == ["vars.sft"]
+    assert load("r.yaml", ["vars.sft=hub/model"]).stages["a"].model.base == "hub/model"
+    with pytest.raises(SystemExit) as left:
+        main(["validate", "r.yaml"])
+    assert left.value.code == 0
+    assert "r.yaml: ok, to be run with vars.sft=..." in capsys.readouterr().out
+    Path("r.yaml").write_text(text + " sampling: {max_new_tokens: 0}}\n")
+    with pytest.raises(Problems) as caught:
+        load("r.yaml")
+    assert caught.value.needs == []
+    with pytest.raises(SystemExit) as left:
+        main(["validate", "r.yaml"])
+    assert left.value.code == 2
 
 
 def test_the_messages_in_the_documentation_are_the_real_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

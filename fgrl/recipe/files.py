@@ -191,12 +191,12 @@ def _top(tree: Tree) -> tuple[Tree | None, list[Problem]]:
         problems.append(Problem(("about",), "comes first in a recipe (or right behind extends)", None, about.place))
     readable = True
     for key, words in (("vars", "a mapping of variables"), ("stages", "a mapping of stages")):
-        inner = entries.get(key)
-        if inner is not None and inner.value is not None and not isinstance(inner.value, dict):
+        part = entries.get(key)
+        if part is not None and part.value is not None and not isinstance(part.value, dict):
             readable = False
-            if inner.value is not FAILED:
-                message = f"wants {words}, got {found(inner.plain())}"
-                problems.append(Problem((key,), message, None, inner.place))
+            if part.value is not FAILED:
+                message = f"wants {words}, got {found(part.plain())}"
+                problems.append(Problem((key,), message, None, part.place))
     if about is not None and about.value is not FAILED and not (isinstance(about.value, str) and about.value.strip()):
         empty = isinstance(about.value, str)
         message = "is empty; say what the recipe is for" if empty else f"wants str, got {found(about.plain())}"

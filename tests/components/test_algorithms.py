@@ -190,7 +190,7 @@ def test_ppo_loss_and_gradient_are_the_closed_form_and_blind_to_masked_slots(
         data, low=low, high=high, value_clip=algorithm.value_clip, value_coef=algorithm.value_coef,
         how=algorithm.aggregate,
     )  # fmt: skip
-    assert float(loss) == pytest.approx(wanted, rel=1e-5)
+    assert loss.item() == pytest.approx(wanted, rel=1e-5)
     np.testing.assert_allclose(logp.grad.numpy(), d_logp, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(values.grad.numpy(), d_values, rtol=1e-4, atol=1e-7)
     assert all(math.isfinite(value) for value in metrics.values())
@@ -396,7 +396,7 @@ def test_sft_is_the_mean_of_negative_log_probs_and_blind_to_masked_slots() -> No
         leaf = logp.clone().requires_grad_()
         loss, metrics = SFT(aggregate=how).loss(FakeModel(logp=leaf), fake_batch([2, 1, 3], {}))
         loss.backward()
-        assert float(loss) == pytest.approx(wanted)
+        assert loss.item() == pytest.approx(wanted)
         assert metrics["loss"] == pytest.approx(16 / 6)
         weight = [1 / 6] * 3 if how == "token_mean" else [1 / 6, 1 / 3, 1 / 9]
         assert leaf.grad.sum(1).tolist() == pytest.approx([-w * n for w, n in zip(weight, (2, 1, 3), strict=True)])
@@ -431,7 +431,7 @@ def test_bradley_terry_is_the_closed_form(how: str, margin: float) -> None:
             for t in ENDS[i]:
                 share = {"mean": 1 / len(ENDS[i]), "sum": 1.0, "last": float(t == ENDS[i][-1])}[how]
                 gradient[i, t] = sign * slope * share
-    assert float(loss) == pytest.approx(wanted, rel=1e-5)
+    assert loss.item() == pytest.approx(wanted, rel=1e-5)
     np.testing.assert_allclose(numbers.grad.numpy(), gradient, rtol=1e-4, atol=1e-8)
     assert metrics["accuracy"] == sum(e[2 * p] > e[2 * p + 1] for p in (0, 1)) / 2
     assert metrics["margin"] == pytest.approx((e[0] - e[1] + e[2] - e[3]) / 2, rel=1e-4)
@@ -468,7 +468,7 @@ def test_dpo_is_the_closed_form_and_blind_to_masked_slots(smoothing: float) -> N
     logits = [0.4 * (ratio[0] - ratio[1]), 0.4 * (ratio[2] - ratio[3])]
     sigmoid = [1 / (1 + math.exp(-x)) for x in logits]
     wanted = sum(-(1 - smoothing) * math.log(s) - smoothing * math.log(1 - s) for s in sigmoid) / 2
-    assert float(loss) == pytest.approx(wanted, rel=1e-5)
+    assert loss.item() == pytest.approx(wanted, rel=1e-5)
     slopes = [0.4 / 2 * (s - (1 - smoothing)) for s in sigmoid]  # dL/d log-ratio of the chosen
     lengths = (2, 1, 3, 2)
     gradient = np.zeros((4, 3))

@@ -325,7 +325,7 @@ def score(
     critic: LanguageModel | None = None,
     micro_batch: int = 8,
 ) -> dict[str, Tensor]:
-    """The score fields of `Rollout` that are in `needs`, each [B,T] float32 on the CPU; see `collect`."""
+    """The score fields of `Rollout` that are in `needs`, each [B,T] float32 on the CPU; see `collect`. No dropout."""
 
     other = model if reference is None else reference
 
@@ -354,5 +354,5 @@ def score(
             found["values"] = critic.values(part)
         return {name: value.float() for name, value in found.items()}
 
-    with torch.no_grad():
+    with torch.no_grad(), models.evaluating(model, reference, critic):
         return by_length(tokens, compute, micro_batch, model.device)

@@ -49,6 +49,7 @@ def model(tiny_model_dir) -> models.LanguageModel:
 @pytest.fixture(scope="module")
 def policy(tiny_model_dir) -> models.LanguageModel:
     """A LoRA policy whose adapter does something."""
+    torch.manual_seed(0)
     policy = models.load(ModelSpec(base=str(tiny_model_dir), lora=LoraSpec(r=4)), trainable=True)
     generator = torch.Generator().manual_seed(1)
     for name, parameter in policy.net.named_parameters():
@@ -274,6 +275,20 @@ def test_a_separate_reference_is_the_adapter_off(policy, critic, model):
     apart, off = collect(policy, model, critic=critic), collect(policy, None, critic=critic)
     for name in ("ref_logp", "ref_entropy", "ref_kl"):
         torch.testing.assert_close(getattr(apart, name), getattr(off, name), atol=1e-5, rtol=1e-4)
+
+
+def test_scoring_knows_no_dropout_and_leaves_the_mode_as_it_was(tiny_model_dir):
+    torch.manual_seed(0)
+    policy = models.load(ModelSpec(base=str(tiny_model_dir), lora=LoraSpec(r=4, dropout=0.5)), trainable=True)
+    for name, parameter in policy.net.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.constant_(parameter, 0.1)
+    calm = collect(policy, needs=frozenset({"old_logp"}))
+    policy.train()
+    policy.trunk.layers[0].eval()
+    modes = [module.training for module in policy.modules()]
+    assert torch.equal(collect(policy, needs=frozenset({"old_logp"})).old_logp, calm.old_logp)
+    assert [module.training for module in policy.modules()] == modes
 
 
 @pytest.mark.parametrize("micro_batch", [1, 4, 100])

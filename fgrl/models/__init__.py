@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fgrl.models.actor_critic import ActorCritic
     from fgrl.models.chunked import chunked_kl, chunked_scores
-    from fgrl.models.language_model import LanguageModel, Scores, full_kl, unflatten
+    from fgrl.models.language_model import LanguageModel, Scores, evaluating, full_kl, unflatten
     from fgrl.models.loading import load
     from fgrl.models.saving import save
     from fgrl.models.sources import fingerprint, packaged
@@ -27,6 +27,7 @@ __all__ = [
     "Scores",
     "chunked_kl",
     "chunked_scores",
+    "evaluating",
     "fingerprint",
     "full_kl",
     "load",
@@ -38,7 +39,7 @@ __all__ = [
 _FILES = {
     "actor_critic": ("ActorCritic",),
     "chunked": ("chunked_kl", "chunked_scores"),
-    "language_model": ("LanguageModel", "Scores", "full_kl", "unflatten"),
+    "language_model": ("LanguageModel", "Scores", "evaluating", "full_kl", "unflatten"),
     "loading": ("load",),
     "saving": ("save",),
     "sources": ("fingerprint", "packaged"),

@@ -137,11 +137,11 @@ class LanguageModel(nn.Module):
         }
         if self.takes_positions:
             inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
-        with nullcontext() if adapter else self.adapter_off(), self._low_precision():
+        with nullcontext() if adapter else self.adapter_off(), self.low_precision():
             states = self.trunk(**inputs).last_hidden_state
         return states[:, prompt - 1 :]
 
-    def _low_precision(self) -> AbstractContextManager[Any]:
+    def low_precision(self) -> AbstractContextManager[Any]:
         """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere alike.
 
         Without this, each adapter's input would be turned into float32 and multiplied there, several times slower.
@@ -208,6 +208,20 @@ class LanguageModel(nn.Module):
         if what not in ("score", "values", "rewards"):
             raise ValueError(f"no method {what} to call through the module; there are: score, values, rewards")
         return getattr(self, what)(*args, **options)
+
+
+@contextmanager
+def evaluating(*modules: nn.Module | None) -> Iterator[None]:
+    """Inside, the modules are in evaluation mode (no dropout); afterwards each part is in the mode that it was in."""
+    given = [module for module in modules if module is not None]
+    training = [part for module in given for part in module.modules() if part.training]
+    try:
+        for module in given:
+            module.eval()
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def unflatten(flat: Tensor, mask: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.pytorch_utils import Conv1D
 
 from fgrl.models.chat import end_of_answer, end_tokens
 from fgrl.models.checkpointing import checkpoint_layers
@@ -117,29 +118,24 @@ def _adapted(net: nn.Module, lora: LoraSpec) -> nn.Module:
     """`net` with a fresh LoRA adapter, kept in float32."""
     import peft
 
-    targets = lora.targets if lora.last_blocks is None else _in_last_blocks(net, lora)
-    config = peft.LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets, bias="none"
-    )  # type: ignore[arg-type]
+    targets = lora.targets if lora.last_blocks is None else _in_last_blocks(net, lora, lora.last_blocks)
+    settings: dict[str, Any] = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+    config = peft.LoraConfig(**settings, target_modules=targets, bias="none")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # about names in transformers that peft uses
         return peft.get_peft_model(net, config)  # type: ignore[arg-type]
 
 
-def _in_last_blocks(net: nn.Module, lora: LoraSpec) -> list[str]:
-    """Full names of the linear layers to adapt inside the last `lora.last_blocks` transformer blocks."""
+def _in_last_blocks(net: nn.Module, lora: LoraSpec, count: int) -> list[str]:
+    """Full names of the linear layers to adapt inside the last `count` transformer blocks."""
     blocks = [name for name, module in net.named_modules() if isinstance(module, GradientCheckpointingLayer)]
-    assert lora.last_blocks is not None
-    if len(blocks) < lora.last_blocks:
-        raise DataError(f"lora.last_blocks is {lora.last_blocks}, but the model has {len(blocks)} transformer blocks")
-    chosen = tuple(f"{block}." for block in blocks[-lora.last_blocks :])
-    return [
-        name
-        for name, module in net.named_modules()
-        if name.startswith(chosen)
-        and isinstance(module, nn.Linear)
-        and (lora.targets == "all-linear" or name.rsplit(".", 1)[-1] in lora.targets)
-    ]
+    if len(blocks) < count:
+        raise DataError(f"lora.last_blocks is {count}, but the model has {len(blocks)} transformer blocks")
+    chosen = tuple(f"{block}." for block in blocks[-count:])
+    named = [(name, module) for name, module in net.named_modules() if name.startswith(chosen)]
+    if lora.targets == "all-linear":
+        return [name for name, module in named if isinstance(module, nn.Linear | Conv1D)]
+    return [name for name, _ in named if name.rsplit(".", 1)[-1] in lora.targets]
 
 
 def _with_adapter(net: nn.Module, source: Source) -> nn.Module:

@@ -100,7 +100,7 @@ def fingerprint(spec: ModelSpec) -> str:
         digest = _digest_of_file(file) if file is not None else _converted_from(cache_folder() / base).get("sha256")
         if digest is None:
             raise DataError(_how_to_install(base, package))
-        return f"packaged:{base}:{digest}"
+        return f"packaged:{base}:{digest}:{CONVERSION}"
     folder = Path(base).expanduser()
     if folder.is_dir():
         return f"folder:{digest_of_folder(folder)}"

@@ -16,6 +16,7 @@ RESPONSES = [[70, 71, 72, 2], [80, 2], [90, 91, 92, 93, 94, 95]]
 
 
 def tiny(folder: Path, *, head: str = "lm", trainable: bool = False, **spec: object) -> models.LanguageModel:
+    torch.manual_seed(0)
     return models.load(ModelSpec(base=str(folder), **spec), head=head, trainable=trainable)  # type: ignore[arg-type]
 
 

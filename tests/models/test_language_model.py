@@ -9,6 +9,7 @@ import torch
 from model_helpers import LORA, PROMPTS, RESPONSES, more_padding, stir, tiny, tokens
 
 from fgrl import models
+from fgrl.types import DataError
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +193,17 @@ def test_full_kl_against_the_adapter_off_is_the_exact_kl(tiny_model_dir):
     torch.testing.assert_close(got[batch.mask], (p.exp() * (p - q)).sum(1), atol=1e-5, rtol=1e-4)
     assert torch.equal(got, models.full_kl(policy, base, batch))
     assert not got[~batch.mask].any()
+
+
+def test_adapting_the_last_blocks_leaves_the_first_without_gradient(either_dir):
+    lora = LORA.model_copy(update={"last_blocks": 1})
+    model = tiny(either_dir, lora=lora, trainable=True)
+    whole = tiny(either_dir, lora=LORA, trainable=True)
+    adapted = [name for name, parameter in model.net.named_parameters() if parameter.requires_grad]
+    everywhere = [name for name, parameter in whole.net.named_parameters() if parameter.requires_grad]
+    assert adapted == [name for name in everywhere if ".1." in name]
+    with pytest.raises(DataError, match="last_blocks is 3, but the model has 2"):
+        tiny(either_dir, lora=LORA.model_copy(update={"last_blocks": 3}), trainable=True)
 
 
 def test_an_adapted_output_layer_scores_chunk_by_chunk_too(tiny_model_dir):

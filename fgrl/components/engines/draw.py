@@ -45,7 +45,8 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float = 
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first token whose cumulated weight exceeds uniform * total. Sums of blocks first: faster, and exact in float64."""
+    """The first token whose cumulated weight exceeds uniform * total. Sums of blocks first: faster than
+    a running sum over the vocabulary, and with less rounding."""
     rows, vocabulary = weights.shape
     blocks = -(-vocabulary // BLOCK)
     if vocabulary % BLOCK:
@@ -54,7 +55,6 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
     sums = grouped.sum(2, dtype=torch.float32).double()
     block, rest = _first_above(sums, uniform * sums.sum(1))
     inside = grouped[torch.arange(rows, device=weights.device), block].double()
-    inside *= (sums[torch.arange(rows, device=weights.device), block] / inside.sum(1))[:, None]
     token, _ = _first_above(inside, rest)
     return block * BLOCK + token
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from fgrl.components.engines import cache as caches
     from fgrl.components.engines import copies
-    from fgrl.models import LanguageModel
 else:
     caches = lazy.load("fgrl.components.engines.cache")
     copies = lazy.load("fgrl.components.engines.copies")
@@ -49,7 +48,7 @@ class HF(Engine):
         was_training = [module for module in model.modules() if module.training]
         model.eval()
         try:
-            with torch.no_grad(), self._weights(model, seed):
+            with torch.no_grad(), model.low_precision(), self._weights(model, seed):
                 for start in range(0, len(order), sampling.batch_size):
                     batch = order[start : start + sampling.batch_size]
                     drawn = _decode(model, [prompts[index] for index in batch], sampling, numbers[batch])
@@ -60,7 +59,7 @@ class HF(Engine):
                 module.training = True
         return responses
 
-    def _weights(self, model: LanguageModel, seed: int) -> AbstractContextManager[Any]:
+    def _weights(self, model: Any, seed: int) -> AbstractContextManager[Any]:
         return copies.decoding_weights(model, seed) if self.fold else nullcontext()
 
 
@@ -68,7 +67,7 @@ SHRINK = 0.8
 """Ended rows leave the batch when less than this share of it is still alive: leaving costs a copy of the cache."""
 
 
-def _decode(model: LanguageModel, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor) -> list[list[int]]:
+def _decode(model: Any, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor) -> list[list[int]]:
     """Responses to one batch; uniform [B, max_new_tokens] float64."""
     device = model.device
     ends = torch.tensor(sorted(model.eos_ids), device=device)
@@ -119,7 +118,7 @@ def _decode(model: LanguageModel, prompts: list[Sequence[int]], sampling: Sampli
     return responses
 
 
-def _step(model: LanguageModel, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+def _step(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
     """Hidden states [B,h] at the last of `ids` [B,n]; mask [B, all tokens so far]."""
     inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "use_cache": True}
     if model.takes_positions:

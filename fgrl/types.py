@@ -92,6 +92,10 @@ class OverBudget(Exception):
     """Money, tokens or time that the recipe allows is spent (exit code 4)."""
 
 
+class Unavailable(Exception):
+    """The recipe asks for a package or a device that this machine does not have (exit code 2)."""
+
+
 class Stopped(Exception):
     """Training diverged or an alarm stopped it. The message says which and shows what was seen (exit code 5)."""
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgrl.components.kinds import OfflineAlgorithm, Run, Ticker
+from fgrl.components.kinds import OfflineAlgorithm, Run
 from fgrl.modules.base import RoundModule
 from fgrl.modules.data import Step, StepLoader, Unit, order, pieces
-from fgrl.modules.trainer import OfflineSettings, last_checkpoint, trainer
+from fgrl.modules.trainer import OfflineSettings
 from fgrl.types import Batch
 
 
@@ -19,6 +19,7 @@ class OfflineModule(RoundModule):
     """An `OfflineAlgorithm` over `units` (rows, or pairs of rows)."""
 
     settings: OfflineSettings
+    counted = "training"
 
     def __init__(
         self, model: Any, algorithm: OfflineAlgorithm, units: Sequence[Unit], settings: OfflineSettings, run: Run
@@ -30,10 +31,11 @@ class OfflineModule(RoundModule):
         self.steps = steps[: settings.max_steps]
         rounds = -(-len(self.steps) // settings.checkpoint_every)
         super().__init__(model, settings, run, rounds=rounds, total_steps=len(self.steps))
-        self.ticker: Ticker | None = None
 
-    def train_dataloader(self) -> StepLoader:
-        self.seed_round()
+    def progress(self) -> tuple[int, int]:
+        return min(self.round * self.settings.checkpoint_every, len(self.steps)), len(self.steps)
+
+    def loader(self) -> StepLoader:
         self.model.train()
         every = self.settings.checkpoint_every
         return StepLoader(
@@ -47,7 +49,7 @@ class OfflineModule(RoundModule):
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         if (batch_idx + 1) % self.pieces:
             return
-        metrics = self.noted() | {"lr": self.optimizers().param_groups[0]["lr"]}  # type: ignore[union-attr]
+        metrics = self.noted()
         self.run.log(metrics, step=self.trainer.global_step)
         if self.ticker is not None:
             self.ticker.advance(1, **{name: metrics[name] for name in ("loss", "accuracy") if name in metrics})
@@ -70,12 +72,3 @@ class OfflineModule(RoundModule):
                 for name, value in metrics.items():
                     sums[name] = sums.get(name, 0.0) + value * len(part) / len(units)
         return sums
-
-    def fit(self) -> None:
-        """Train, going on from `last.ckpt` when there is one."""
-        engine = trainer(
-            self.settings, self.run, rounds=self.rounds, pieces=self.pieces, checkpoint_every=1
-        )  # one round is `checkpoint_every` optimizer steps
-        start = last_checkpoint(self.run.dir)
-        with self.run.progress("training", len(self.steps)) as self.ticker:
-            engine.fit(self, ckpt_path=start, weights_only=False)

@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 
 from fgrl import models, rollouts
-from fgrl.components.kinds import Engine, OnlineAlgorithm, Reward, Run, Ticker
+from fgrl.components.kinds import Engine, OnlineAlgorithm, Reward, Run
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.base import RoundModule
 from fgrl.modules.data import StepLoader, order, pieces, split
-from fgrl.modules.trainer import OnlineSettings, last_checkpoint, trainer
+from fgrl.modules.trainer import OnlineSettings
 from fgrl.specs import Sampling
-from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample, Stopped
+from fgrl.types import Advantages, Batch, DataError, Rewards, Rollout, Sample, Stopped
 
 
 class OnlineModule(RoundModule):
     """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off."""
 
     settings: OnlineSettings
+    counted = "iterations"
 
     def __init__(
         self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
@@ -35,7 +36,7 @@ class OnlineModule(RoundModule):
         self.engine, self.sampling, self.per_prompt = engine, sampling, per_prompt
         self.prompts_per_iteration = per_iteration // per_prompt
         if self.prompts_per_iteration > len(prompts):
-            raise ValueError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
+            raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
         rounds = settings.iterations or settings.epochs * len(prompts) // self.prompts_per_iteration
         steps = -(-per_iteration // settings.batch_size) * getattr(algorithm, "epochs", 1)
         super().__init__(model, settings, run, rounds=rounds, total_steps=rounds * steps)
@@ -44,7 +45,6 @@ class OnlineModule(RoundModule):
         self.watch = Watch(alarms or Alarms(), run.say)
         self.needs = algorithm.needs() | reward.needs()
         self.collected: dict[str, float] = {}
-        self.ticker: Ticker | None = None
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 
@@ -89,24 +89,30 @@ class OnlineModule(RoundModule):
         )
         return rollout, rewards, advantages
 
-    def train_dataloader(self) -> StepLoader:
-        self.seed_round()
+    def progress(self) -> tuple[int, int]:
+        return self.round, self.rounds
+
+    def loader(self) -> StepLoader:
         with self.trainer.strategy.precision_plugin.forward_context():  # as in `training_step`, or the ratio is not 1
-            rollout, rewards, advantages = self.collect()
+            rollout, _rewards, advantages = self.collect()
         self.watch.look(self.collected, example=rollout.texts[0])
         columns = {
             "old_logp": rollout.old_logp, "ref_logp": rollout.ref_logp, "values": rollout.values,
             "advantage": advantages.advantage, "returns": advantages.returns,
         }  # fmt: skip
         units = [[row] for row in gather.rows(rollout, {k: v for k, v in columns.items() if v is not None})]
+        steps = order(
+            len(units), self.settings.batch_size, getattr(self.algorithm, "epochs", 1),
+            seed=self.run.seed * 1_000_003 + self.round, least=self.pieces * self.settings.devices,
+        )  # fmt: skip
+        if not steps:
+            raise Stopped(
+                f"only {len(units)} responses of iteration {self.round} have a reward: not enough for one step of "
+                f"{self.pieces * self.settings.devices} micro-batches"
+            )
         self._started = time.perf_counter()
         return StepLoader(
-            units,
-            order(
-                len(units), self.settings.batch_size, getattr(self.algorithm, "epochs", 1),
-                seed=self.run.seed * 1_000_003 + self.round, least=self.pieces * self.settings.devices,
-            ),
-            pieces=self.pieces, pad_id=self.model.actor.pad_id, eos_ids=self.model.actor.eos_ids,
+            units, steps, pieces=self.pieces, pad_id=self.model.actor.pad_id, eos_ids=self.model.actor.eos_ids,
             rank=self.global_rank, world=self.trainer.world_size, temperature=self.sampling.temperature,
         )  # fmt: skip
 
@@ -116,15 +122,11 @@ class OnlineModule(RoundModule):
         critic_lr = self.settings.critic_lr or self.settings.lr
         return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay)
 
-    def on_train_epoch_start(self) -> None:
-        self.model.eval()  # no dropout, so that the probability ratio starts at 1
-
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         return self.algorithm.loss(self.model, batch)
 
     def on_train_epoch_end(self) -> None:
         metrics = self.collected | self.noted() | {"seconds/train": time.perf_counter() - self._started}
-        metrics["lr"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         self.run.log(metrics, step=self.round)
         if self.ticker is not None:
             shown = ("reward", "kl", "tokens", "entropy", "clip_fraction")
@@ -135,21 +137,13 @@ class OnlineModule(RoundModule):
         super().on_save_checkpoint(checkpoint)
         checkpoint["algorithm"] = self.algorithm.state_dict()
         checkpoint["watch"] = self.watch.state_dict()
+        checkpoint["collected"] = self.collected
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self.algorithm.load_state_dict(checkpoint["algorithm"])
         self.watch.load_state_dict(checkpoint["watch"])
-
-    def fit(self) -> None:
-        """Train, going on from `last.ckpt` when there is one."""
-        engine = trainer(
-            self.settings, self.run, rounds=self.rounds, pieces=self.pieces,
-            checkpoint_every=self.settings.checkpoint_every,
-        )  # fmt: skip
-        start = last_checkpoint(self.run.dir)
-        with self.run.progress("iterations", self.rounds) as self.ticker:
-            engine.fit(self, ckpt_path=start, weights_only=False)
+        self.collected = checkpoint["collected"]
 
 
 def describe(rollout: Rollout, rewards: Rewards) -> dict[str, float]:

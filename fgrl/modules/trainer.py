@@ -7,23 +7,31 @@ training that was killed goes on from its last round and ends with the same byte
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.components.kinds import Run
 from fgrl.registry import Settings, Unkeyed
+from fgrl.types import Unavailable
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
+    from lightning.pytorch import LightningModule, Trainer
 lightning = lazy.load("lightning")
+torch = lazy.load("torch")
 callbacks = lazy.load("fgrl.modules.callbacks")
 
 Strategy = Literal["auto", "ddp", "fsdp", "deepspeed_stage_2", "deepspeed_stage_3"]
+SHARDED = ("fsdp", "deepspeed_stage_3")
+"""Strategies that leave each process with a part of the weights."""
 
 
 class TrainSettings(Settings):
@@ -57,6 +65,14 @@ class TrainSettings(Settings):
     """Processes, one a device."""
     accelerator: Annotated[Literal["auto", "cpu", "gpu"], Unkeyed] = "auto"
     """Kind of device."""
+
+    @model_validator(mode="after")
+    def _rows_for_all(self) -> TrainSettings:
+        if self.batch_size < self.devices:
+            raise ValueError(
+                f"batch_size {self.batch_size} is smaller than devices {self.devices}: a device would have no rows"
+            )
+        return self
 
     def processes(self) -> int:
         return self.devices
@@ -119,10 +135,27 @@ def deepspeed_config(settings: TrainSettings) -> dict[str, Any]:
     return {"zero_optimization": zero, "zero_allow_untested_optimizer": True}
 
 
+def check(settings: TrainSettings) -> None:
+    """Raise `Unavailable` when this machine cannot train with `strategy`: asked before anything is computed."""
+    name = settings.strategy
+    if name in ("auto", "ddp"):
+        return
+    if name.startswith("deepspeed") and find_spec("deepspeed") is None:
+        raise Unavailable(
+            f"train.strategy {name} needs DeepSpeed: pip install 'fgrl[deepspeed]', or set train.strategy=ddp"
+        )
+    if settings.accelerator == "cpu" or not torch.cuda.is_available():
+        raise Unavailable(f"train.strategy {name} needs GPUs, and none is used here: set train.strategy=ddp")
+
+
 def strategy(settings: TrainSettings) -> Any:
     """What Lightning's `Trainer(strategy=...)` takes."""
     if settings.strategy.startswith("deepspeed"):
-        return lightning.pytorch.strategies.DeepSpeedStrategy(config=deepspeed_config(settings))
+        return lightning.pytorch.strategies.DeepSpeedStrategy(
+            config=deepspeed_config(settings), exclude_frozen_parameters=True
+        )
+    if settings.strategy == "fsdp":
+        return lightning.pytorch.strategies.FSDPStrategy(state_dict_type="full")
     if settings.strategy == "ddp" and settings.accelerator == "cpu":
         return lightning.pytorch.strategies.DDPStrategy(process_group_backend="gloo")
     return settings.strategy
@@ -130,6 +163,8 @@ def strategy(settings: TrainSettings) -> Any:
 
 def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, checkpoint_every: int) -> Trainer:
     """A Lightning trainer for `rounds` rounds whose optimizer steps take `pieces` micro-batches each."""
+    check(settings)
+    _hush()
     return lightning.pytorch.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
@@ -141,16 +176,65 @@ def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, chec
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
         logger=False,
-        enable_checkpointing=False,
+        enable_checkpointing=True,  # by the callback below
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         default_root_dir=run.dir,
-        callbacks=[callbacks.RoundCheckpoint(run, every=checkpoint_every), callbacks.Interrupt(run)],
+        callbacks=[callbacks.BetweenRounds(run, every=checkpoint_every)],
     )
+
+
+def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
+    """Train, going on from `last.ckpt` when there is one.
+
+    Raises `KeyboardInterrupt` when training is aborted, where Lightning would leave the interpreter. A process that
+    fails takes the processes that it started with it: they would wait for it in a collective operation.
+    """
+    failed = True
+    try:
+        with _quiet_warnings():
+            engine.fit(module, ckpt_path=last_checkpoint(run.dir), weights_only=False)
+        failed = False
+    except SystemExit as left:
+        raise KeyboardInterrupt("aborted") from left
+    finally:
+        started = getattr(engine.strategy.launcher, "procs", None) or []
+        workers = list(started)
+        started.clear()  # Lightning kills this process, too, when one of these ends badly while it saves the product
+        for worker in workers if failed else ():
+            worker.kill()
 
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The checkpoint to go on from, if there is one."""
-    path = folder / "last.ckpt"
-    return path if path.exists() else None
+    found = (folder / name for name in ("last.ckpt", "replaced.ckpt"))
+    return next((path for path in found if path.exists()), None)
+
+
+def _hush() -> None:
+    """Leave Lightning's messages to the handlers of the root logger: it brings one of its own, which writes to stderr."""
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+
+
+EXPECTED = (
+    r"Found .* in eval mode.*",  # online training has no dropout, so that the probability ratio starts at 1
+    r".*does not have many workers.*",
+    r"Total length of .* across ranks is zero.*",  # going on from a checkpoint after the last round
+    r".*isinstance\(treespec, LeafSpec\).*",
+    r".*weights_only.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*`training_step` returned.*",
+)
+"""What libraries warn of during a training that is as it should be."""
+
+
+@contextmanager
+def _quiet_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        for message in EXPECTED:
+            warnings.filterwarnings("ignore", message=message)
+        yield

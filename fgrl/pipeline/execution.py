@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -34,7 +35,7 @@ from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import Plan, Planned, plan
 from fgrl.pipeline.tracking import WandbTracker
 from fgrl.run import Run
-from fgrl.types import DataError, OverBudget, Stopped
+from fgrl.types import DataError, OverBudget, Stopped, Unavailable
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -42,6 +43,8 @@ report = lazy.load("fgrl.report")
 
 DONE, FAILED, USAGE, DATA, BUDGET, STOPPED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 """Exit codes."""
+GRACE = 15.0
+"""Seconds that the process of a distributed stage has to leave after it was aborted."""
 
 
 class Usage(Exception):
@@ -104,7 +107,7 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
     here = plan(recipe, runs, limit=options.limit)
     chosen = _choose(here, options)
     if ranks.rank() > 0:
-        return _work(here, chosen, options)
+        return _work(here, chosen, options, console)
     whole = not options.only and options.start is None
     if whole and all(stage.cached for stage in here.stages):
         before = _finished_before(here)
@@ -160,13 +163,17 @@ def _finished_before(here: Plan) -> Summary | None:
     return None
 
 
-def _work(here: Plan, chosen: list[Planned], options: Options) -> Summary:
+def _work(here: Plan, chosen: list[Planned], options: Options, console: Console) -> Summary:
     """A worker of a distributed stage: takes part, writes nothing, says nothing."""
     if len(chosen) != 1:
         raise Usage("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
     stage = chosen[0]
     summary = _summary(here, options)
-    with Interrupts(lambda _: None, deaf=True):
+    with (
+        Interrupts(lambda _: None, deaf=True),
+        diverted(Path(os.devnull), verbose=console.verbose),
+        contextlib.suppress(Stopped),  # raised in every process at the same point, and rank 0 says it
+    ):
         run = _run_of(here, stage, Console(quiet=True), ranks.rank(), options, lambda: False)
         run.seed_libraries()
         stage.stage.run(run)
@@ -372,7 +379,11 @@ class _Invocation:
                         forwarded = True
         except BaseException:
             os.killpg(child.pid, signal.SIGTERM if forwarded else signal.SIGINT)
-            child.wait()
+            try:
+                child.wait(timeout=GRACE)
+            except subprocess.TimeoutExpired:  # a process that waits for another one in a collective operation is deaf
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
             raise
         if code != DONE:
             raise _Child(code)
@@ -458,6 +469,8 @@ def explain(error: BaseException, runs: Path) -> tuple[int, str]:
         return INTERRUPTED, "aborted; run the same command to go on from the last checkpoint"
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; checkpoint saved; run the same command to go on"
+    if isinstance(error, Unavailable):
+        return USAGE, str(error)
     if isinstance(error, DataError):
         return DATA, f"data: {error}"
     if isinstance(error, OverBudget):
@@ -475,7 +488,10 @@ def explain(error: BaseException, runs: Path) -> tuple[int, str]:
 
 
 def _full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # torch and safetensors write in C++ and Rust, and tell in words
+    return os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error)
 
 
 def inputs(here: Plan) -> dict[str, Any]:

@@ -19,6 +19,8 @@ encoding = lazy.load("fgrl.stages.encoding")
 models = lazy.load("fgrl.models")
 offline = lazy.load("fgrl.modules.offline")
 previews = lazy.load("fgrl.stages.previews")
+training = lazy.load("fgrl.modules.trainer")
+weights = lazy.load("fgrl.modules.weights")
 
 
 @register("finetune")
@@ -47,6 +49,7 @@ class FinetuneStage(Stage):
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. the data as token ids
+        training.check(self.train)
         self.data.setup(run)
         self.algorithm.setup(run)
         model = run.model(self.model, head=self.algorithm.head, trainable=True)
@@ -61,11 +64,17 @@ class FinetuneStage(Stage):
         summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)}
         before = run.dir / "holdout_before.json"
         if units[kept:] and not before.exists() and run.rank == 0:
-            before.write_text(json.dumps(module.measure(units[kept:])), encoding="utf-8")
-        module.fit()
+            partial = before.with_suffix(".partial")
+            partial.write_text(json.dumps(module.measure(units[kept:])), encoding="utf-8")
+            partial.replace(before)
+        module.fit(checkpoint_every=1)  # a round is `train.checkpoint_every` optimizer steps
         run.stop_if_interrupted()
         # 4. the product
         if run.rank == 0:
+            state = weights.full_state(module)
+            if state is not None:
+                model = run.model(self.model, head=self.algorithm.head, trainable=True)
+                module.model = weights.fill(model, state)
             if units[kept:]:
                 summary["holdout"] = {
                     "rows": len(units) - kept,

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from fgrl import lazy
 from fgrl.components.kinds import Engine, OnlineAlgorithm, Reader, Reward, Run, Stage, default_engine
 from fgrl.modules.alarms import Alarms
-from fgrl.modules.trainer import OnlineSettings
+from fgrl.modules.trainer import SHARDED, OnlineSettings
 from fgrl.registry import Settings, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Checkpoint
@@ -20,6 +20,8 @@ models = lazy.load("fgrl.models")
 online = lazy.load("fgrl.modules.online")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
+training = lazy.load("fgrl.modules.trainer")
+weights = lazy.load("fgrl.modules.weights")
 
 
 class RolloutSettings(Settings):
@@ -77,6 +79,16 @@ class RLStage(Stage):
                 f"rollout.batch_size {self.rollout.batch_size} is not a multiple of "
                 f"train.batch_size {self.train.batch_size}"
             )
+        if self.train.strategy in SHARDED:
+            raise ValueError(
+                f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and sampling needs "
+                "all of them: use ddp or deepspeed_stage_2"
+            )
+        if self.rollout.batch_size // self.rollout.per_prompt < self.train.devices:
+            raise ValueError(
+                f"rollout.batch_size {self.rollout.batch_size} has {self.rollout.batch_size // self.rollout.per_prompt} "
+                f"prompts, fewer than devices {self.train.devices}: a device would have nothing to sample"
+            )
         return self
 
     def processes(self) -> int:
@@ -84,6 +96,7 @@ class RLStage(Stage):
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. models: the policy, its critic, the frozen reference (the policy without its adapter, if it has one)
+        training.check(self.train)
         self.prompts.setup(run)
         self.reward.setup(run)
         self.algorithm.setup(run)
@@ -98,10 +111,16 @@ class RLStage(Stage):
             engine=self.rollout.engine, sampling=self.rollout.sampling, per_iteration=self.rollout.batch_size,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
         )  # fmt: skip
-        module.fit()
+        module.fit(checkpoint_every=self.train.checkpoint_every)
         run.stop_if_interrupted()
         # 3. the product: the policy alone
         if run.rank == 0:
+            state = weights.full_state(module)
+            if state is not None:
+                parts = {
+                    name.removeprefix("actor."): value for name, value in state.items() if name.startswith("actor.")
+                }
+                actor = weights.fill(run.model(self.model, head="lm", trainable=True), parts)
             models.save(actor, run.out, {"algorithm": type(self.algorithm).__name__.lower(), "head": "lm"})
         return {"iterations": module.rounds, "responses": module.rounds * self.rollout.batch_size} | {
             f"last {name}": value for name, value in module.collected.items() if name in ("reward", "kl", "tokens")

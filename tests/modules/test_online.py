@@ -1,0 +1,245 @@
+"""Training on the policy's own samples, on a tiny model: what is collected, and where the probability ratio starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import PrivateAttr
+from training_helpers import a_run, distance, tiny
+
+from fgrl.components.algorithms import PPO
+from fgrl.components.algorithms.ppo import AdaptiveKL
+from fgrl.components.engines.hf import HF
+from fgrl.components.kinds import Reward
+from fgrl.models import ActorCritic
+from fgrl.modules.alarms import Alarm, Alarms
+from fgrl.modules.online import OnlineModule
+from fgrl.modules.trainer import OnlineSettings
+from fgrl.run import read_log
+from fgrl.specs import Sampling
+from fgrl.types import DataError, Rewards, Rollout, Sample, Stopped
+
+QUIET = Alarms(**dict.fromkeys(Alarms.model_fields))
+PROMPTS = [
+    Sample(id=str(i), prompt=f"Question {i} about the {word}")
+    for i, word in enumerate(["sea", "mill", "lamp", "birds", "bread", "salt"])
+]
+LORA = {"r": 4, "alpha": 8, "dropout": 0.5}
+NAN = float("nan")
+
+
+class FakeReward(Reward):
+    """A number for each response, on its last token; remembers the rollouts that it saw."""
+
+    _worth: Any = PrivateAttr()
+    _seen: list[Rollout] = PrivateAttr(default_factory=list)
+
+    def score(self, rollout: Rollout) -> Rewards:
+        self._seen.append(rollout)
+        response = torch.tensor([self._worth(rollout, i) for i in range(len(rollout.mask))])
+        last = torch.zeros_like(rollout.mask)
+        last[torch.arange(len(last)), rollout.mask.sum(1) - 1] = True
+        return Rewards(response=response, token=torch.where(last, response[:, None], 0.0), credit_mask=last)
+
+
+def reward_of(worth: Callable[[Rollout, int], float]) -> FakeReward:
+    reward = FakeReward()
+    reward._worth = worth
+    return reward
+
+
+def by_ids(rollout: Rollout, i: int) -> float:
+    return float(rollout.response_ids[i][rollout.mask[i]].sum() % 7) / 3 - 1
+
+
+def module_of(
+    model_dir: Path, folder: Path, reward: Any, *, algorithm: Any = None, temperature: float = 1.0, lora: Any = LORA,
+    per_iteration: int = 6, per_prompt: int = 1, prompts: Any = PROMPTS, alarms: Alarms = QUIET, seed: int = 0, **train: Any,
+) -> OnlineModule:  # fmt: skip
+    spec = {"lora": lora} if lora else {}
+    actor = tiny(model_dir, trainable=True, **spec)
+    critic = tiny(model_dir, head="scalar", trainable=True, seed=1, **spec)
+    settings = {"lr": 1e-30, "batch_size": 3, "micro_batch_size": 2, "accelerator": "cpu", "iterations": 2} | train
+    return OnlineModule(
+        ActorCritic(actor, critic), algorithm or PPO(), reward, prompts, OnlineSettings(**settings),
+        a_run(folder, seed=seed), engine=HF(), sampling=Sampling(max_new_tokens=8, temperature=temperature),
+        per_iteration=per_iteration, per_prompt=per_prompt, alarms=alarms,
+        reference=None if lora else tiny(model_dir),
+    )  # fmt: skip
+
+
+def fitted(module: OnlineModule) -> list[dict[str, Any]]:
+    """Train; the logged rows."""
+    module.fit(checkpoint_every=1)
+    return read_log(module.run.dir / "log.jsonl")
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+def test_the_ratio_is_one_while_nothing_is_learned(temperature: float, tiny_model_dir: Path, tmp_path: Path) -> None:
+    """With dropout in the adapter, at any temperature, in every micro-batch of every step of every pass."""
+    module = module_of(
+        tiny_model_dir, tmp_path, reward_of(by_ids), temperature=temperature, algorithm=PPO(epochs=2, whiten=False)
+    )
+    with torch.no_grad():  # an adapter that does something, so that its dropout would too
+        for name, parameter in module.model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(len(name)))
+    rows = fitted(module)
+    assert [row["step"] for row in rows] == [0, 1]
+    assert module.trainer.global_step == 2 * 2 * 2
+    for row in rows:
+        assert row["max_log_ratio"] < 1e-5
+        assert row["clip_fraction"] == row["value_clip_fraction"] == 0
+        assert abs(row["kl"]) > 0.01  # the adapter makes a difference
+        assert row["grad_norm"] > 1e-3
+        assert row["critic_grad_norm"] > 1e-3
+
+
+def test_the_ratio_leaves_one_when_something_is_learned(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rows = fitted(module_of(tiny_model_dir, tmp_path, reward_of(by_ids), lr=1e-2, warmup=0.0))
+    assert rows[0]["max_log_ratio"] > 1e-3
+
+
+def test_missing_rewards_are_dropped_and_counted(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """What remains is all that anything is computed of: as if the others had never been drawn."""
+    reward = reward_of(lambda rollout, i: NAN if i in (1, 4) else by_ids(rollout, i))
+    module = module_of(tiny_model_dir, tmp_path, reward, iterations=1, batch_size=4)
+    batches: list[Any] = []
+    loss = module.algorithm.loss
+    object.__setattr__(module.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch))
+    (row,) = fitted(module)
+    assert row["missing"] == pytest.approx(2 / 6)
+    (rollout,) = reward._seen
+    kept = [0, 2, 3, 5]
+    assert sum(len(batch.mask) for batch in batches) == 4
+    assert {batch.total_rows for batch in batches} == {4.0}
+    assert {batch.total_tokens for batch in batches} == {float(rollout.mask[kept].sum())}
+    trained = sorted(ids[real].tolist() for b in batches for ids, real in zip(b.response_ids, b.mask, strict=True))
+    assert trained == sorted(rollout.response_ids[i][rollout.mask[i]].tolist() for i in kept)
+    assert row["reward"] == pytest.approx(sum(by_ids(rollout, i) for i in kept) / 4)
+    assert all(torch.isfinite(column).all() for batch in batches for column in batch.columns.values())
+
+
+def test_no_reward_at_all_stops(tiny_model_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stopped, match="all 6 rewards of iteration 0 are missing"):
+        fitted(module_of(tiny_model_dir, tmp_path, reward_of(lambda rollout, i: NAN)))
+
+
+def test_columns_sit_beside_the_tokens_they_were_computed_for(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Every row of every micro-batch, put through the models alone and without padding, gives its columns back."""
+    module = module_of(tiny_model_dir, tmp_path, reward_of(by_ids), iterations=1, lora=None)
+    batches: list[Any] = []
+    loss = module.algorithm.loss
+    object.__setattr__(module.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch))
+    fitted(module)
+    reference, actor, critic = tiny(tiny_model_dir), module.model.actor, module.model.critic
+    assert sum(len(batch.mask) for batch in batches) == 6
+    for batch in batches:
+        for i in range(len(batch.mask)):
+            prompt, real = batch.prompt_ids[i][batch.prompt_mask[i]], batch.mask[i]
+            ids = torch.cat([prompt, batch.response_ids[i][real]])[None]
+            with torch.no_grad():
+                before = slice(len(prompt) - 1, -1)
+                for name, model in (("old_logp", actor), ("ref_logp", reference)):
+                    logp = model.transformer(input_ids=ids).logits[0, before].log_softmax(-1)
+                    wanted = logp.gather(1, ids[0, len(prompt) :, None])[:, 0]
+                    torch.testing.assert_close(batch.columns[name][i][real], wanted, atol=1e-4, rtol=1e-4)
+                states = critic.net(input_ids=ids).last_hidden_state[0, before]
+            values = states @ critic.number.weight
+            torch.testing.assert_close(batch.columns["values"][i][real], values.detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_the_micro_batch_size_changes_nothing_that_is_learned(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Two plain optimizer steps in pieces of 1, 2 and 6 rows end at the same weights, up to rounding."""
+    moved = {}
+    for size in (1, 2, 6):
+        module = module_of(
+            tiny_model_dir, tmp_path / str(size), reward_of(by_ids), lora=None, micro_batch_size=size, iterations=1,
+            batch_size=6, lr=1e-3, warmup=0.0, eps=1.0,
+        )  # fmt: skip
+        start = {name: parameter.detach().clone() for name, parameter in module.model.named_parameters()}
+        fitted(module)
+        moved[size] = {name: p.detach() - start[name] for name, p in module.model.named_parameters()}
+    assert max(float(change.abs().max()) for change in moved[6].values()) > 1e-5
+    assert distance(moved[6], moved[1]) < 1e-2
+    assert distance(moved[6], moved[2]) < 1e-2
+
+
+def test_a_reward_for_a_token_makes_it_more_frequent(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """The sign of everything at once: after some iterations the policy does what it is paid for."""
+
+    def share(rollout: Rollout, i: int) -> float:
+        ids = rollout.response_ids[i][rollout.mask[i]]
+        return float((ids < 150).float().mean())
+
+    rows = fitted(
+        module_of(
+            tiny_model_dir,
+            tmp_path,
+            reward_of(share),
+            lora=None,
+            per_iteration=24,
+            per_prompt=4,
+            batch_size=12,
+            micro_batch_size=12,
+            lr=1e-2,
+            critic_lr=1e-2,
+            warmup=0.0,
+            iterations=8,
+            algorithm=PPO(kl_coef=0.0, epochs=2),
+        )
+    )
+    first, last = (sum(row["reward"] for row in part) / 2 for part in (rows[:2], rows[-2:]))
+    assert last > first + 0.15
+    assert rows[-1]["kl"] > 0.05
+    assert rows[0]["zero_variance"] < 1
+
+
+def test_the_kl_coefficient_follows_from_iteration_to_iteration(tiny_model_dir: Path, tmp_path: Path) -> None:
+    algorithm = PPO(kl_coef=0.5, adaptive_kl=AdaptiveKL(target=1e-3, horizon=60))
+    rows = fitted(module_of(tiny_model_dir, tmp_path, reward_of(by_ids), algorithm=algorithm, iterations=3))
+    coefficients = [row["kl_coef"] for row in rows]
+    assert coefficients[0] == 0.5
+    for row, following in zip(rows, [*coefficients[1:], algorithm.state_dict()["coefficient"]], strict=True):
+        error = min(0.2, max(-0.2, row["kl"] / 1e-3 - 1))
+        assert following == pytest.approx(row["kl_coef"] * (1 + error * 6 / 60))
+    assert len(set(coefficients)) == 3
+
+
+def test_every_pass_over_the_prompts_visits_each_once_in_an_order_of_its_own(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    module = module_of(
+        tiny_model_dir, tmp_path, reward_of(by_ids), per_iteration=4, per_prompt=2, epochs=2, iterations=None
+    )
+    assert module.rounds == 6
+    passes = [[sample.id for r in range(n, n + 3) for sample in module.prompts_of(r)] for n in (0, 3)]
+    assert [sorted(one) for one in passes] == [sorted(sample.id for sample in PROMPTS)] * 2
+    assert passes[0] != passes[1]
+
+
+def test_the_same_seed_draws_the_same_and_another_one_does_not(tiny_model_dir: Path, tmp_path: Path) -> None:
+    texts = []
+    for place, seed in enumerate((0, 0, 1)):
+        reward = reward_of(by_ids)
+        fitted(module_of(tiny_model_dir, tmp_path / str(place), reward, iterations=2, seed=seed))
+        texts.append([rollout.texts for rollout in reward._seen])
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0][0] != texts[0][1]
+
+
+def test_more_prompts_a_round_than_there_are_is_a_data_error(tiny_model_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="takes 12 prompts, but there are 6"):
+        module_of(tiny_model_dir, tmp_path, reward_of(by_ids), per_iteration=12)
+
+
+def test_alarms_look_at_every_rollout(tiny_model_dir: Path, tmp_path: Path) -> None:
+    stop = QUIET.model_copy(update={"tokens": Alarm(below=100.0, patience=2, action="stop")})
+    module = module_of(tiny_model_dir, tmp_path, reward_of(by_ids), alarms=stop, iterations=5)
+    with pytest.raises(Stopped, match=r"tokens is .* below 100\.0"):
+        fitted(module)
+    assert len(read_log(tmp_path / "log.jsonl")) == 1  # the first iteration was trained on, the second never

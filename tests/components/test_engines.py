@@ -203,10 +203,10 @@ def test_shrinking_the_batch_changes_nothing(model, monkeypatch):
 
 
 def test_no_end_before_the_least_length(model):
-    free = generate(model, [[1, 20]] * 60, temperature=1.5)
+    free = generate(model, [[1, 20]] * 400, temperature=1.5, batch_size=400)
     assert min(map(len, free)) < 5
-    held = generate(model, [[1, 20]] * 60, temperature=1.5, min_new_tokens=5)
-    assert min(map(len, held)) > 5
+    held = generate(model, [[1, 20]] * 400, temperature=1.5, batch_size=400, min_new_tokens=5)
+    assert min(map(len, held)) == 6, "five other tokens, then the end"
 
 
 def test_drawn_tokens_follow_the_model(model):

@@ -67,7 +67,9 @@ def main() -> None:
     engine = default_engine()
     prompt = rollouts.encode_prompt(actor.tokenizer, PROMPT)
     prompts = [prompt] * options.responses
-    sampling = Sampling(max_new_tokens=options.new_tokens, min_new_tokens=options.new_tokens, batch_size=options.responses)
+    sampling = Sampling(
+        max_new_tokens=options.new_tokens, min_new_tokens=options.new_tokens, batch_size=options.responses
+    )
 
     def generate() -> list[list[int]]:
         return rollouts.sample(actor, prompts, sampling, engine, seed=0)
@@ -110,7 +112,9 @@ def main() -> None:
         shares[name] = operations / flops / took[name]
 
     total = sum(took.values())
-    print(f"{options.responses} responses of {options.new_tokens} tokens, prompts of {len(prompt)}: {answered / total:.0f} tokens/s\n")
+    print(
+        f"{options.responses} responses of {options.new_tokens} tokens, prompts of {len(prompt)}: {answered / total:.0f} tokens/s\n"
+    )
     print(f"{'phase':<24}{'seconds':>9}{'of step':>9}{'tokens/s':>10}{'of bound':>10}")
     for name, value in took.items():
         rate = (answered if name == "generate" else read) / value

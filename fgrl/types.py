@@ -126,7 +126,9 @@ def read_jsonl(path: Path, record: type[R]) -> Iterator[R]:
             except ValidationError as error:
                 what = error.errors()[0]
                 place = ".".join(str(part) for part in what["loc"])
-                raise DataError(f"{path}:{number}: {place}: {what['msg']} (wanted one {record.__name__} a line)") from None
+                raise DataError(
+                    f"{path}:{number}: {place}: {what['msg']} (wanted one {record.__name__} a line)"
+                ) from None
 
 
 # -- products of stages ------------------------------------------------------------------------------------------------
@@ -213,7 +215,9 @@ class Ref(Generic[P]):
 
         return core_schema.no_info_plain_validator_function(
             check,
-            metadata={"pydantic_js_functions": [lambda _schema, _handler: {"type": "string", "pattern": r"^\$\{out:.+\}$"}]},
+            metadata={
+                "pydantic_js_functions": [lambda _schema, _handler: {"type": "string", "pattern": r"^\$\{out:.+\}$"}]
+            },
             serialization=core_schema.plain_serializer_function_ser_schema(repr),
         )
 
@@ -259,11 +263,19 @@ class Rollout(Tokens):
     texts: list[str]  # decoded responses without special tokens
     old_logp: Tensor | None = None  # [B,T] nats, policy that sampled
     ref_logp: Tensor | None = None  # [B,T] nats, frozen reference
-    ref_entropy: Tensor | None = None  # [B,T] nats, of the reference's next-token distribution that token t was drawn from
+    ref_entropy: Tensor | None = (
+        None  # [B,T] nats, of the reference's next-token distribution that token t was drawn from
+    )
     ref_kl: Tensor | None = None  # [B,T] nats, full KL(policy || reference) of that distribution
     values: Tensor | None = None  # [B,T] of the state before token t
     offsets: list[list[tuple[int, int]]] | None = None  # characters of `texts` that each token covers
-    seconds: dict[str, float] = field(default_factory=dict)  # wall time of each phase, by metric name
+
+    def filled(self, name: str) -> Tensor:
+        """A score field [B,T]; raises ValueError when nobody asked for it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"the rollout has no {name}; ask for it in `needs`")
+        return value
 
 
 @dataclass

@@ -69,7 +69,8 @@ class CalibrateStage(Stage):
                 known = None if entropies is None else [entropies[i] for i in chunk]
                 some = [rows[i] for i in chunk]
                 rollout = scoring.as_rollout(some, model, needs=needs, reference=model, entropies=known)
-                found.append(tuple(tensor.cpu() for tensor in self.reward.actions(rollout)))
+                rewards, locations, valid = self.reward.actions(rollout)
+                found.append((rewards.cpu(), locations.cpu(), valid.cpu()))
                 ticker.advance(len(some))
                 run.stop_if_interrupted()
         # 2. the fit

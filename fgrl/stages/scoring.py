@@ -26,15 +26,17 @@ def as_rollout(
     responses = [row["response"] for row in rows]
     if entropies is not None:
         needs = needs - {"ref_entropy"}
+    scores: dict[str, Any] = dict(
+        rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch=micro_batch)
+    )
     rollout = Rollout(
         **vars(tokens),
         group=torch.arange(len(rows)),
         samples=[Sample(id=str(i), prompt="") for i in range(len(rows))],
         texts=[rollouts.decode(model.tokenizer, ids) for ids in responses],
         offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
-        **rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch=micro_batch),
+        **scores,
     )
     if entropies is not None:
         rollout.ref_entropy = torch.nn.utils.rnn.pad_sequence(list(entropies), batch_first=True)
     return rollout
-

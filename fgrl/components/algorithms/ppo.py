@@ -87,13 +87,14 @@ class PPO(OnlineAlgorithm):
 
         Responses whose reward is missing (NaN) carry neither advantage nor KL metrics; the caller drops them.
         """
-        mask = rollout.mask
-        log_ratio = torch.where(mask, rollout.old_logp - rollout.ref_logp, 0.0)
+        mask, values = rollout.mask, rollout.filled("values")
+        old_logp, ref_logp = rollout.filled("old_logp"), rollout.filled("ref_logp")
+        log_ratio = torch.where(mask, old_logp - ref_logp, 0.0)
         # 1. the penalty that the reward carries
         if self.kl == "full":
-            penalty = torch.where(mask, rollout.ref_kl, 0.0)
+            penalty = torch.where(mask, rollout.filled("ref_kl"), 0.0)
         else:
-            penalty = ops.kl(rollout.old_logp, rollout.ref_logp, self.kl, mask)
+            penalty = ops.kl(old_logp, ref_logp, self.kl, mask)
         token = torch.where(mask, rewards.token, 0.0)
         if self.kl_in == "reward":
             token = token - self._coefficient * penalty
@@ -103,8 +104,8 @@ class PPO(OnlineAlgorithm):
             last = ops.segment_ends(torch.where(mask, 0, -1))
             token = token - self.missing_eos_penalty * (last & unfinished[:, None])
         # 3. advantages and value targets
-        advantage, returns = ops.gae(token, rollout.values, mask, self.gamma, self.lam)
-        explained = ops.explained_variance(rollout.values, returns, mask)
+        advantage, returns = ops.gae(token, values, mask, self.gamma, self.lam)
+        explained = ops.explained_variance(values, returns, mask)
         if self.whiten:
             advantage = ops.masked_whiten(advantage, mask)
         # 4. the controller sees this rollout's KL and sets the coefficient of the next

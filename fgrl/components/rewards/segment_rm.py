@@ -46,7 +46,7 @@ class SegmentRM(Reward):
     _model: Any = PrivateAttr(None)
     _stats: dict[str, Any] | None = PrivateAttr(None)
     _cut: Segmenter | None = PrivateAttr(None)
-    _aggregate: str = PrivateAttr("mean")
+    _aggregate: Literal["mean", "sum", "last"] = PrivateAttr("mean")
 
     @model_validator(mode="after")
     def _check(self) -> SegmentRM:

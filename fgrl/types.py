@@ -263,9 +263,7 @@ class Rollout(Tokens):
     texts: list[str]  # decoded responses without special tokens
     old_logp: Tensor | None = None  # [B,T] nats, policy that sampled
     ref_logp: Tensor | None = None  # [B,T] nats, frozen reference
-    ref_entropy: Tensor | None = (
-        None  # [B,T] nats, of the reference's next-token distribution that token t was drawn from
-    )
+    ref_entropy: Tensor | None = None  # [B,T] nats, of the reference's distribution that token t was drawn from
     ref_kl: Tensor | None = None  # [B,T] nats, full KL(policy || reference) of that distribution
     values: Tensor | None = None  # [B,T] of the state before token t
     offsets: list[list[tuple[int, int]]] | None = None  # characters of `texts` that each token covers

@@ -60,7 +60,7 @@ def main() -> None:
             "hf engine": by_engine,
         }
         if lora is not None:
-            ways["hf engine, adapter not folded"] = lambda *given: by_engine(*given, fold=False)
+            ways["hf engine, adapter folded"] = lambda *given: by_engine(*given, fold=True)
         speeds = {size: measure(model, ways, size, options) for size in options.batch}
         for way in ways:
             name = way + (", LoRA" if lora is not None else "")
@@ -83,7 +83,7 @@ def measure(
     return {way: statistics.median(found[1:]) for way, found in speeds.items()}
 
 
-def by_engine(model: Any, prompts: list[list[int]], new: int, seed: int, fold: bool = True) -> list[list[int]]:
+def by_engine(model: Any, prompts: list[list[int]], new: int, seed: int, fold: bool = False) -> list[list[int]]:
     sampling = Sampling(max_new_tokens=new, batch_size=len(prompts))
     return HF(fold=fold).generate(model, prompts, sampling, seed=seed, rows=range(len(prompts)))
 

@@ -81,7 +81,7 @@ def policy(tiny_model_dir) -> models.LanguageModel:
     return policy
 
 
-def generate(model, prompts=PROMPTS, rows=None, seed=0, fold=True, **sampling) -> list[list[int]]:
+def generate(model, prompts=PROMPTS, rows=None, seed=0, fold=False, **sampling) -> list[list[int]]:
     settings = Sampling(**{"max_new_tokens": 12, **sampling})
     return HF(fold=fold).generate(
         model, prompts, settings, seed=seed, rows=range(len(prompts)) if rows is None else rows
@@ -260,11 +260,26 @@ def test_a_folded_adapter_samples_as_the_adapter_does(policy, model):
     assert generate(model) != wanted
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_folding_works_in_low_precision(tiny_model_dir, dtype):
+    torch.manual_seed(0)
+    policy = models.load(ModelSpec(base=str(tiny_model_dir), dtype=dtype, lora=LoraSpec(r=4)), trainable=True)
+    for name, parameter in policy.net.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    with torch.autocast("cpu", torch.bfloat16):
+        apart, folded = generate(policy, [[1, 20]] * 50), generate(policy, [[1, 20]] * 50, fold=True)
+        with policy.adapter_off():
+            without = generate(policy, [[1, 20]] * 50)
+    agree = lambda others: sum(a[0] == b[0] for a, b in zip(apart, others, strict=True))  # noqa: E731
+    assert agree(folded) > 25 > 2 * agree(without)
+
+
 def test_folding_writes_nothing_into_the_model(policy):
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     with copies.decoding_weights(policy, 0) as count:
         assert count == 14
-    generate(policy)
+    generate(policy, fold=True)
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
     assert not [module for module in policy.modules() if "forward" in vars(module)]
 

@@ -70,15 +70,15 @@ def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
     if not adapters:
         return weight.to(dtype) if dtype != weight.dtype else None
     total = weight.float()
-    for name in adapters:
-        total = total.addmm(
-            layer.lora_B[name].weight.float(), layer.lora_A[name].weight.float(), alpha=layer.scaling[name]
-        )
+    with torch.autocast(device, enabled=False):
+        for name in adapters:
+            down, up = layer.lora_A[name].weight.float(), layer.lora_B[name].weight.float()
+            total = total.addmm(up, down, alpha=layer.scaling[name])
     return round_at_random(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
 
 
 def round_at_random(x: Tensor, noise: torch.Generator) -> Tensor:
     """float32 -> bfloat16, to the neighbour below or above with the probabilities that keep the mean."""
-    bits = x.contiguous().view(torch.int32)
+    bits = x.float().contiguous().view(torch.int32)
     cut = torch.randint(0, 2**16, bits.shape, generator=noise, dtype=torch.int32, device=bits.device)
     return (bits + cut).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)

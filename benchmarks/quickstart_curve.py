@@ -1,0 +1,50 @@
+"""Draw the README's curve from the newest run of a recipe: `python benchmarks/quickstart_curve.py [recipe] [runs]`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+from fgrl.run import read_log
+
+
+def main(recipe: str = "quickstart", runs: str = "runs") -> None:
+    folder = max(path for path in (Path(runs) / recipe).iterdir() if (path / "summary.json").exists())
+    stages = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["stages"]
+    place = {name: (folder / stage["dir"]).resolve() for name, stage in stages.items()}
+    log = read_log(place["policy"] / "log.jsonl")
+    report = json.loads((place["evaluate"] / "out" / "metrics.json").read_text(encoding="utf-8"))
+    kept = {model: numbers["kept"] for model, numbers in report["metrics"]["rule"].items() if model != "differences"}
+
+    plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
+    plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
+    figure, (reward, kl, share) = plt.subplots(1, 3, figsize=(8.4, 2.5), layout="constrained")
+    steps = [row["step"] + 1 for row in log]
+    for axis, name, title in (
+        (reward, "reward", "reward of a response"),
+        (kl, "kl", "KL to the SFT model, nats a response"),
+    ):
+        axis.plot(steps, [row[name] for row in log], color="#0b6e99", marker=".")
+        axis.set(title=title, xlabel="iteration")
+    names = [report["baseline"], *(name for name in kept if name != report["baseline"])]
+    for i, name in enumerate(names):
+        one = kept[name]
+        share.errorbar(
+            i, one["mean"], yerr=[[one["mean"] - one["low"]], [one["high"] - one["mean"]]],
+            fmt="o", color="#0b6e99" if i else "#8a8a8a", capsize=4,
+        )  # fmt: skip
+    share.set(title="held-out answers that keep the rule", xticks=range(len(names)), xticklabels=names, ylim=(0, 1))
+    share.margins(x=0.5)
+    target = Path(__file__).parent.parent / "docs" / "quickstart.svg"
+    figure.savefig(target, metadata={"Date": None})
+    sys.stdout.write(f"{target}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

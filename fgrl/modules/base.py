@@ -126,7 +126,7 @@ class RoundModule(LightningModule):
         loss, metrics = self.loss(batch)
         if not self.trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss))):  # all leave, or none
             raise Stopped(
-                f"the loss is {float(loss)} at step {self.trainer.global_step}; the last good checkpoint is kept. "
+                f"the loss is not finite at step {self.trainer.global_step}; the last good checkpoint is kept. "
                 "Lower train.lr, or look at the curves with `fgrl report`."
             )
         self.note(metrics, weight=len(batch.mask))

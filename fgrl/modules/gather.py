@@ -51,7 +51,10 @@ def take(record: T, index: Tensor) -> T:
 
 
 def concatenate(parts: list[T]) -> T:
-    """Rows of several rollouts (or rewards) under each other, padded to a common width: prompts left, responses right."""
+    """Rows of several rollouts (or rewards) under each other, padded to a common width: prompts left, responses right.
+
+    Metrics are averaged over rows.
+    """
 
     def join(name: str, values: list[Any]) -> Any:
         first = values[0]
@@ -71,9 +74,14 @@ def concatenate(parts: list[T]) -> T:
             return torch.cat([widen(value) for value in values])
         if isinstance(first, list):
             return [item for value in values for item in value]
-        return {key: sum(value[key] for value in values) / len(values) for key in first}
+        said = {key: [(value[key], rows) for value, rows in zip(values, counts, strict=True) if key in value]
+                for key in sorted(set().union(*values))}  # fmt: skip
+        return {
+            key: sum(one * rows for one, rows in pairs) / sum(rows for _, rows in pairs) for key, pairs in said.items()
+        }
 
     assert is_dataclass(parts[0])
+    counts = [len(getattr(part, fields(part)[0].name)) for part in parts]
     names = [item.name for item in fields(parts[0])]
     return type(parts[0])(**{name: join(name, [getattr(part, name) for part in parts]) for name in names})
 

@@ -213,11 +213,16 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _hush() -> None:
-    """Leave Lightning's messages to the handlers of the root logger: it brings one of its own, which writes to stderr."""
+    """Leave Lightning's messages to the handlers of the root logger: it brings one of its own, which writes to stderr.
+
+    What it says of devices, of its limits and of other products goes nowhere.
+    """
     for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+    for name in ("utilities.rank_zero", "trainer.connectors.checkpoint_connector"):
+        logging.getLogger(f"lightning.pytorch.{name}").setLevel(logging.WARNING)
 
 
 EXPECTED = (

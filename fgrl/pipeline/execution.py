@@ -300,7 +300,8 @@ class _Invocation:
         return _processes(stage) > 1 and list(self.options.only) != [stage.name]
 
     def _make(self, stage: Planned, label: str, folder: Path) -> None:
-        self.console.say(f"{label}: {stage.why}")
+        if not self.child:  # our parent has said it
+            self.console.say(f"{label}: {stage.why}")
         began = time.monotonic()
         self._enter(stage, folder, cached=False)
         if self._apart(stage):

@@ -1,0 +1,65 @@
+"""Imported by a recipe in every process of a distributed stage: writes down what a process saw, and breaks one on demand.
+
+`SPY` is a folder for what was seen, `SPY_BREAK` is `what:rank:call`: at its `call`-th micro-batch, `rank` crashes
+("crash"), loses its loss ("nan"), or finds the disk full at its `call`-th checkpoint ("full").
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fgrl.modules import base, callbacks, online
+
+FOLDER = Path(os.environ["SPY"])
+WHAT, RANK, CALL = [*os.environ.get("SPY_BREAK", "nothing:0:0").split(":"), ""][:3]
+calls = iter(range(10**6))
+fit, collect, training_step, save = (
+    base.RoundModule.fit, online.OnlineModule.collect, base.RoundModule.training_step, callbacks.save,
+)  # fmt: skip
+
+
+def spied_fit(self: Any, **options: Any) -> None:
+    fit(self, **options)
+    trained = {name: value.detach() for name, value in self.named_parameters() if value.requires_grad}
+    digest = hashlib.sha256(b"".join(value.numpy().tobytes() for _, value in sorted(trained.items()))).hexdigest()
+    (FOLDER / f"weights-{self.run.stage}-{self.run.rank}.json").write_text(json.dumps(digest))
+
+
+def spied_collect(self: Any) -> Any:
+    found = collect(self)
+    rollout = found[0]
+    ids = [row[: int(mask.sum())].tolist() for row, mask in zip(rollout.response_ids, rollout.mask, strict=True)]
+    with (FOLDER / f"rollouts-{self.run.stage}-{self.run.rank}.jsonl").open("a") as file:
+        file.write(json.dumps({"ids": ids, "group": rollout.group.tolist()}) + "\n")
+    return found
+
+
+def spied_step(self: Any, batch: Any, index: int) -> Any:
+    (FOLDER / f"pid-{self.run.rank}").write_text(str(os.getpid()))
+    if self.run.rank == int(RANK) and next(calls) == int(CALL):
+        if WHAT == "crash":
+            raise RuntimeError("rank fell over")
+        if WHAT == "nan":
+            with torch.no_grad():
+                next(value for value in self.parameters() if value.requires_grad).fill_(float("nan"))
+    return training_step(self, batch, index)
+
+
+def spied_save(trainer: Any, folder: Path) -> None:
+    if WHAT == "full" and trainer.global_rank == int(RANK) and next(calls) >= int(CALL):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    save(trainer, folder)
+
+
+base.RoundModule.fit = spied_fit  # type: ignore[method-assign]
+online.OnlineModule.collect = spied_collect  # type: ignore[method-assign]
+base.RoundModule.training_step = spied_step  # type: ignore[method-assign]
+if WHAT == "full":
+    callbacks.save = spied_save

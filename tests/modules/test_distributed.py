@@ -1,0 +1,223 @@
+"""Two processes train as one does. Each test starts `fgrl run`, whose ranks Lightning launches (gloo, CPU)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_recipe
+import torch
+from pipeline_helpers import HERE, environment, start
+from safetensors.torch import load_file
+from tiny_recipe import log, weights
+
+pytestmark = pytest.mark.timeout(180)
+
+TWO = ("vars.devices=2", "vars.strategy=ddp")
+POLICY = (
+    "stages.reward_model=null", "stages.calibrate=null", "stages.evaluate=null",
+    "stages.policy.reward.model=${vars.base}", "stages.policy.reward.segmenter={name: ngram, n: 3}",
+    "stages.policy.reward.normalizer=null", "stages.policy.train.iterations=3",
+    "stages.policy.rollout.batch_size=15", "stages.policy.train.batch_size=5", "stages.policy.train.micro_batch_size=2",
+)  # fmt: skip
+REWARD_MODEL = ("stages.calibrate=null", "stages.policy=null", "stages.evaluate=null", "vars.dropout=0.0")
+
+
+@dataclass
+class Ran:
+    """How a `fgrl run` of one stage ended."""
+
+    folder: Path
+    code: int
+    said: str
+
+    @property
+    def stage(self) -> Path:
+        return next(path for path in (self.folder / "runs" / "stages").iterdir() if not path.name.startswith("."))
+
+    def seen(self, name: str) -> Any:
+        text = (self.folder / name).read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
+    path = tiny_recipe.write(tmp_path_factory.mktemp("recipe"), tiny_model_dir)
+    path.write_text(path.read_text() + f"imports: ['{HERE / 'distributed_spy.py'}']\n")
+    return path
+
+
+def begin(recipe: Path, folder: Path, *overrides: str, broken: str | None = None) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPY", str(folder))
+        if broken is not None:
+            patch.setenv("SPY_BREAK", broken)
+        return start("run", recipe, "--runs", folder / "runs", *overrides, cwd=folder)
+
+
+def finish(process: subprocess.Popen[str], folder: Path) -> Ran:
+    try:
+        _out, said = process.communicate(timeout=150)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return Ran(folder, process.returncode, said)
+
+
+def run(recipe: Path, folder: Path, *overrides: str, broken: str | None = None) -> Ran:
+    return finish(begin(recipe, folder, *overrides, broken=broken), folder)
+
+
+def gone(folder: Path, seconds: float = 20) -> bool:
+    """Do all processes that trained end within a while?"""
+    pids = [int(path.read_text()) for path in folder.glob("pid-*")]
+    assert len(pids) == 2
+    until = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def assert_close(one: Path, two: Path, tolerance: float) -> None:
+    for path in sorted(one.glob("*.safetensors")):
+        a, b = load_file(path), load_file(two / path.name)
+        assert a.keys() == b.keys()
+        for name, value in a.items():
+            torch.testing.assert_close(
+                b[name], value, rtol=tolerance, atol=tolerance, msg=lambda text, n=name: f"{n}: {text}"
+            )
+
+
+@pytest.fixture(scope="module")
+def policies(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
+    """Trained in one process and in two, which sample 8 and 7 responses and cut steps of 5 rows into 2 + 1 and 1 + 1."""
+    base = tmp_path_factory.mktemp("policies")
+    ran = run(recipe, base / "one", *POLICY), run(recipe, base / "two", *POLICY, *TWO)
+    assert [one.code for one in ran] == [0, 0], ran[1].said
+    return ran
+
+
+@pytest.fixture(scope="module")
+def reward_models(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
+    base = tmp_path_factory.mktemp("reward_models")
+    ran = run(recipe, base / "one", *REWARD_MODEL), run(recipe, base / "two", *REWARD_MODEL, *TWO)
+    assert [one.code for one in ran] == [0, 0], ran[1].said
+    return ran
+
+
+def test_ranks_agree(policies: tuple[Ran, Ran], reward_models: tuple[Ran, Ran]) -> None:
+    for stage, ran in (("policy", policies[1]), ("reward_model", reward_models[1])):
+        assert ran.seen(f"weights-{stage}-0.json") == ran.seen(f"weights-{stage}-1.json")
+
+
+def test_rollouts_do_not_depend_on_who_draws(policies: tuple[Ran, Ran]) -> None:
+    one, two = (ran.seen("rollouts-policy-0.jsonl") for ran in policies)
+    assert one[0] == two[0]
+    assert len(one[0]["ids"]) == 15
+    assert two == policies[1].seen("rollouts-policy-1.jsonl"), "both ranks see all responses"
+
+
+def test_losses_and_metrics_are_those_of_one_process(policies: tuple[Ran, Ran], reward_models: tuple[Ran, Ran]) -> None:
+    for ran, names in (
+        (
+            policies,
+            ("loss", "reward", "reward/raw", "reward/segments", "entropy", "kl", "tokens", "grad_norm", "returns"),
+        ),
+        (reward_models, ("loss", "accuracy", "margin", "segments", "grad_norm", "lr")),
+    ):
+        one, two = (log(each.stage)[0] for each in ran)
+        assert one.keys() == two.keys()
+        for name in names:
+            # the loss of an iteration holds its later steps, too
+            tolerance = 1e-4 if name in ("loss", "grad_norm") and ran is policies else 1e-6
+            assert two[name] == pytest.approx(one[name], rel=tolerance, abs=1e-7), name
+    assert len(log(reward_models[0].stage)) == len(log(reward_models[1].stage)) == 6
+
+
+def test_weights_are_close_to_those_of_one_process(policies: tuple[Ran, Ran], reward_models: tuple[Ran, Ran]) -> None:
+    """Adam turns rounding of tiny gradients into steps: a weight moves by 1e-2 a step, and may differ by 1e-4."""
+    for one, two in (policies, reward_models):
+        assert_close(one.stage / "out", two.stage / "out", 1e-3)
+
+
+def test_only_rank_0_writes(reward_models: tuple[Ran, Ran]) -> None:
+    """The same files as one process leaves, and the held-out data measured before and after."""
+    one, two = (sorted(str(path.relative_to(ran.stage)) for path in ran.stage.rglob("*")) for ran in reward_models)
+    assert one == two
+    told = [json.loads((ran.stage / "stage.json").read_text())["summary"]["holdout"] for ran in reward_models]
+    assert told[0]["before"] == told[1]["before"]
+    assert told[0]["after"] == pytest.approx(told[1]["after"], rel=1e-3)
+
+
+def test_nothing_but_our_own_lines_is_said(policies: tuple[Ran, Ran]) -> None:
+    lines = [line for line in policies[1].said.splitlines() if line and "Writing model shards" not in line]
+    assert all(line.startswith(("[1/1] policy", "alarm: ")) for line in lines), policies[1].said
+    assert sum("policy: new" in line for line in lines) == 1
+
+
+def test_ctrl_c_ends_all_ranks_after_the_same_round(recipe: Path, tmp_path: Path) -> None:
+    """And what was interrupted ends with the bytes of what was not."""
+    options = (*POLICY, *TWO, "stages.policy.train.iterations=20")
+    folder = tmp_path / "interrupted"
+    process = begin(recipe, folder, *options)
+    until = time.monotonic() + 120
+    while not list(folder.glob("runs/stages/policy-*/last.ckpt")):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    ran = finish(process, folder)
+    assert ran.code == 130, ran.said
+    assert "interrupted; checkpoint saved" in ran.said
+    assert not list((ran.stage / "out").iterdir())
+    assert gone(folder)
+    done = torch.load(ran.stage / "last.ckpt", weights_only=False)["round"]
+    assert 0 < done < 20
+    assert len(log(ran.stage)) == done
+    again = run(recipe, folder, *options)
+    assert again.code == 0, again.said
+    assert f"going on from round {done} of 20" in again.said
+    undisturbed = run(recipe, tmp_path / "undisturbed", *options)
+    assert weights(again.stage / "out") == weights(undisturbed.stage / "out")
+    assert log(again.stage) == log(undisturbed.stage)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_crashes_takes_the_other_with_it(recipe: Path, tmp_path: Path, rank: int) -> None:
+    ran = run(recipe, tmp_path / "run", *POLICY, *TWO, broken=f"crash:{rank}:5")
+    assert ran.code == 1, ran.said
+    assert "rank fell over" in ran.said
+    assert gone(tmp_path / "run")
+    assert not (ran.stage / "stage.json").exists()
+
+
+def test_a_loss_that_one_rank_lost_stops_both(recipe: Path, tmp_path: Path) -> None:
+    ran = run(recipe, tmp_path / "run", *POLICY, *TWO, broken="nan:1:5")
+    assert ran.code == 5, ran.said
+    assert ran.said.count("stopped: the loss is not finite") == 1
+    assert gone(tmp_path / "run")
+
+
+def test_an_alarm_stops_both(recipe: Path, tmp_path: Path) -> None:
+    alarm = "stages.policy.alarms.tokens={above: 0.0, patience: 2, action: stop}"
+    ran = run(recipe, tmp_path / "run", *POLICY, *TWO, alarm)
+    assert ran.code == 5, ran.said
+    assert ran.said.count("stopped by alarms.tokens") == 1
+    assert gone(tmp_path / "run")
+
+
+def test_a_full_disk_is_told_once_and_nobody_waits(recipe: Path, tmp_path: Path) -> None:
+    ran = run(recipe, tmp_path / "run", *POLICY, *TWO, broken="full:0:0")
+    assert ran.code == 1, ran.said
+    assert ran.said.count("the disk is full") == 1
+    assert gone(tmp_path / "run")

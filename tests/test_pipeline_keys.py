@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from pipeline_helpers import fake_recipe, fakes
 
 from fgrl import registry
+from fgrl.components.kinds import Stage
 from fgrl.pipeline import keys, plan
 from fgrl.pipeline.folders import recipe_name
+from fgrl.recipe import know_components
 from fgrl.types import Ref
 
 
@@ -73,6 +75,32 @@ def test_weights_of_local_models_count_and_their_place_does_not(stages: ModuleTy
     assert one == two != three
     hub = [stages.ModelSpec(base="owner/name", revision=revision) for revision in ("a", "b")]
     assert key(stages.Counting(model=hub[0])) != key(stages.Counting(model=hub[1]))
+
+
+def test_what_readers_say_of_their_data_counts(tmp_path: Path) -> None:
+    """A folder of data that has changed is other data, though no field of the recipe says so."""
+    know_components()
+    folder, topics = tmp_path / "data", tmp_path / "topics.txt"
+    folder.mkdir()
+    rows = folder / "train.jsonl"
+    topics.write_text("sea\n")
+
+    def stage(**data: str) -> Stage:
+        builder = {"name": "by_rule", "rule": "punctuation:no_comma"}
+        return registry.build(Stage, {"name": "pair", "data": data, "builder": builder})
+
+    def pairs() -> Stage:
+        return stage(name="hf", path=str(folder), format="preference")
+
+    rows.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
+    before = keys.identity(pairs(), seed=0, upstream={})
+    assert list(before["data"]) == ["data"], "by the path of the reader in the stage"
+    assert key(pairs()) == keys.key(before)
+    rows.write_text('{"prompt": "a", "chosen": "d", "rejected": "c"}\n')
+    assert key(pairs()) != keys.key(before)
+
+    lines = keys.identity(stage(name="lines", path=str(topics)), seed=0, upstream={})
+    assert "data" not in lines, "its file is hashed already"
 
 
 def test_upstream_counts_by_key_not_by_name(stages: ModuleType) -> None:

@@ -1,8 +1,10 @@
 """A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
 
 Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
-weights of local models, source of imported user files, keys of upstream stages. Not counted: fields marked `Unkeyed`,
-the stage's own name, the names of its upstream stages, where files lie.
+what readers say identifies their data, weights of local models, source of imported user files, keys of upstream stages.
+Not counted: fields marked `Unkeyed`, the stage's own name, the names of its upstream stages, where files lie.
+
+What lies on a hub is known by its name and `revision` alone: nobody asks the network for a key.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy, registry
-from fgrl.components.kinds import Stage
-from fgrl.registry.problems import Key
+from fgrl.components.kinds import Reader, Stage
+from fgrl.registry.problems import Key, dotted
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
@@ -40,10 +42,11 @@ def identity(
     """The identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
 
     What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
-    model by `{"weights": fingerprint}`.
+    model by `{"weights": fingerprint}`. Under "data", by the path of each reader, stands a hash of `Reader.identity()`.
     """
     settings = registry.dump(stage)
     owners: list[registry.Settings] = [stage]
+    data: Identity = {}
     for path, value in registry.walk(stage):
         if isinstance(value, Ref):
             _put(settings, path, {"product": upstream[value.stage]})
@@ -52,9 +55,13 @@ def identity(
                 _put(settings, (*path, "base"), {"weights": models.fingerprint(value)})
         elif isinstance(value, registry.Settings):
             owners.append(value)
+            if isinstance(value, Reader) and (told := value.identity()):
+                data[dotted(path)] = {"sha256": _sha256_of(told)}
         else:
             _put(settings, path, {"sha256": sha256(Path(value))})
     whole: Identity = {"format": FORMAT, "seed": seed, "settings": settings}
+    if data:
+        whole["data"] = data
     if limit is not None:
         whole["limit"] = limit
     used = _sources(owners, sources or {})
@@ -65,8 +72,13 @@ def identity(
 
 def key(whole: Identity) -> str:
     """sha256 of the canonical JSON of an identity, its first digits."""
-    text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    return _sha256_of(whole)[:LENGTH]
+
+
+def _sha256_of(value: Any) -> str:
+    """Of JSON-ready data, whatever the order of its mappings."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

@@ -155,7 +155,8 @@ def _tell(
     values: list[str] = []
     for path in changed:
         now, before = mine.get(path, _MISSING), theirs.get(path, _MISSING)
-        what = f"stages.{name}{path.removeprefix('settings')}" if path.startswith("settings") else path
+        part, _, inside = path.partition(".")
+        what = f"stages.{name}.{inside}" if part in ("settings", "data") else path
         kind = keys.place(now)
         if kind == "product" and keys.place(before) == "product":
             said[f"upstream {upstream[now['product']]} changed"] = None

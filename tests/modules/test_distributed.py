@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny_recipe
 import torch
-from pipeline_helpers import HERE, environment, start
+from pipeline_helpers import HERE, start
 from safetensors.torch import load_file
 from tiny_recipe import log, weights
 

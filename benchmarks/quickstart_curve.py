@@ -28,7 +28,7 @@ def main(recipe: str = "quickstart", runs: str = "runs") -> None:
     steps = [row["step"] + 1 for row in log]
     for axis, name, title in (
         (reward, "reward", "reward of a response"),
-        (kl, "kl", "KL to the SFT model, nats a response"),
+        (kl, "kl", "KL to the SFT model (nats)"),
     ):
         axis.plot(steps, [row[name] for row in log], color="#0b6e99", marker=".")
         axis.set(title=title, xlabel="iteration")
@@ -39,7 +39,7 @@ def main(recipe: str = "quickstart", runs: str = "runs") -> None:
             i, one["mean"], yerr=[[one["mean"] - one["low"]], [one["high"] - one["mean"]]],
             fmt="o", color="#0b6e99" if i else "#8a8a8a", capsize=4,
         )  # fmt: skip
-    share.set(title="held-out answers that keep the rule", xticks=range(len(names)), xticklabels=names, ylim=(0, 1))
+    share.set(title="held-out: keeps the rule", xticks=range(len(names)), xticklabels=names, ylim=(0, 1))
     share.margins(x=0.5)
     target = Path(__file__).parent.parent / "docs" / "quickstart.svg"
     figure.savefig(target, metadata={"Date": None})

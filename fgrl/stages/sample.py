@@ -38,22 +38,24 @@ class SampleStage(Stage):
         prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)
         chunk = max(1, self.sampling.batch_size // self.per_prompt)
-        parts = run.dir / "parts"
-        parts.mkdir(exist_ok=True)
+        folder, parts = run.dir / "parts", []
+        folder.mkdir(exist_ok=True)
         with run.progress("responses", len(prompts) * self.per_prompt) as ticker:
             for start in range(0, len(prompts), chunk):
                 some = prompts[start : start + chunk]
-                part = parts / f"{start:08d}.jsonl"
+                # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
+                part = folder / f"{start:08d}-{start + len(some):08d}.jsonl"
+                parts.append(part)
                 if not part.exists():
                     drawn = drawing.draw(
                         model, self.engine, some, self.sampling, self.per_prompt, seed=run.seed, first=start
                     )
-                    write_jsonl(part, (with_candidates(sample, found) for sample, found in zip(some, drawn, strict=True)))
+                    write_jsonl(
+                        part, (with_candidates(sample, found) for sample, found in zip(some, drawn, strict=True))
+                    )
                 ticker.advance(len(some) * self.per_prompt)
                 run.stop_if_interrupted()
-        count = write_jsonl(
-            run.out / "samples.jsonl", (s for part in sorted(parts.iterdir()) for s in read_jsonl(part, Sample))
-        )
+        count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))
         return {"prompts": count, "responses": count * self.per_prompt}
 
 

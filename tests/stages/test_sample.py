@@ -1,0 +1,49 @@
+"""Drawing candidates, and going on after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fgrl.stages.drawing
+from fgrl import registry
+from fgrl.components.kinds import Stage
+from fgrl.recipe import know_components
+from fgrl.run import Run
+from fgrl.types import Samples
+
+
+def test_going_on_with_another_batch_size_draws_every_prompt_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sampling.batch_size` is no part of the key, so what is left of a killed run may be cut at other prompts."""
+    know_components()
+    topics = tmp_path / "topics.txt"
+    topics.write_text("\n".join(f"topic {i}" for i in range(10)))
+    drawn: list[list[int]] = []
+
+    def draw(_model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int) -> Any:
+        drawn.append(list(range(first, first + len(prompts))))
+        answer = fgrl.stages.drawing.Drawn
+        return [[answer([], [1], f"{first + i}.{j}", True) for j in range(per_prompt)] for i in range(len(prompts))]
+
+    def run(batch_size: int, *, stop_after: int | None = None) -> None:
+        node = {
+            "name": "sample", "prompts": {"name": "lines", "path": str(topics)}, "model": "nobody/nothing",
+            "per_prompt": 2, "sampling": {"max_new_tokens": 4, "batch_size": batch_size},
+        }  # fmt: skip
+        (tmp_path / "stage" / "out").mkdir(parents=True, exist_ok=True)
+        asked = Run("samples", tmp_path / "stage", cache=tmp_path, interrupted=lambda: len(drawn) == stop_after)
+        registry.build(Stage, node).run(asked)
+
+    monkeypatch.setattr(fgrl.stages.drawing, "draw", draw)
+    monkeypatch.setattr(Run, "model", lambda self, spec: None)
+    with pytest.raises(KeyboardInterrupt):
+        run(8, stop_after=2)
+    assert drawn == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    run(6)
+    samples = list(Samples(tmp_path / "stage" / "out").read())
+    assert [sample.meta["line"] for sample in samples] == [f"topic {i}" for i in range(10)]
+    assert [sample.candidates[1].text for sample in samples] == [f"{i}.1" for i in range(10)]

@@ -14,7 +14,7 @@ Constructing one is cheap; a component that needs a model or a file asks for it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -244,6 +244,9 @@ class Metric(Component, ABC):
         `answers` are `fgrl.components.metrics.answer.Answer`s by model; an estimate is a `fgrl.statistics.Estimate` as a
         dict; differences are to `baseline`, paired by prompt.
         """
+
+    def check_rewards(self, names: Collection[str]) -> None:
+        """Raise ValueError when the metric reads a reward that is not among those of the evaluation (`names`)."""
 
 
 @kind("engine")

@@ -11,7 +11,7 @@ from fgrl.components.metrics.answer import Answer
 from fgrl.stages.drawing import draw
 from fgrl.stages.previews import pieces
 from fgrl.stages.scoring import as_rollout
-from fgrl.types import Rollout, Sample
+from fgrl.types import Rewards, Rollout, Sample
 
 
 @torch.no_grad()
@@ -19,9 +19,12 @@ def answers(stage: Any, name: str, model: Any, reference: Any, prompts: Sequence
     """`per_prompt` answers to every prompt, in the prompts' order.
 
     Log-probabilities are nats a response; the KL is the exact KL(model || reference) of each visited next-token
-    distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens.
+    distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them are
+    taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling.
     """
-    needs = frozenset({"old_logp", "ref_logp", "ref_kl", "offsets"}).union(*(reward.needs() for reward in stage.rewards.values()))
+    needs = frozenset({"old_logp", "ref_logp", "ref_kl", "offsets"}).union(
+        *(reward.needs() for reward in stage.rewards.values())
+    )
     found: list[Answer] = []
     size = max(1, stage.sampling.batch_size // stage.per_prompt)
     with run.progress(f"answers of {name}", len(prompts) * stage.per_prompt) as ticker:
@@ -57,10 +60,16 @@ def one(sample: Sample, drawn: Any, rollout: Rollout, i: int, scored: dict[str, 
         logp=float(rollout.old_logp[i, :length].sum()),
         ref_logp=float(rollout.ref_logp[i, :length].sum()),
         kl=float(rollout.ref_kl[i, :length].sum()),
-        token_rewards={key: reward.token[i, :length].tolist() for key, reward in scored.items()},
+        token_rewards={key: told(reward, i, length) for key, reward in scored.items()},
         segments={
             key: reward.segment_ids[i, :length].tolist()
             for key, reward in scored.items()
             if reward.segment_ids is not None
         },
     )
+
+
+def told(reward: Rewards, i: int, length: int) -> list[float | None]:
+    """The rewards of one answer's tokens; None where nothing was said, which is not a reward of 0."""
+    values, said = reward.token[i, :length].tolist(), reward.credit_mask[i, :length].tolist()
+    return [value if known else None for value, known in zip(values, said, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,9 +14,10 @@ from pydantic import Field, model_validator
 from fgrl import lazy
 from fgrl.components.kinds import Engine, Metric, Reader, Reward, Run, Stage, default_engine
 from fgrl.components.metrics.answer import Answer
-from fgrl.registry import register
+from fgrl.components.metrics.comparison import Comparison
+from fgrl.registry import name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Report, Sample
+from fgrl.types import DataError, Report, Sample
 
 answering = lazy.load("fgrl.stages.answering")
 
@@ -29,7 +31,7 @@ class EvaluateStage(Stage):
     prompts: Reader
     """Held-out prompts."""
     models: dict[str, ModelSpec] = Field(min_length=1)
-    """What to compare."""
+    """What to compare, by the names that tables show."""
     baseline: str
     """Name of the model that differences are taken to; it is also the reference of KL and likelihood."""
     metrics: list[Metric]
@@ -49,6 +51,17 @@ class EvaluateStage(Stage):
     def _check(self) -> EvaluateStage:
         if self.baseline not in self.models:
             raise ValueError(f"baseline {self.baseline!r} is not one of the models: {', '.join(self.models)}")
+        for name in self.models:
+            if name == "differences" or not re.fullmatch(r"\w[\w.-]*", name):
+                raise ValueError(
+                    f"{name!r} cannot be a model's name: use letters, digits and _ - . (not `differences`)"
+                )
+        titles = [metric.title or name_of(metric)[1] for metric in self.metrics if isinstance(metric, Comparison)]
+        twice = next((title for title in titles if titles.count(title) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two metrics are called {twice!r}, and only one would be reported: give one a `title`")
+        for metric in self.metrics:
+            metric.check_rewards(self.rewards)
         return self
 
     def run(self, run: Run) -> dict[str, Any]:
@@ -61,15 +74,22 @@ class EvaluateStage(Stage):
         for name, spec in self.models.items():
             part = run.dir / f"answers-{name}.jsonl"
             if not part.exists():
-                found = answering.answers(self, name, run.model(spec), run.model(self.models[self.baseline]), prompts, run)
-                write_answers(part, {name: found})
+                drawn = answering.answers(
+                    self, name, run.model(spec), run.model(self.models[self.baseline]), prompts, run
+                )
+                write_answers(part, {name: drawn})
             answers[name] = read_answers(part)[name]
             run.stop_if_interrupted()
         write_answers(run.out / "answers.jsonl", answers)
         # 2. numbers
         measured: dict[str, Any] = {}
         for metric in self.metrics:
-            measured |= metric.measure(answers, baseline=self.baseline)
+            found = metric.measure(answers, baseline=self.baseline)
+            if twice := measured.keys() & found.keys():
+                raise DataError(
+                    f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`"
+                )
+            measured |= found
         (run.out / "metrics.json").write_text(
             json.dumps({"baseline": self.baseline, "metrics": measured}, indent=1), encoding="utf-8"
         )

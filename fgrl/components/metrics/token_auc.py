@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
@@ -31,6 +31,14 @@ class TokenAuc(Comparison):
     """The rule; it must be able to say where it is broken."""
     rewards: list[str] | None = Field(None, min_length=1)
     """Names of the rewards, as the evaluation names them; null: all that it recorded."""
+
+    def check_rewards(self, names: Collection[str]) -> None:
+        missing = [name for name in self.rewards or () if name not in names]
+        if missing:
+            known = ", ".join(names) or "none"
+            raise ValueError(f"token_auc reads the reward {missing[0]!r}; the rewards of this evaluation: {known}")
+        if not names:
+            raise ValueError("token_auc reads token rewards, and this evaluation has no `rewards`: name one there")
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         labels = [self._labels(answer) for answer in answers]

@@ -1,0 +1,58 @@
+"""What an evaluation refuses before anything is sampled, and how rewards are recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fgrl import registry
+from fgrl.components.kinds import Stage
+from fgrl.recipe import know_components
+from fgrl.registry import Problems
+from fgrl.stages.answering import told
+from fgrl.types import Rewards
+
+AUC = {"name": "token_auc", "rule": "punctuation:no_comma"}
+SEGMENT = {"segment": {"name": "segment_rm", "model": "nobody/nothing", "segmenter": "token"}}
+
+
+def build(folder: Path, **fields: Any) -> Stage:
+    know_components()
+    topics = folder / "topics.txt"
+    topics.write_text("sea\n")
+    node = {
+        "name": "evaluate", "prompts": {"name": "lines", "path": str(topics)}, "models": {"sft": "nobody/nothing"},
+        "baseline": "sft", "metrics": ["length"], "sampling": {"max_new_tokens": 4}, **fields,
+    }  # fmt: skip
+    return registry.build(Stage, node)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"metrics": [{**AUC, "rewards": ["segmnt"]}], "rewards": SEGMENT}, "reads the reward 'segmnt'; .*: segment"),
+        ({"metrics": [AUC]}, "has no `rewards`: name one there"),
+        ({"metrics": ["length", "length"]}, "two metrics are called 'length'"),
+        ({"metrics": ["length", {"name": "kl", "title": "length"}]}, "two metrics are called 'length'"),
+        ({"models": {"sft": "nobody/nothing", "differences": "nobody/nothing"}}, "cannot be a model's name"),
+        ({"models": {"sft": "nobody/nothing", "a/b": "nobody/nothing"}}, "cannot be a model's name"),
+        ({"baseline": "policy"}, "is not one of the models: sft"),
+    ],
+)
+def test_what_could_only_fail_later_is_refused(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(Problems, match=said):
+        build(tmp_path, **fields)
+
+
+def test_what_fits_is_built(tmp_path: Path) -> None:
+    metrics = ["length", {"name": "length", "title": "again"}, {**AUC, "rewards": ["segment"]}, {**AUC, "title": "all"}]
+    assert len(build(tmp_path, metrics=metrics, rewards=SEGMENT).metrics) == 4  # type: ignore[attr-defined]
+
+
+def test_a_token_that_nothing_was_said_about_has_no_reward() -> None:
+    token = torch.tensor([[0.5, 0.0, 0.0, 9.0]])
+    rewards = Rewards(torch.zeros(1), token, credit_mask=torch.tensor([[True, True, False, False]]))
+    assert told(rewards, 0, 3) == [0.5, 0.0, None]

@@ -32,4 +32,8 @@ class PairStage(Stage):
                 "set against each other; draw more candidates a prompt"
             )
         write_jsonl(run.out / "pairs.jsonl", pairs)
-        return {"pairs": len(pairs), "prompts with a pair": sum(bool(found) for found in built), "prompts": len(samples)}
+        return {
+            "pairs": len(pairs),
+            "prompts with a pair": sum(bool(found) for found in built),
+            "prompts": len(samples),
+        }

@@ -11,7 +11,7 @@ from pydantic import Field
 from fgrl import lazy
 from fgrl.components.kinds import OfflineAlgorithm, Reader, Run, Stage
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.registry import register
+from fgrl.registry import name_of, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, DataError
 
@@ -53,12 +53,15 @@ class FinetuneStage(Stage):
         self.data.setup(run)
         self.algorithm.setup(run)
         model = run.model(self.model, head=self.algorithm.head, trainable=True)
-        units = encoding.units(self, model)
+        units = encoding.units(self, model, limit=run.limit)
         # 2. one-time passes: segmentation, reference log-probabilities
         self.algorithm.prepare([row for unit in units for row in unit], run, model)
         kept = len(units) - round(self.holdout * len(units))
         # 3. training
-        module = offline.OfflineModule(model, self.algorithm, units[:kept], self.train, run)
+        settings = self.train
+        if run.limit is not None:
+            settings = settings.model_copy(update={"max_steps": min(settings.max_steps or run.limit, run.limit)})
+        module = offline.OfflineModule(model, self.algorithm, units[:kept], settings, run)
         if not module.steps:
             raise DataError(f"{kept} rows do not fill one step of train.batch_size {self.train.batch_size}")
         summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)}
@@ -81,8 +84,7 @@ class FinetuneStage(Stage):
                     "before": json.loads(before.read_text(encoding="utf-8")),
                     "after": module.measure(units[kept:]),
                 }
-            about = {"algorithm": self.algorithm.describe(), "head": self.algorithm.head}
-            models.save(model, run.out, about | self.algorithm.describe())
+            models.save(model, run.out, {"algorithm": name_of(self.algorithm)[1]} | self.algorithm.describe())
         return summary
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:

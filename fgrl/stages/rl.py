@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.components.kinds import Engine, OnlineAlgorithm, Reader, Reward, Run, Stage, default_engine
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.trainer import SHARDED, OnlineSettings
-from fgrl.registry import Settings, register
+from fgrl.registry import Settings, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Checkpoint
 
@@ -106,8 +106,11 @@ class RLStage(Stage):
             critic = run.model(self.critic or self.model, head="scalar", trainable=True)
         reference = None if self.model.lora else run.model(self.model, head="lm")
         # 2. training
+        settings = self.train
+        if run.limit is not None:
+            settings = settings.model_copy(update={"iterations": min(settings.iterations or run.limit, run.limit)})
         module = online.OnlineModule(
-            models.ActorCritic(actor, critic), self.algorithm, self.reward, list(self.prompts.read()), self.train, run,
+            models.ActorCritic(actor, critic), self.algorithm, self.reward, list(self.prompts.read()), settings, run,
             engine=self.rollout.engine, sampling=self.rollout.sampling, per_iteration=self.rollout.batch_size,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
         )  # fmt: skip
@@ -121,7 +124,7 @@ class RLStage(Stage):
                     name.removeprefix("actor."): value for name, value in state.items() if name.startswith("actor.")
                 }
                 actor = weights.fill(run.model(self.model, head="lm", trainable=True), parts)
-            models.save(actor, run.out, {"algorithm": type(self.algorithm).__name__.lower(), "head": "lm"})
+            models.save(actor, run.out, {"algorithm": name_of(self.algorithm)[1]})
         return {"iterations": module.rounds, "responses": module.rounds * self.rollout.batch_size} | {
             f"last {name}": value for name, value in module.collected.items() if name in ("reward", "kl", "tokens")
         }

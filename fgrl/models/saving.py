@@ -51,16 +51,18 @@ def save(
     }
     if model.adapted:
         made["base"] = record_of(model.base, folder)
-        _forget_place(folder / "adapter_config.json")
+        _settle(folder / "adapter_config.json")
     text = json.dumps({"model": made, **about}, indent=2, ensure_ascii=False)
     partial = folder / "fgrl.json.partial"
     partial.write_text(text + "\n", encoding="utf-8")
     partial.rename(folder / "fgrl.json")
 
 
-def _forget_place(file: Path) -> None:
-    """peft stores the folder that the base was loaded from; `fgrl.json` knows it better."""
+def _settle(file: Path) -> None:
+    """peft stores the folder that the base was loaded from, which `fgrl.json` knows better, and lists of no fixed order."""
     config = json.loads(file.read_text(encoding="utf-8"))
     if Path(str(config.get("base_model_name_or_path"))).is_absolute():
         config["base_model_name_or_path"] = None
-        file.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+    if isinstance(config.get("target_modules"), list):
+        config["target_modules"].sort()
+    file.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")

@@ -227,7 +227,10 @@ class OnlineAlgorithm(Component, ABC):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """State that changes while training (an adaptive KL coefficient)."""
+        """State that changes while training (an adaptive KL coefficient): numbers, text and tensors, in mappings or lists.
+
+        Checkpoints are read without unpickling anything else.
+        """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...

@@ -33,7 +33,7 @@ def order(count: int, batch_size: int, epochs: int, seed: int, least: int) -> li
     """All optimizer steps of a training, shuffled anew each epoch. A last step of fewer than `least` units is dropped."""
     steps = []
     for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
         shuffled = torch.randperm(count, generator=generator).tolist()
         cuts = [shuffled[i : i + batch_size] for i in range(0, count, batch_size)]
         steps += [Step(cut) for cut in cuts if len(cut) >= least]

@@ -56,6 +56,9 @@ def concatenate(parts: list[T]) -> T:
     Metrics are averaged over rows.
     """
 
+    assert is_dataclass(parts[0])
+    counts = [len(getattr(part, fields(part)[0].name)) for part in parts]
+
     def join(name: str, values: list[Any]) -> Any:
         first = values[0]
         if first is None:
@@ -80,8 +83,6 @@ def concatenate(parts: list[T]) -> T:
             key: sum(one * rows for one, rows in pairs) / sum(rows for _, rows in pairs) for key, pairs in said.items()
         }
 
-    assert is_dataclass(parts[0])
-    counts = [len(getattr(part, fields(part)[0].name)) for part in parts]
     names = [item.name for item in fields(parts[0])]
     return type(parts[0])(**{name: join(name, [getattr(part, name) for part in parts]) for name in names})
 

@@ -68,7 +68,7 @@ class OfflineModule(RoundModule):
             for batch in StepLoader(
                 units, [Step(part)], pieces=1, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids
             ):
-                _loss, metrics = self.algorithm.loss(self.model, batch.to(self.device))
+                _loss, metrics = self.algorithm.loss(self.model, batch.to(self.model.device))
                 for name, value in metrics.items():
                     sums[name] = sums.get(name, 0.0) + value * len(part) / len(units)
         return sums

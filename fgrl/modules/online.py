@@ -37,7 +37,7 @@ class OnlineModule(RoundModule):
         self.prompts_per_iteration = per_iteration // per_prompt
         if self.prompts_per_iteration > len(prompts):
             raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
-        rounds = settings.iterations or settings.epochs * len(prompts) // self.prompts_per_iteration
+        rounds = settings.iterations or settings.epochs * (len(prompts) // self.prompts_per_iteration)
         steps = -(-per_iteration // settings.batch_size) * getattr(algorithm, "epochs", 1)
         super().__init__(model, settings, run, rounds=rounds, total_steps=rounds * steps)
         self.pieces = pieces(settings.batch_size, settings.micro_batch_size, settings.devices)
@@ -137,7 +137,7 @@ class OnlineModule(RoundModule):
         super().on_save_checkpoint(checkpoint)
         checkpoint["algorithm"] = self.algorithm.state_dict()
         checkpoint["watch"] = self.watch.state_dict()
-        checkpoint["collected"] = self.collected
+        checkpoint["collected"] = {name: float(value) for name, value in self.collected.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)

@@ -7,6 +7,7 @@ shares model and data shares the file; the entropy cutoff is no part of the name
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Segmentable
 
 Row = dict[str, Any]
+VERSION = 1
+"""Raised when a pass begins to compute something else: kept ones are then not found."""
 
 
 def frozen(spec: ModelSpec) -> ModelSpec:
@@ -49,11 +52,10 @@ def tokens_of(rows: Sequence[Row], model: Any) -> Any:
     )
 
 
-def cached_pass(
-    name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec, size: int = 16
-) -> list[Tensor]:
+def cached_pass(name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec, size: int = 16) -> list[Tensor]:
     """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
-    digest = hashlib.sha256(f"{name}:{identity(spec, run)}:{spec.dtype}".encode())
+    how = f"{VERSION}:{name}:{identity(spec, run)}:{spec.dtype}:{spec.quantize}"
+    digest = hashlib.sha256(how.encode())
     for row in rows:
         for ids in (row["prompt"], row["response"]):
             digest.update(np.asarray([len(ids), *ids], dtype=np.int64).tobytes())
@@ -74,7 +76,7 @@ def cached_pass(
             ticker.advance(len(chunk))
     if run.rank == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".partial")
+        temporary = path.with_suffix(f".{os.getpid()}.partial")  # two stages may want the same pass
         save_file({"values": torch.cat(found) if found else torch.empty(0)}, temporary)
         temporary.replace(path)
     return found

@@ -194,7 +194,7 @@ def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
     failed = True
     try:
         with _quiet_warnings():
-            engine.fit(module, ckpt_path=last_checkpoint(run.dir), weights_only=False)
+            engine.fit(module, ckpt_path=last_checkpoint(run.dir), weights_only=True)
         failed = False
     except SystemExit as left:
         raise KeyboardInterrupt("aborted") from left

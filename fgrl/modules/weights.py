@@ -29,7 +29,7 @@ def full_state(module: RoundModule) -> dict[str, Tensor] | None:
 
         found = get_fp32_state_dict_from_zero_checkpoint(str(path))
     else:
-        found = torch.load(path, map_location="cpu", weights_only=False)["state_dict"]
+        found = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     names = {name.removeprefix("_forward_module."): value for name, value in found.items()}
     return {name.removeprefix("model."): value for name, value in names.items()}
 

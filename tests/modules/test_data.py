@@ -86,3 +86,10 @@ def test_pairs_stay_together():
     for batch in loader(units, order(4, 4, 1, 0, 1)[0], pieces=2):
         lengths = batch.mask.sum(dim=1)
         assert lengths[0::2].tolist() == lengths[1::2].tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 20240501, 2**40])
+def test_any_seed_gives_an_order(seed: int) -> None:
+    """Online training multiplies the recipe's seed twice; a date as seed used to be too large for torch."""
+    steps = order(5, 2, 2, seed=seed * 1_000_003 + 7, least=1)
+    assert [sorted(i for step in steps[a : a + 3] for i in step.units) for a in (0, 3)] == [[0, 1, 2, 3, 4]] * 2

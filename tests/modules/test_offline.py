@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_stops_and_leaves_the_weights(tiny_model_dir: 
     loss = module.algorithm.loss
     object.__setattr__(module.algorithm, "loss", lambda m, b: (loss(m, b)[0] * float("nan"), {}))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    with pytest.raises(Stopped, match=r"the loss is nan at step 0"):
+    with pytest.raises(Stopped, match=r"the loss is not finite at step 0"):
         fitted(module)
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
 

@@ -16,8 +16,10 @@ export HF_HUB_OFFLINE ?= 1
 quickstart: $(VENV)/.small
 	$(BIN)/fgrl run recipes/quickstart.yaml
 
+# one process a core, one thread each: the tests are many small models
+test: export OMP_NUM_THREADS := 1
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,0 +1,385 @@
+"""Settings, strategies, clipping, whole weights, and what is said when a machine cannot do what a recipe asks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny_recipe
+import torch
+from pipeline_helpers import environment, fgrl
+from tiny_recipe import a_run, alone
+from torch import nn
+
+from fgrl import recipe as recipes
+from fgrl.modules import trainer as trainers
+from fgrl.modules import weights
+from fgrl.modules.base import RoundModule
+from fgrl.modules.trainer import OfflineSettings, TrainSettings, check, deepspeed_config, schedule
+from fgrl.registry import Problems
+from fgrl.types import Unavailable
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
+    return tiny_recipe.write(tmp_path_factory.mktemp("recipe"), tiny_model_dir)
+
+
+def settings(**more: Any) -> TrainSettings:
+    return TrainSettings(**{"lr": 1e-3, "batch_size": 4, "accelerator": "cpu"} | more)
+
+
+# -- schedule ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "constant"])
+def test_the_schedule_rises_to_the_peak_and_falls_to_its_floor(kind: str) -> None:
+    factor = schedule(settings(schedule=kind, warmup=0.1, min_lr_ratio=0.2), 100)
+    values = [factor(step) for step in range(100)]
+    assert values[:10] == pytest.approx([(i + 1) / 11 for i in range(10)])
+    assert values[10] == 1.0
+    assert all(a >= b for a, b in pairwise(values[10:]))
+    assert factor(100) == pytest.approx(1.0 if kind == "constant" else 0.2)
+    assert factor(1000) == factor(100)
+
+
+def test_without_warmup_the_first_step_is_at_the_peak() -> None:
+    assert schedule(settings(warmup=0.0), 5)(0) == 1.0
+
+
+# -- strategies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_configuration(stage: int) -> None:
+    config = deepspeed_config(settings(strategy=f"deepspeed_stage_{stage}"))
+    assert config["zero_optimization"]["stage"] == stage
+    assert config["zero_allow_untested_optimizer"], "AdamW of torch is none of DeepSpeed's own"
+    # Lightning fills these in, and refuses to when they are there
+    assert not {"gradient_clipping", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16"} & set(
+        config
+    )
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_lightning_and_deepspeed_take_the_configuration(stage: int) -> None:
+    pytest.importorskip("deepspeed", reason="pip install 'fgrl[deepspeed]'")
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from lightning.pytorch.strategies import DeepSpeedStrategy
+
+    strategy = trainers.strategy(settings(strategy=f"deepspeed_stage_{stage}"))
+    assert isinstance(strategy, DeepSpeedStrategy)
+    assert strategy.exclude_frozen_parameters
+    read = DeepSpeedConfig({**strategy.config, "train_micro_batch_size_per_gpu": 1})  # type: ignore[dict-item]
+    assert read.zero_config.stage == stage
+
+
+@pytest.mark.parametrize("name", ["deepspeed_stage_2", "deepspeed_stage_3"])
+def test_a_missing_deepspeed_is_told_with_the_remedy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainers, "find_spec", lambda module: None)
+    with pytest.raises(Unavailable, match=r"needs DeepSpeed: pip install 'fgrl\[deepspeed\]'"):
+        check(settings(strategy=name))
+
+
+@pytest.mark.parametrize("name", ["fsdp", "deepspeed_stage_3"])
+def test_strategies_for_gpus_are_refused_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainers, "find_spec", lambda module: module)
+    with pytest.raises(Unavailable, match=f"{name} needs GPUs"):
+        check(settings(strategy=name))
+
+
+@pytest.mark.parametrize("name", ["auto", "ddp"])
+def test_other_strategies_run_anywhere(name: str) -> None:
+    check(settings(strategy=name))
+
+
+def test_nothing_is_computed_before_the_machine_is_known_to_be_able(recipe: Path, tmp_path: Path) -> None:
+    """Exit code 2, one clear line, no traceback, within seconds: before the model is loaded."""
+    strategies = "stages.reward_model.train.strategy=fsdp"
+    rest = ("stages.calibrate=null", "stages.policy=null", "stages.evaluate=null")
+    done = fgrl("run", recipe, "--runs", tmp_path / "runs", strategies, *rest, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "train.strategy fsdp needs GPUs" in done.stderr
+    assert "Traceback" not in done.stderr
+    (stage,) = (path for path in (tmp_path / "runs" / "stages").iterdir() if not path.name.startswith("."))
+    assert not list((tmp_path / "runs" / "cache").iterdir())
+    assert not (stage / "holdout_before.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["stages.policy.train.strategy=deepspeed_stage_3"], "leaves each device with a part of the weights"),
+        (["stages.policy.train.strategy=fsdp"], "use ddp or deepspeed_stage_2"),
+        (["stages.policy.train.devices=7"], "batch_size 6 is smaller than devices 7"),
+        (["stages.policy.train.devices=4", "stages.policy.rollout.per_prompt=4"], "fewer than devices 4"),
+        (["stages.reward_model.train.devices=8"], "batch_size 7 is smaller than devices 8"),
+    ],
+)  # fmt: skip
+def test_recipes_that_cannot_work_are_refused(recipe: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(Problems, match=message):
+        recipes.load(recipe, overrides)
+
+
+# -- clipping ----------------------------------------------------------------------------------------------------------
+
+
+class Module(RoundModule):
+    """As little of a `RoundModule` as clipping needs."""
+
+    def __init__(self, strategy: str, wrapper: Any = None) -> None:
+        nn.Module.__init__(self)
+        self.settings = settings(strategy=strategy)
+        self._extra = {}
+        self.model = nn.ModuleDict({"actor": nn.Linear(2, 2), "critic": nn.Linear(2, 2)})
+        for parameter in self.model.parameters():
+            parameter.grad = torch.full_like(parameter, 3.0)
+        self.model["critic"].weight.grad.mul_(0.01)
+        self.model["critic"].bias.grad.mul_(0.01)
+        self.fake = SimpleNamespace(strategy=SimpleNamespace(model=wrapper))
+
+    @property
+    def trainer(self) -> Any:  # type: ignore[override]
+        return self.fake
+
+    def optimizer(self) -> Any:
+        groups = [{"params": list(self.model[name].parameters()), "name": name} for name in ("actor", "critic")]
+        return SimpleNamespace(param_groups=groups)
+
+    def norm(self, name: str) -> float:
+        return float(torch.cat([p.grad.flatten() for p in self.model[name].parameters() if p.grad is not None]).norm())
+
+    def loader(self) -> Any: ...
+    def loss(self, batch: Any) -> Any: ...
+    def progress(self) -> Any: ...
+
+
+def test_actor_and_critic_are_clipped_each_for_itself() -> None:
+    module = Module("auto")
+    before = {name: module.norm(name) for name in ("actor", "critic")}
+    module.configure_gradient_clipping(module.optimizer(), 1.0, "norm")
+    assert module._extra == pytest.approx({"grad_norm": before["actor"], "critic_grad_norm": before["critic"]})
+    assert module.norm("actor") == pytest.approx(1.0, rel=1e-4)
+    assert module.norm("critic") == pytest.approx(before["critic"]), "a loud actor must not silence the critic"
+
+
+def test_no_limit_measures_only() -> None:
+    module = Module("auto")
+    before = module.norm("actor")
+    module.configure_gradient_clipping(module.optimizer(), None, None)
+    assert module.norm("actor") == before
+    assert module._extra["grad_norm"] == pytest.approx(before)
+
+
+@pytest.mark.parametrize("name", ["deepspeed_stage_2", "deepspeed_stage_3"])
+def test_deepspeed_clips_by_itself(name: str) -> None:
+    module = Module(name)
+    before = module.norm("actor")
+    module.configure_gradient_clipping(module.optimizer(), 1.0, "norm")
+    assert module.norm("actor") == before
+
+
+def test_fsdp_clips_by_the_norm_over_all_pieces() -> None:
+    asked = []
+    module = Module("fsdp", SimpleNamespace(clip_grad_norm_=lambda limit: asked.append(limit) or torch.tensor(7.0)))
+    before = module.norm("actor")
+    module.configure_gradient_clipping(module.optimizer(), 1.0, "norm")
+    assert (asked, module._extra) == ([1.0], {"grad_norm": 7.0})
+    assert module.norm("actor") == before
+
+
+# -- whole weights -----------------------------------------------------------------------------------------------------
+
+
+def trained(folder: Path, strategy: str) -> Any:
+    """A training of which only the checkpoint is left."""
+    return SimpleNamespace(settings=settings(strategy=strategy), run=a_run(folder))
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+        self.free = nn.Linear(3, 2)
+
+
+@pytest.mark.parametrize("name", ["auto", "ddp"])
+def test_weights_are_whole_without_sharding(name: str, tmp_path: Path) -> None:
+    assert weights.full_state(trained(tmp_path, name)) is None
+
+
+def test_weights_of_fsdp_come_from_its_checkpoint(tmp_path: Path) -> None:
+    wanted = {f"free.{name}": torch.randn_like(value) for name, value in Small().free.state_dict().items()}
+    torch.save({"state_dict": {f"model.{name}": value for name, value in wanted.items()}}, tmp_path / "last.ckpt")
+    state = weights.full_state(trained(tmp_path, "fsdp"))
+    assert state is not None
+    model = weights.fill(Small(), state)
+    assert torch.equal(model.free.weight, wanted["free.weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("free.bias"), "free.bias: missing"),
+        (lambda state: state.update({"free.weight": torch.zeros(3)}), r"free.weight: \(3,\) instead of \(2, 3\)"),
+        (lambda state: state.update({"other": torch.zeros(3)}), "other: not in the model"),
+    ],
+)
+def test_weights_that_are_not_whole_are_never_saved(change: Any, message: str) -> None:
+    state = {f"free.{name}": value for name, value in Small().free.state_dict().items()}
+    change(state)
+    with pytest.raises(RuntimeError, match=f"not whole, nothing was saved: {message}"):
+        weights.fill(Small(), state)
+
+
+def test_without_a_checkpoint_there_is_nothing_to_gather(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="deepspeed_stage_3 are nowhere whole"):
+        weights.full_state(trained(tmp_path, "deepspeed_stage_3"))
+
+
+DEEPSPEED = """
+import sys, torch, deepspeed
+from torch import nn
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+        self.free = nn.Linear(3, 2)
+class Wrapped(nn.Module):  # as Lightning does: the module that trains has the model under `model`
+    def __init__(self):
+        super().__init__()
+        self.model = Small()
+    def forward(self, x):
+        return self.model.free(self.model.frozen(x)).square().sum()
+folder, stage = sys.argv[1], int(sys.argv[2])
+torch.manual_seed(0)
+module = Wrapped()
+config = {"zero_optimization": {"stage": stage}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+          "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+optimizer = torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=0.01)
+engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=True)
+for _ in range(3):
+    engine.backward(engine(torch.ones(1, 3, dtype=torch.bfloat16)))
+    engine.step()
+engine.save_checkpoint(folder, tag="checkpoint", exclude_frozen_parameters=True)
+if stage == 3:
+    with deepspeed.zero.GatheredParameters(list(module.parameters())):
+        told = {name: value.detach().clone() for name, value in module.named_parameters()}
+else:
+    told = {name: value.detach().clone() for name, value in module.named_parameters()}
+torch.save(told, folder + ".told")
+"""
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_weights_of_deepspeed_are_its_float32_ones(stage: int, tmp_path: Path) -> None:
+    """A real engine, three steps in bfloat16 on the CPU; its checkpoint gives the model in float32."""
+    pytest.importorskip("deepspeed", reason="pip install 'fgrl[deepspeed]'")
+    made = tmp_path / "last.ckpt"
+    launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29567"}
+    done = subprocess.run(
+        [sys.executable, "-c", DEEPSPEED, str(made), str(stage)],
+        env=environment() | launcher | {"DS_ACCELERATOR": "cpu", "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=False, timeout=150,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    state = weights.full_state(trained(tmp_path, f"deepspeed_stage_{stage}"))
+    assert state is not None
+    assert all(value.dtype == torch.float32 for value in state.values())
+    model = weights.fill(Small(), state)
+    told = torch.load(f"{made}.told")
+    for name in ("free.weight", "free.bias"):
+        value = model.get_parameter(name)
+        assert torch.equal(value.bfloat16(), told[f"model.{name}"].bfloat16())
+        assert not torch.equal(value, value.bfloat16().float()), "rounded: these are not the optimizer's weights"
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def test_lightning_does_not_chatter(
+    recipe: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither at the terminal nor as warnings; real warnings still come through."""
+    with warnings.catch_warnings(record=True) as caught, caplog.at_level(logging.INFO):
+        warnings.simplefilter("always")
+        alone(recipe, "policy", "stages.policy.train.iterations=2").run(a_run(tmp_path / "run"))
+        alone(recipe, "policy", "stages.policy.train.iterations=2").run(a_run(tmp_path / "run"))
+        warnings.warn("a warning of its own", stacklevel=1)
+    assert [str(one.message) for one in caught] == ["a warning of its own"]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("lightning")] == []
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert [line for line in said.err.splitlines() if "Writing model shards" not in line and line] == []
+
+
+def test_an_aborted_training_is_an_interrupt(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second Ctrl-C: Lightning would leave the interpreter with exit code 1."""
+
+    def training_step(self: Any, batch: Any, index: int) -> Any:
+        raise KeyboardInterrupt("aborted")
+
+    monkeypatch.setattr(RoundModule, "training_step", training_step)
+    with pytest.raises(KeyboardInterrupt, match="aborted"):
+        alone(recipe, "policy").run(a_run(tmp_path / "run"))
+
+
+def test_sigterm_asks_to_leave_after_the_round(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import signal
+
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    whole = RoundModule.training_step
+
+    def training_step(self: Any, batch: Any, index: int) -> Any:
+        if not asked:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return whole(self, batch, index)
+
+    monkeypatch.setattr(RoundModule, "training_step", training_step)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            alone(recipe, "policy").run(a_run(tmp_path / "run", interrupted=lambda: bool(asked)))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert asked == [signal.SIGTERM]
+    assert torch.load(tmp_path / "run" / "last.ckpt", weights_only=False)["round"] == 1
+
+
+def test_checkpoints_in_folders_are_replaced_in_two_moves(tmp_path: Path) -> None:
+    """A kill between them leaves the old one, under another name, and it is found."""
+    (tmp_path / "replaced.ckpt").mkdir()
+    assert trainers.last_checkpoint(tmp_path) == tmp_path / "replaced.ckpt"
+    (tmp_path / "last.ckpt").mkdir()
+    assert trainers.last_checkpoint(tmp_path) == tmp_path / "last.ckpt"
+
+
+def test_a_folder_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    from fgrl.modules import callbacks
+
+    def save_checkpoint(path: Path) -> None:
+        path.mkdir()
+        (path / "latest").write_text("new")
+
+    trainer: Any = SimpleNamespace(
+        is_global_zero=True, strategy=SimpleNamespace(barrier=lambda name: None), save_checkpoint=save_checkpoint
+    )
+    for name in ("last", "replaced", "writing"):
+        (tmp_path / f"{name}.ckpt").mkdir()
+        (tmp_path / f"{name}.ckpt" / "old").write_text(name)
+    callbacks.save(trainer, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+    assert [path.name for path in (tmp_path / "last.ckpt").iterdir()] == ["latest"]
+
+
+def test_settings_name_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="batch_size 2 is smaller than devices 3"):
+        OfflineSettings(lr=1e-3, batch_size=2, devices=3)

@@ -1,0 +1,232 @@
+"""Every shipped recipe: which there are, that each is right, and that the small ones are the paper's in small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fgrl import registry
+from fgrl.cli import app
+from fgrl.pipeline import plan
+from fgrl.recipe import Recipe, load
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "recipes"
+FOUND = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in sorted(FOLDER.rglob("*.yaml"))}
+
+PAPER = {
+    "Table 1": ["phi3_backbone", "phi3_bandit", "phi3_sentence", "phi3_token", "phi3", "phi3_bandit_as_segment",
+                "phi3_segment_as_bandit"],
+    "Table 2": ["phi31_sft_backbone", "phi31_sft_bandit", "phi31_sft_token", "phi31_sft",
+                "llama3_backbone", "llama3_bandit", "llama3_token", "llama3"],
+    "Table 3": ["phi3_dpo", "phi31_sft_dpo", "llama3_dpo"],
+    "Table 4": ["phi3_ngram2", "phi3_ngram5", "phi3_ngram10", "phi3_ngram20"],
+    "Table 5": ["phi3_no_normalizer", "phi3_global_normalizer", "phi3_last_normalizer"],
+    "Table 6": ["phi3_no_interpolation", "phi3_repeat"],
+    "Figure 3": ["phi3_cutoff_15", "phi3_cutoff_20", "phi3_cutoff_225"],
+}  # fmt: skip
+ROWS = {f"segment_ppo_{row}": table for table, rows in PAPER.items() for row in rows}
+
+
+def small(name: str) -> str:
+    """The sibling that runs on SmolLM2."""
+    return "small/" + name.replace("segment_ppo_phi3_", "segment_ppo_").replace(
+        "segment_ppo_phi3", "segment_ppo"
+    ).replace("segment_ppo1_sft", "segment_ppo_phi31_sft")
+
+
+def loaded(name: str, *overrides: str) -> Recipe:
+    """A recipe; the one checkpoint that is not public is stood in for."""
+    return load(FOUND[name], [*(["vars.sft=standing-in"] if name.startswith("segment_ppo_phi31") else []), *overrides])
+
+
+def test_every_row_of_the_paper_and_its_small_sibling_is_there_and_nothing_else() -> None:
+    assert len(ROWS) == 30
+    assert len(set(map(small, ROWS))) == 30
+    assert set(FOUND) == {*ROWS, *map(small, ROWS), "quickstart"}
+    assert len(FOUND) == 61
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_says_which_one_it_is(name: str) -> None:
+    about = loaded(name).about
+    assert ROWS[name] in about
+    if name != "segment_ppo_phi3":
+        assert about.removesuffix(".").split(". ")[0] in loaded(small(name)).about
+
+
+def test_validate_lets_every_recipe_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once and without a value for the checkpoint that is not public; the message names what to set."""
+    monkeypatch.chdir(ROOT)
+    files = [str(path.relative_to(ROOT)) for path in FOUND.values()]
+    result = CliRunner().invoke(app, ["validate", *files])
+    assert result.exit_code == 0, result.output
+    assert f"{len(files)} of {len(files)} recipes are right" in result.output
+    told = json.loads(CliRunner().invoke(app, ["validate", "--json", *files]).stdout)
+    waiting = {Path(one["recipe"]).stem: one["needs"] for one in told["recipes"] if "needs" in one}
+    assert waiting == {name: ["vars.sft"] for name in FOUND if name.startswith("segment_ppo_phi31_sft")}
+
+
+def test_validate_notices_one_wrong_recipe_among_all(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(
+        f'extends: {FOUND["segment_ppo_phi3"]}\nabout: "x"\nstages: {{policy: {{algorithm: {{clipp: 0.2}}}}}}\n'
+    )
+    result = CliRunner().invoke(app, ["validate", str(FOUND["quickstart"]), str(wrong)])
+    assert result.exit_code == 2
+    assert "wrong.yaml:3" in result.output
+    assert 'did you mean "clip"' in result.output
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_recipe_plans(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
+    recipe = loaded(name, f"vars.sft={tiny_model_dir}")
+    made = plan(recipe, tmp_path / "runs")
+    assert [stage.name for stage in made.stages] == list(recipe.stages)
+    assert not any(stage.cached for stage in made.stages)
+    assert len({stage.key for stage in made.stages}) == len(made.stages)
+    assert made["evaluate"].makes == "Report"
+    order = list(recipe.stages)
+    assert all(order.index(other) < order.index(stage.name) for stage in made.stages for other in stage.upstream)
+    assert not (tmp_path / "runs").exists()
+
+
+# -- small siblings ----------------------------------------------------------------------------------------------------
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """Every setting of every stage, without those of hardware, the models that are started from, and what is measured."""
+    dumped = {name: registry.dump(stage) for name, stage in recipe.stages.items()}
+    return {path: value for path, value in leaves(dumped) if not path.endswith((".base", ".metrics"))}
+
+
+def changes(recipe: Recipe, parent: Recipe) -> dict[str, Any]:
+    """Where two recipes differ: {path: what the first has there}; of stages that it has not, only that."""
+    mine, theirs = settings(recipe), settings(parent)
+    gone = {stage: "gone" for stage in parent.stages if stage not in recipe.stages}
+    return gone | {
+        path: mine.get(path, "absent")
+        for path in mine.keys() | theirs
+        if mine.get(path) != theirs.get(path) and path.split(".")[0] not in gone
+    }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_small_sibling_has_the_stages_of_the_paper_s_row(name: str) -> None:
+    """The same names and components. It makes its preference pairs itself: `samples` and `pairs`."""
+    big, little = loaded(name), loaded(small(name))
+    kinds = [
+        {stage: registry.name_of(made)[1] for stage, made in recipe.stages.items() if stage not in ("samples", "pairs")}
+        for recipe in (big, little)
+    ]
+    assert kinds[0] == kinds[1]
+    assert {"samples", "pairs"}.isdisjoint(big.stages)
+    assert {"samples", "pairs"}.isdisjoint(little.stages) == name.endswith("backbone")
+    assert all(
+        registry.dump(made)["model"]["base"] == "smollm2-135m-instruct"
+        for stage, made in little.stages.items()
+        if stage not in ("pairs", "evaluate")
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "segment_ppo_phi3"])
+def test_an_ablation_changes_the_same_lines_in_small(name: str) -> None:
+    """What a row changes in the paper's main recipe its sibling changes in the small one, to the same values."""
+    big = changes(loaded(name), loaded("segment_ppo_phi3"))
+    little = changes(loaded(small(name)), loaded("small/segment_ppo"))
+    little = {path: value for path, value in little.items() if not path.startswith(("samples", "pairs"))}
+    assert big or name == "segment_ppo_phi31_sft", "an ablation that changes nothing"
+    if name.endswith("dpo"):  # another kind of stage: its data and hardware are as different as the recipes
+        big, little = (
+            {p: v for p, v in one.items() if not p.startswith("policy") or p.startswith("policy.algorithm")}
+            for one in (big, little)
+        )
+        assert big["policy.algorithm.name"] == "dpo"
+    if "cutoff" not in name:  # a change of segmenter takes the cutoff that the recipe has
+        big, little = ({p: v if not p.endswith(".cutoff") else "own" for p, v in o.items()} for o in (big, little))
+    assert little == big
+
+
+CUTS = {"cutoff_15": 1.5, "cutoff_20": 2.0, "cutoff_225": 2.25}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_cutoff_is_the_row_s_own(name: str) -> None:
+    recipe = loaded(name)
+    own = next((cut for end, cut in CUTS.items() if name.endswith(end)), None)
+    wanted = own or (2.0 if "llama3" in name else 2.5 if name.startswith(("small", "quick")) else 1.75)
+    assert recipe.data["vars"]["cutoff"] == wanted
+    cuts = {
+        value
+        for path, value in leaves({n: registry.dump(s) for n, s in recipe.stages.items()})
+        if path.endswith("cutoff")
+    }
+    assert cuts <= {wanted}
+
+
+def test_the_paper_s_numbers() -> None:
+    """Tables 8 and 9."""
+    recipe = loaded("segment_ppo_phi3")
+    reward_model, policy = recipe.stages["reward_model"], recipe.stages["policy"]
+    assert (reward_model.train.lr, reward_model.train.batch_size, reward_model.train.epochs) == (1e-6, 128, 1)
+    assert reward_model.algorithm.segmenter.cutoff == 1.75
+    assert (policy.train.lr, policy.train.critic_lr, policy.train.epochs) == (5e-7, 9e-6, 2)
+    assert (policy.rollout.batch_size, policy.train.batch_size) == (1024, 128)
+    assert (policy.algorithm.clip, policy.algorithm.value_clip, policy.algorithm.kl_coef) == (0.2, 0.25, 0.01)
+    assert (policy.algorithm.gamma, policy.algorithm.lam, policy.rollout.sampling.temperature) == (1.0, 0.95, 1.0)
+    assert loaded("segment_ppo_phi3_bandit").stages["policy"].algorithm.value_clip == 0.2
+    llama = loaded("segment_ppo_llama3")
+    assert (llama.stages["policy"].train.epochs, llama.data["vars"]["cutoff"]) == (1, 2.0)
+
+
+def test_the_quickstart_is_the_small_recipe_sized_down() -> None:
+    sized = changes(loaded("quickstart"), loaded("small/segment_ppo"))
+    assert sized
+    assert all(path.endswith((".limit", ".iterations", ".per_prompt", ".batch_size", ".max_steps")) for path in sized)
+    assert loaded("quickstart").stages["evaluate"].prompts.limit >= 64
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+SWEEPS = {"cutoff": {"vars.cutoff": [1.5, 1.75, 2.0, 2.25]}, "kl_coef": {"stages.policy.algorithm.kl_coef": None}}
+
+
+def test_the_sweeps_that_there_are() -> None:
+    assert {path.stem for path in (ROOT / "sweeps").glob("*.yaml")} == set(SWEEPS)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweep_varies_what_its_recipe_has(name: str) -> None:
+    """Each point is an override that `fgrl run` takes, in the form in which W&B's agent writes it."""
+    sweep = yaml.safe_load((ROOT / "sweeps" / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert sweep["program"] == "fgrl"
+    assert sweep["command"][:2] == ["${program}", "run"]
+    assert sweep["command"][-1] == "${args_no_hyphens}"
+    recipe = ROOT / sweep["command"][2]
+    plain = load(recipe)
+    assert set(sweep["parameters"]) == set(SWEEPS[name])
+    for key, choices in sweep["parameters"].items():
+        assert SWEEPS[name][key] in (None, choices["values"])
+        assert len(set(choices["values"])) == len(choices["values"]) >= 4
+        known = dict(leaves(plain.data))
+        assert key in known
+        for value in choices["values"]:
+            point = load(recipe, [f"{key}={value}"])
+            assert dict(leaves(point.data))[key] == value
+            assert (settings(point) != settings(plain)) == (value != known[key])
+    stage = sweep["metric"]["name"].split("/")[0]
+    assert stage in plain.stages

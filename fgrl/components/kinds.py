@@ -60,6 +60,8 @@ class Run(Protocol):
     """Where the product goes."""
     cache: Path
     """Folder shared by all stages, for files named by a hash of what they were computed from."""
+    device: Any
+    """Where models of this process live."""
     rank: int
     limit: int | None
     """`--limit`, a quick trial: read at most this many samples, take at most this many steps."""
@@ -180,6 +182,10 @@ class Reward(Component, ABC):
     def needs(self) -> frozenset[str]:
         """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
         return frozenset()
+
+    def tokenizer(self) -> Any:
+        """Whose token ids the reward reads; None when it reads text. Known after `setup`."""
+        return None
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:

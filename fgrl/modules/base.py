@@ -129,8 +129,9 @@ class RoundModule(LightningModule):
                 f"the loss is not finite at step {self.trainer.global_step}; the last good checkpoint is kept. "
                 "Lower train.lr, or look at the curves with `fgrl report`."
             )
-        self.note(metrics, weight=len(batch.mask))
-        self._loss += float(loss.detach()) / batch.scale
+        if batch.scale:
+            self.note(metrics, weight=len(batch.mask))
+            self._loss += float(loss.detach()) / batch.scale
         return loss
 
     def seed_round(self) -> None:

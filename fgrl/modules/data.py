@@ -29,14 +29,14 @@ class Step:
     units: list[int]
 
 
-def order(count: int, batch_size: int, epochs: int, seed: int, least: int) -> list[Step]:
-    """All optimizer steps of a training, shuffled anew each epoch. A last step of fewer than `least` units is dropped."""
+def order(count: int, batch_size: int, epochs: int, seed: int) -> list[Step]:
+    """All optimizer steps of a training, shuffled anew each epoch; the last step of an epoch may be smaller."""
     steps = []
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
         shuffled = torch.randperm(count, generator=generator).tolist()
         cuts = [shuffled[i : i + batch_size] for i in range(0, count, batch_size)]
-        steps += [Step(cut) for cut in cuts if len(cut) >= least]
+        steps += [Step(cut) for cut in cuts]
     return steps
 
 
@@ -97,9 +97,10 @@ class StepLoader:
             tokens = float(sum(len(row["response"]) for unit in rows_of for row in unit))
             rows = float(sum(len(unit) for unit in rows_of))
             for part in split(rows_of, self.pieces * self.world)[self.rank :: self.world]:
-                batch = collate([row for unit in part for row in unit], self.pad_id, self.eos_ids)
+                batch = collate([row for unit in part or rows_of[:1] for row in unit], self.pad_id, self.eos_ids)
                 batch.total_tokens, batch.total_rows = tokens, rows
-                batch.scale = float(self.pieces * self.world)
+                # every rank runs every piece of a step; where a small step has no unit left, one is run for nothing
+                batch.scale = float(self.pieces * self.world) if part else 0.0
                 batch.temperature = self.temperature
                 yield batch
 

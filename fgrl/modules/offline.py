@@ -26,8 +26,7 @@ class OfflineModule(RoundModule):
     ) -> None:
         self.algorithm, self.units = algorithm, units
         self.pieces = pieces(settings.batch_size, settings.micro_batch_size, settings.devices)
-        least = self.pieces * settings.devices
-        steps = order(len(units), settings.batch_size, settings.epochs, run.seed, least)
+        steps = order(len(units), settings.batch_size, settings.epochs, run.seed)
         self.steps = steps[: settings.max_steps]
         rounds = -(-len(self.steps) // settings.checkpoint_every)
         super().__init__(model, settings, run, rounds=rounds, total_steps=len(self.steps))

@@ -103,7 +103,7 @@ class OnlineModule(RoundModule):
         units = [[row] for row in gather.rows(rollout, {k: v for k, v in columns.items() if v is not None})]
         steps = order(
             len(units), self.settings.batch_size, getattr(self.algorithm, "epochs", 1),
-            seed=self.run.seed * 1_000_003 + self.round, least=self.pieces * self.settings.devices,
+            seed=self.run.seed * 1_000_003 + self.round,
         )  # fmt: skip
         if not steps:
             raise Stopped(

@@ -59,8 +59,8 @@ class TrainSettings(Settings):
     """The schedule ends at this share of the peak."""
     precision: Literal["32-true", "bf16-mixed", "bf16-true"] = "32-true"
     """Lightning's precision: `bf16-mixed` is bfloat16 autocast over the weights as loaded."""
-    strategy: Annotated[Strategy, Unkeyed] = "auto"
-    """Lightning's strategy."""
+    strategy: Strategy = "auto"
+    """Lightning's strategy. DeepSpeed clips the gradient of actor and critic together."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1)
     """Processes, one a device."""
     accelerator: Annotated[Literal["auto", "cpu", "gpu"], Unkeyed] = "auto"
@@ -85,7 +85,7 @@ class OfflineSettings(TrainSettings):
     """Passes over the data."""
     max_steps: int | None = Field(None, ge=1)
     """Stop after this many optimizer steps."""
-    checkpoint_every: Annotated[int, Unkeyed] = Field(50, ge=1)
+    checkpoint_every: int = Field(50, ge=1)
     """Optimizer steps between checkpoints."""
 
 

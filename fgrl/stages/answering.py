@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fgrl.components.metrics.answer import Answer
+from fgrl.stages import vocabulary
 from fgrl.stages.drawing import draw
 from fgrl.stages.previews import pieces
 from fgrl.stages.scoring import as_rollout
@@ -22,6 +23,9 @@ def answers(stage: Any, name: str, model: Any, reference: Any, prompts: Sequence
     distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them are
     taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling.
     """
+    vocabulary.check(
+        model, baseline=reference.tokenizer, **{f"reward {key}": one.tokenizer() for key, one in stage.rewards.items()}
+    )
     needs = frozenset({"old_logp", "ref_logp", "ref_kl", "offsets"}).union(
         *(reward.needs() for reward in stage.rewards.values())
     )

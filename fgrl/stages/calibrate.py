@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from fgrl import lazy
 from fgrl.components.kinds import Normalizer, Reader, Reward, Run, Stage
-from fgrl.registry import register
+from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.types import DataError, Stats
 
@@ -20,6 +20,7 @@ scoring = lazy.load("fgrl.stages.scoring")
 passes = lazy.load("fgrl.modules.passes")
 previews = lazy.load("fgrl.stages.previews")
 torch = lazy.load("torch")
+vocabulary = lazy.load("fgrl.stages.vocabulary")
 
 
 @register("calibrate")
@@ -40,7 +41,7 @@ class CalibrateStage(Stage):
     """Longer prompts lose their beginning."""
     max_tokens: int = Field(2048, ge=2)
     """Prompt and response together."""
-    batch_size: int = Field(32, ge=2)
+    batch_size: Annotated[int, Unkeyed] = Field(32, ge=2)
     """Responses scored at the same time."""
 
     def _rows(self, model: Any, limit: int | None = None) -> list[dict[str, Any]]:
@@ -54,6 +55,7 @@ class CalibrateStage(Stage):
         self.data.setup(run)
         self.reward.setup(run)
         model = run.model(self.model)
+        vocabulary.check(model, reward=self.reward.tokenizer())
         rows = self._rows(model, limit=run.limit)
         if not rows:
             raise DataError("no pairs to calibrate on")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from fgrl import lazy
 from fgrl.components.kinds import Engine, Metric, Reader, Reward, Run, Stage, default_engine
 from fgrl.components.metrics.answer import Answer
 from fgrl.components.metrics.comparison import Comparison
-from fgrl.registry import name_of, register
+from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import DataError, Report, Sample
 
@@ -44,7 +44,7 @@ class EvaluateStage(Stage):
     """Answers of each model to each prompt."""
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
-    show: int = Field(10, ge=0)
+    show: Annotated[int, Unkeyed] = Field(10, ge=0)
     """Answers printed at the end."""
 
     @model_validator(mode="after")

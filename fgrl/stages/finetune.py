@@ -11,7 +11,7 @@ from pydantic import Field
 from fgrl import lazy
 from fgrl.components.kinds import OfflineAlgorithm, Reader, Run, Stage
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.registry import name_of, register
+from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, DataError
 
@@ -79,12 +79,13 @@ class FinetuneStage(Stage):
                 model = run.model(self.model, head=self.algorithm.head, trainable=True)
                 module.model = weights.fill(model, state)
             if units[kept:]:
+                module.model.to(run.device)  # Lightning leaves it on the CPU
                 summary["holdout"] = {
                     "rows": len(units) - kept,
                     "before": json.loads(before.read_text(encoding="utf-8")),
                     "after": module.measure(units[kept:]),
                 }
-            models.save(model, run.out, {"algorithm": name_of(self.algorithm)[1]} | self.algorithm.describe())
+            models.save(model, run.out, {"algorithm": dump(self.algorithm)} | self.algorithm.describe())
         return summary
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:

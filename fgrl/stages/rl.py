@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.components.kinds import Engine, OnlineAlgorithm, Reader, Reward, Run, Stage, default_engine
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.trainer import SHARDED, OnlineSettings
-from fgrl.registry import Settings, name_of, register
+from fgrl.registry import Settings, Unkeyed, dump, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Checkpoint
 
@@ -20,6 +20,7 @@ models = lazy.load("fgrl.models")
 online = lazy.load("fgrl.modules.online")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
+vocabulary = lazy.load("fgrl.stages.vocabulary")
 training = lazy.load("fgrl.modules.trainer")
 weights = lazy.load("fgrl.modules.weights")
 
@@ -69,7 +70,7 @@ class RLStage(Stage):
     """How much is sampled, and how."""
     train: OnlineSettings
     """Optimizer, schedule, hardware."""
-    alarms: Alarms = Alarms()
+    alarms: Annotated[Alarms, Unkeyed] = Alarms()
     """What to watch for."""
 
     @model_validator(mode="after")
@@ -104,6 +105,7 @@ class RLStage(Stage):
         critic = None
         if self.algorithm.critic:
             critic = run.model(self.critic or self.model, head="scalar", trainable=True)
+        vocabulary.check(actor, critic=critic and critic.tokenizer, reward=self.reward.tokenizer())
         reference = None if self.model.lora else run.model(self.model, head="lm")
         # 2. training
         settings = self.train
@@ -124,7 +126,7 @@ class RLStage(Stage):
                     name.removeprefix("actor."): value for name, value in state.items() if name.startswith("actor.")
                 }
                 actor = weights.fill(run.model(self.model, head="lm", trainable=True), parts)
-            models.save(actor, run.out, {"algorithm": name_of(self.algorithm)[1]})
+            models.save(actor, run.out, {"algorithm": dump(self.algorithm)})
         return {"iterations": module.rounds, "responses": module.rounds * self.rollout.batch_size} | {
             f"last {name}": value for name, value in module.collected.items() if name in ("reward", "kl", "tokens")
         }

@@ -42,7 +42,9 @@ class DPO(OfflineAlgorithm):
         chosen, rejected = log_ratio[0::2], log_ratio[1::2]
         logits = self.beta * (chosen - rejected)
         smooth = self.label_smoothing
-        losses = -torch.nn.functional.logsigmoid(logits) * (1 - smooth) - torch.nn.functional.logsigmoid(-logits) * smooth
+        losses = (
+            -torch.nn.functional.logsigmoid(logits) * (1 - smooth) - torch.nn.functional.logsigmoid(-logits) * smooth
+        )
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
             metrics = {

@@ -8,7 +8,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
 from fgrl.components.kinds import Normalizer, Reward, Run, Segmenter
-from fgrl.registry import Unkeyed, build, register
+from fgrl.registry import Problems, Unkeyed, build, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, DataError, Ref, Rewards, Rollout, Segmentable, Stats
 
@@ -63,11 +63,20 @@ class SegmentRM(Reward):
         trained = about.get("segmenter")
         if self.segmenter is None and trained is None:
             raise DataError("the reward model does not say how it was segmented; set `segmenter` in the reward")
-        self._cut = self.segmenter or build(Segmenter, trained)
+        try:
+            self._cut = self.segmenter or build(Segmenter, trained)
+        except Problems as problems:
+            raise DataError(
+                f"the reward model's own segmenter cannot be made any more ({problems}); train it again, or set "
+                "`segmenter` in the reward"
+            ) from None
         self._aggregate = self.aggregate or about.get("aggregate", "mean")
         if self.normalizer is not None and self.normalizer.fitted is not None:
             self._stats = Stats(run.path(self.normalizer.fitted)).read()
         self._model = run.model(self.model, head="scalar")
+
+    def tokenizer(self) -> Any:
+        return self._model.tokenizer
 
     def needs(self) -> frozenset[str]:
         assert self._cut is not None, "setup(run) comes first"

@@ -209,6 +209,18 @@ def test_a_bandit_model_can_be_read_at_every_segment(world: dict[str, Any]) -> N
     torch.testing.assert_close(found.token, wanted.token)
 
 
+def test_the_end_of_sequence_token_is_in_no_segment_and_gets_no_reward(world: dict[str, Any]) -> None:
+    """Unless the segmenter says so, or there is nothing else."""
+    for fields, inside in (({}, False), ({"include_eos": True}, True)):
+        found = reward_of(world, segmenter={"name": "ngram", "n": 3, **fields}).score(rollout_of(world))
+        for i, response in enumerate(RESPONSES):
+            if response[-1] == EOS:
+                told = inside or len(response) == 1
+                assert bool(found.credit_mask[i, len(response) - 1]) == told
+                assert bool(found.token[i, len(response) - 1] != 0) == told
+                assert int(found.segment_ids[i].max()) + 1 == -(-max(1, len(response) - (not told)) // 3)
+
+
 def test_actions_are_what_the_normalizer_sees(world: dict[str, Any]) -> None:
     raw = slow(world, "entropy", "even", None)[2]
     rewards, locations, valid = reward_of(world).actions(rollout_of(world))

@@ -186,15 +186,15 @@ def test_a_reward_for_a_token_makes_it_more_frequent(tiny_model_dir: Path, tmp_p
             per_prompt=4,
             batch_size=12,
             micro_batch_size=12,
-            lr=1e-2,
+            lr=2e-2,
             critic_lr=1e-2,
             warmup=0.0,
-            iterations=8,
+            iterations=12,
             algorithm=PPO(kl_coef=0.0, epochs=2),
         )
     )
     first, last = (sum(row["reward"] for row in part) / 2 for part in (rows[:2], rows[-2:]))
-    assert last > first + 0.15
+    assert last > first + 0.2
     assert rows[-1]["kl"] > 0.05
     assert rows[0]["zero_variance"] < 1
 
@@ -226,10 +226,10 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(tiny_model_dir: P
     texts = []
     for place, seed in enumerate((0, 0, 1)):
         reward = reward_of(by_ids)
-        fitted(module_of(tiny_model_dir, tmp_path / str(place), reward, iterations=2, seed=seed))
+        fitted(module_of(tiny_model_dir, tmp_path / str(place), reward, prompts=PROMPTS[:1], per_prompt=6, seed=seed))
         texts.append([rollout.texts for rollout in reward._seen])
     assert texts[0] == texts[1] != texts[2]
-    assert texts[0][0] != texts[0][1]
+    assert texts[0][0] != texts[0][1]  # the same prompt in two iterations
 
 
 def test_more_prompts_a_round_than_there_are_is_a_data_error(tiny_model_dir: Path, tmp_path: Path) -> None:

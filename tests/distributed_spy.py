@@ -42,7 +42,10 @@ def spied_collect(self: Any) -> Any:
 
 
 def spied_step(self: Any, batch: Any, index: int) -> Any:
-    (FOLDER / f"pid-{self.run.rank}").write_text(str(os.getpid()))
+    mine = FOLDER / f"pid-{self.run.rank}"
+    if not mine.exists():  # once, and whole: this process may be killed at any later moment
+        mine.with_name(f"writing-{mine.name}").write_text(str(os.getpid()))
+        mine.with_name(f"writing-{mine.name}").rename(mine)
     if self.run.rank == int(RANK) and next(calls) == int(CALL):
         if WHAT == "crash":
             raise RuntimeError("rank fell over")

@@ -81,7 +81,7 @@ def test_it_runs(path: Path, tiny_model_dir: Path, runs: Path) -> None:
         assert finite(rows, "loss", "accuracy", "grad_norm")
         about = Checkpoint(made["reward_model"] / "out").about()
         assert about["segmenter"]["name"] == name_of(recipe.stages["reward_model"].algorithm.segmenter)[1]
-        assert about["head"] == "scalar"
+        assert about["model"]["head"] == "scalar"
     if "calibrate" in made:
         stats = Stats(made["calibrate"] / "out").read()
         assert stats["normalizer"] == name_of(recipe.stages["calibrate"].normalizer)[1]

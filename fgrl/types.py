@@ -117,18 +117,21 @@ def write_jsonl(path: Path, records: Iterable[Record]) -> int:
     return count
 
 
+def parse_line(line: str, record: type[R], where: str, hint: str = "") -> R:
+    """One line of JSON as a record; one that does not fit raises `DataError` with its place."""
+    try:
+        return record.model_validate_json(line)
+    except ValidationError as error:
+        what = error.errors()[0]
+        place = ".".join(str(part) for part in what["loc"])
+        raise DataError(f"{where}: {place}: {what['msg']} (wanted one {record.__name__} a line{hint})") from None
+
+
 def read_jsonl(path: Path, record: type[R]) -> Iterator[R]:
     """Read records back; a line that does not fit raises `DataError` with its place."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
-            try:
-                yield record.model_validate_json(line)
-            except ValidationError as error:
-                what = error.errors()[0]
-                place = ".".join(str(part) for part in what["loc"])
-                raise DataError(
-                    f"{path}:{number}: {place}: {what['msg']} (wanted one {record.__name__} a line)"
-                ) from None
+            yield parse_line(line, record, f"{path}:{number}")
 
 
 # -- products of stages ------------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from fgrl.components.readers.columns import Columns, Converter, Row
 from fgrl.components.readers.table import Table
 from fgrl.registry import File, register
-from fgrl.types import DataError, Pair, Sample
+from fgrl.types import DataError, Pair, Sample, parse_line
 
 R = TypeVar("R", Sample, Pair)
 
@@ -66,12 +66,4 @@ class JsonLines(Table):
         self.count(len(lines), self.path)
         for row in self.chosen(len(lines), self.path):
             number, line = lines[row]
-            try:
-                yield record.model_validate_json(line)
-            except ValidationError as error:
-                what = error.errors()[0]
-                place = ".".join(str(part) for part in what["loc"])
-                raise DataError(
-                    f"{self.path}:{number}: {place}: {what['msg']} (wanted one {record.__name__} a line; for other "
-                    "columns set `format`)"
-                ) from None
+            yield parse_line(line, record, f"{self.path}:{number}", "; for other columns set `format`")

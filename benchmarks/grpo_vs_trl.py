@@ -454,13 +454,14 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
     rows, new, micro = options.completions, options.new, options.micro
     pieces = rows // micro
     distinct = step["prompt_tokens"] // options.per_prompt
-    read, answered = step["prompt_tokens"] + rows * new, rows * new
+    read, answered = distinct + rows * new, rows * new
     attended = sum(step["prompt_tokens"] + rows * place for place in range(1, new))
     back = [matrix.t().contiguous() for matrix in frozen]
     back_thin = [matrix.t().contiguous() for matrix in thin]
-    width = read // pieces
-    trunk, adapters = products(width, frozen), products(width, thin)
-    down, down_thin = products(width, back), products(width, back_thin)
+    widths = [part // pieces for part in (distinct, answered)]  # prompts are read once, then what answers them
+    trunk, adapters, down, down_thin = (
+        sum(products(width, matrices) for width in widths) for matrices in (frozen, thin, back, back_thin)
+    )
     chunk = chunk_rows(head.shape[0])
     heads = answered / chunk * products(chunk, [head])
     again = 1 + options.checkpointing
@@ -477,15 +478,15 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
             pieces * (trunk + adapters) + heads,
         ),
         "reference": ((operations(read, frozen) + operations(answered, [head])) / flops, pieces * trunk + heads),
-        # frozen weights: no product for their own gradient; the head is computed twice and once backward
+        # frozen weights: no product for their own gradient
         "train": (
             (
                 operations(read, frozen) * (1 + again)
                 + operations(read, thin) * (2 + again)
-                + 3 * operations(answered, [head])
+                + 2 * operations(answered, [head])
             )
             / flops,
-            pieces * (again * (trunk + adapters) + down + 2 * down_thin) + 3 * heads,
+            pieces * (again * (trunk + adapters) + down + 2 * down_thin) + 2 * heads,
         ),
     }
     return {"flops": flops, "copies": copies, "phases": phases}

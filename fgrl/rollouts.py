@@ -221,16 +221,24 @@ def select(tokens: Tokens, rows: Any) -> Tokens:
     )
 
 
-def by_length(
-    tokens: Tokens, compute: Callable[[Tokens], dict[str, Tensor]], micro_batch: int, device: Any = None
+def in_micro_batches(
+    tokens: Tokens,
+    compute: Callable[[Tokens], dict[str, Tensor]],
+    micro_batch: int,
+    device: Any = None,
+    *,
+    shared: bool = True,
 ) -> dict[str, Tensor]:
-    """Run `compute` over micro-batches of rows of like length, each trimmed, and put the [b,t] results back in order.
+    """Run `compute` over micro-batches of rows, each trimmed, and put the [b,t] results back in order.
 
-    Results are zero-padded to [B,T] and come back on the device of `tokens`.
+    Rows that go together have like lengths or, where the models of `compute` read `shared` prompts once, a prompt in
+    common (`models.arrange`). Results are zero-padded to [B,T] and come back on the device of `tokens`.
     """
     home = tokens.mask.device
-    lengths = tokens.prompt_mask.sum(1) + tokens.mask.sum(1)
-    order = torch.argsort(lengths, descending=True, stable=True)
+    prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
+    lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
+    chosen = models.arrange(prompts, lengths, responses, micro_batch, shared=shared)
+    order = torch.tensor(chosen, dtype=torch.long, device=home)
     whole: dict[str, Tensor] = {}
     for start in range(0, len(order), micro_batch):
         rows = order[start : start + micro_batch]
@@ -364,4 +372,5 @@ def score(
         return {name: value.float() for name, value in found.items()}
 
     with torch.no_grad(), models.evaluating(model, reference, critic):
-        return by_length(tokens, compute, micro_batch, model.device)
+        shared = all(one.shares_prompts(gradient=False) for one in (model, other, critic) if one is not None)
+        return in_micro_batches(tokens, compute, micro_batch, model.device, shared=shared)

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from fgrl.models.language_model import LanguageModel, Scores, evaluating, full_kl, unflatten
     from fgrl.models.loading import load
     from fgrl.models.saving import save
+    from fgrl.models.shared_prompts import arrange
     from fgrl.models.sources import fingerprint, packaged
 
 __all__ = [
     "ActorCritic",
     "LanguageModel",
     "Scores",
+    "arrange",
     "chunked_kl",
     "chunked_scores",
     "evaluating",
@@ -42,6 +44,7 @@ _FILES = {
     "language_model": ("LanguageModel", "Scores", "evaluating", "full_kl", "unflatten"),
     "loading": ("load",),
     "saving": ("save",),
+    "shared_prompts": ("arrange",),
     "sources": ("fingerprint", "packaged"),
 }
 

@@ -1,7 +1,8 @@
 """Log-probabilities, entropies and KL of next-token distributions without a [N,V] tensor alive whole.
 
-Logits are made for a chunk of positions at a time, in float32, and thrown away. The backward pass makes them again, so
-training is bounded too: at any moment a few [chunk,V] buffers exist, whatever N is.
+Logits are made for a chunk of positions at a time, in float32, and thrown away: at any moment a few [chunk,V] buffers
+exist, whatever N is. Where the layer itself is trained the backward pass makes them again. Where it is frozen (under an
+adapter), the forward pass keeps d logp / d hidden and d H / d hidden [N,h], all that the backward pass will ask for.
 
 With u = z / temperature (z the logits), p = softmax(u):
 
@@ -75,30 +76,45 @@ class _ChunkedScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden, weight, bias, labels, temperature, entropy_temperature, chunk, dtype):  # type: ignore[no-untyped-def, override]
         wide = torch.promote_types(dtype, torch.float32)
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        # where only hidden takes a gradient, a row's is its output's times a vector known by now: no second pass
+        ahead = wants_hidden and not wants_weight and not wants_bias
         logp = torch.empty(labels.shape, dtype=wide, device=hidden.device)
-        nats = torch.empty_like(logp) if entropy_temperature is not None else logp.new_empty(0)
+        nats = torch.empty_like(logp) if entropy_temperature is not None else None
+        d_logp = torch.empty_like(hidden) if ahead else None
+        d_nats = torch.empty_like(hidden) if ahead and nats is not None else None
         with torch.autocast(hidden.device.type, enabled=False):
             table = weight.to(dtype)
             for part in _parts(len(labels), chunk):
+                label = labels[part, None]
                 logits = _logits(hidden[part], table, bias, wide)
-                if entropy_temperature is None or entropy_temperature == temperature:
-                    logs = log_softmax_(logits.div_(temperature) if temperature != 1 else logits)
-                    logp[part] = logs.gather(1, labels[part, None]).squeeze(1)
-                    if entropy_temperature is not None:
-                        nats[part] = entropy_of_(logs)
-                else:
-                    logs = log_softmax_(logits / temperature)
-                    logp[part] = logs.gather(1, labels[part, None]).squeeze(1)
-                    del logs
-                    nats[part] = entropy_of_(log_softmax_(logits.div_(entropy_temperature)))
-        ctx.save_for_backward(hidden, weight, bias, labels, nats)
-        ctx.settings = (temperature, entropy_temperature, chunk, dtype)
-        return logp, nats
+                again = logits.clone() if entropy_temperature not in (None, temperature) else None
+                logs = log_softmax_(logits.div_(temperature))
+                logp[part] = logs.gather(1, label).squeeze(1)
+                if d_logp is not None:
+                    d_logp[part] = (_label_slope(logs, label, temperature).to(dtype) @ table).to(hidden.dtype)
+                if nats is None:
+                    continue
+                if again is not None:
+                    logs = log_softmax_(again.div_(entropy_temperature))
+                nats[part] = entropy_of(logs)
+                if d_nats is not None:
+                    slope = _entropy_slope_(logs, nats[part, None], entropy_temperature)
+                    d_nats[part] = (slope.to(dtype) @ table).to(hidden.dtype)
+        ctx.save_for_backward(*((d_logp, d_nats) if ahead else (hidden, weight, bias, labels, nats)))
+        ctx.settings = (ahead, temperature, entropy_temperature, chunk, dtype)
+        return logp, logp.new_empty(0) if nats is None else nats
 
     @staticmethod
     def backward(ctx: Any, grad_logp, grad_nats):  # type: ignore[no-untyped-def, override]
+        if ctx.settings[0]:
+            d_logp, d_nats = ctx.saved_tensors
+            gradient = d_logp * grad_logp[:, None]
+            if d_nats is not None:
+                gradient += d_nats * grad_nats[:, None]
+            return gradient.to(d_logp.dtype), *(None,) * 7
         hidden, weight, bias, labels, nats = ctx.saved_tensors
-        temperature, entropy_temperature, chunk, dtype = ctx.settings
+        _ahead, temperature, entropy_temperature, chunk, dtype = ctx.settings
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         wide = torch.promote_types(dtype, torch.float32)
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
@@ -108,18 +124,14 @@ class _ChunkedScores(torch.autograd.Function):
             table = weight.to(dtype)
             for part in _parts(len(labels), chunk):
                 logits = _logits(hidden[part], table, bias, wide)
-                label = labels[part, None]
-                logp_grad = grad_logp[part, None].to(wide)
-                if entropy_temperature is None:
-                    grad = _grad_logits_(logits, label, logp_grad, temperature)
-                else:
-                    nats_grad, entropy = grad_nats[part, None].to(wide), nats[part, None]
-                    if entropy_temperature == temperature:
-                        grad = _grad_logits_(logits, label, logp_grad, temperature, nats_grad, entropy)
-                    else:
-                        grad = _grad_logits_(logits.clone(), label, logp_grad, temperature)
-                        none = torch.zeros_like(logp_grad)
-                        grad += _grad_logits_(logits, label, none, entropy_temperature, nats_grad, entropy)
+                again = logits.clone() if entropy_temperature not in (None, temperature) else None
+                logs = log_softmax_(logits.div_(temperature))
+                grad = _label_slope(logs, labels[part, None], temperature).mul_(grad_logp[part, None])
+                if nats is not None:
+                    if again is not None:
+                        logs = log_softmax_(again.div_(entropy_temperature))
+                    slope = _entropy_slope_(logs, nats[part, None], entropy_temperature)
+                    grad += slope.mul_(grad_nats[part, None])
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
                 narrow = grad.to(dtype)
@@ -150,27 +162,20 @@ def log_softmax_(logits: Tensor) -> Tensor:
     return logits.sub_(logits.logsumexp(1, keepdim=True))
 
 
-def entropy_of_(logs: Tensor) -> Tensor:
-    """Entropy [n] of log-probabilities [n,V], which are overwritten; outcomes of probability 0 count nothing."""
-    return -torch.mul(logs.exp(), logs, out=logs).nan_to_num_(nan=0.0).sum(1)
+def entropy_of(logs: Tensor) -> Tensor:
+    """Entropy [n] of log-probabilities [n,V]; outcomes of probability 0 count nothing."""
+    return -logs.exp().mul_(logs).nan_to_num_(nan=0.0).sum(1)
 
 
-def _grad_logits_(
-    logits: Tensor,
-    label: Tensor,
-    logp_grad: Tensor,
-    temperature: float,
-    nats_grad: Tensor | None = None,
-    entropy: Tensor | None = None,
-) -> Tensor:
-    """d(logp_grad . logp + nats_grad . H) / d logits, written over `logits` [n,V]; the other tensors are [n,1]."""
-    logs = log_softmax_(logits.div_(temperature))
+def _label_slope(logs: Tensor, label: Tensor, temperature: float) -> Tensor:
+    """d logp / d logits [n,V], from log-probabilities [n,V] and labels [n,1]."""
+    return logs.exp().neg_().scatter_add_(1, label, torch.ones_like(logs[:, :1])).div_(temperature)
+
+
+def _entropy_slope_(logs: Tensor, nats: Tensor, temperature: float) -> Tensor:
+    """d H / d logits [n,V], from log-probabilities [n,V], which are overwritten, and their entropies [n,1]."""
     p = logs.exp()
-    if nats_grad is None or entropy is None:
-        grad = p.mul_(-logp_grad)
-    else:
-        grad = logs.add_(entropy).mul_(-nats_grad).sub_(logp_grad).mul_(p)
-    return grad.scatter_add_(1, label, logp_grad).div_(temperature)
+    return logs.add_(nats).mul_(p).div_(-temperature)
 
 
 def scores_through(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fgrl.models.adapters import spare_casts
 from fgrl.models.chunked import ScoringLinear, chunk_rows, chunked_kl, scores_through
 from fgrl.models.heads import NumberHead
+from fgrl.models.shared_prompts import attends_everywhere, distinct_prompts, states_after, worth_sharing
 from fgrl.models.sources import Source
 from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
@@ -65,6 +66,9 @@ class LanguageModel(nn.Module):
         config = self.transformer.config
         self.hidden_size: int = config.get_text_config().hidden_size
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
+        self.sharded = False
+        """Does each process hold a part of the weights? Then all have to make the same passes."""
+        self._attends = attends_everywhere(config)
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
                 if getattr(config, setting, None) not in (None, 1, 1.0):
@@ -136,13 +140,19 @@ class LanguageModel(nn.Module):
         inputs: dict[str, Any] = {
             "input_ids": torch.cat([tokens.prompt_ids, tokens.response_ids], 1),
             "attention_mask": mask.long(),
-            "use_cache": False,
         }
         if self.takes_positions:
             inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
         with nullcontext() if adapter else self.adapter_off(), self.low_precision():
-            states = self.trunk(**inputs).last_hidden_state
-        return states[:, prompt - 1 :]
+            if self.shares_prompts(gradient=torch.is_grad_enabled()):
+                first, place = distinct_prompts(tokens)
+                if worth_sharing(len(place), len(first), prompt, tokens.response_ids.shape[1]):
+                    return states_after(self.trunk, inputs, prompt, first, place)
+            return self.trunk(**inputs, use_cache=False).last_hidden_state[:, prompt - 1 :]
+
+    def shares_prompts(self, *, gradient: bool) -> bool:
+        """Are prompts that several rows of a batch share read once? Not where activations are recomputed for a gradient."""
+        return self._attends and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
 
     def low_precision(self) -> AbstractContextManager[Any]:
         """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere alike.

@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from fgrl import models
 from fgrl.components.kinds import Run, Ticker
 from fgrl.modules.tally import Tally
 from fgrl.modules.trainer import SHARDED, TrainSettings, fit, schedule, trainer
@@ -34,6 +35,9 @@ class RoundModule(LightningModule):
         super().__init__()
         self.model = model
         self.settings, self.run, self.rounds, self.total_steps = settings, run, rounds, total_steps
+        for part in model.modules():
+            if isinstance(part, models.LanguageModel):
+                part.sharded = settings.strategy in SHARDED
         self.strict_loading = False  # checkpoints hold only what training changes
         self.round = 0
         self.ticker: Ticker | None = None

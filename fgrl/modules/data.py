@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgrl import rollouts
+from fgrl import models, rollouts
 from fgrl.types import Batch
 
 Row = Mapping[str, Any]
@@ -84,17 +84,18 @@ class StepLoader:
 
     def __init__(
         self, units: Sequence[Unit], steps: Sequence[Step], *, pieces: int, pad_id: int, eos_ids: set[int],
-        rank: int = 0, world: int = 1, temperature: float = 1.0,
+        rank: int = 0, world: int = 1, temperature: float = 1.0, shared: bool = True,
     ) -> None:  # fmt: skip
+        """`shared`: the model reads a prompt once that several rows of a micro-batch have in common."""
         self.units, self.steps, self.pieces, self.temperature = units, steps, pieces, temperature
-        self.pad_id, self.eos_ids, self.rank, self.world = pad_id, eos_ids, rank, world
+        self.pad_id, self.eos_ids, self.rank, self.world, self.shared = pad_id, eos_ids, rank, world, shared
 
     def __len__(self) -> int:
         return len(self.steps) * self.pieces
 
     def __iter__(self) -> Iterator[Batch]:
         for step in self.steps:
-            rows_of = [self.units[i] for i in step.units]
+            rows_of = self._arranged([self.units[i] for i in step.units])
             tokens = float(sum(len(row["response"]) for unit in rows_of for row in unit))
             rows = float(sum(len(unit) for unit in rows_of))
             for part in split(rows_of, self.pieces * self.world)[self.rank :: self.world]:
@@ -104,6 +105,16 @@ class StepLoader:
                 batch.scale = float(self.pieces * self.world) if part else 0.0
                 batch.temperature = self.temperature
                 yield batch
+
+    def _arranged(self, units: list[Unit]) -> list[Unit]:
+        """Together what costs the least: which units share a micro-batch does not matter for anything else."""
+        firsts = [unit[0]["prompt"] for unit in units]
+        longest = [max(len(row["response"]) for row in unit) for unit in units]
+        chosen = models.arrange(
+            [tuple(prompt) for prompt in firsts], [len(prompt) for prompt in firsts], longest,
+            -(-len(units) // (self.pieces * self.world)), shared=self.shared,
+        )  # fmt: skip
+        return [units[i] for i in chosen]
 
 
 def pieces(batch_size: int, micro_batch_size: int, world: int) -> int:

@@ -41,6 +41,7 @@ class OfflineModule(RoundModule):
         return StepLoader(
             self.units, self.steps[self.round * every : (self.round + 1) * every], pieces=self.pieces,
             pad_id=self.model.pad_id, eos_ids=self.model.eos_ids, rank=self.global_rank, world=self.trainer.world_size,
+            shared=self.model.shares_prompts(gradient=True),
         )  # fmt: skip
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:

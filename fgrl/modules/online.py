@@ -126,6 +126,7 @@ class OnlineModule(RoundModule):
         return StepLoader(
             units, steps, pieces=self.pieces, pad_id=self.model.actor.pad_id, eos_ids=self.model.actor.eos_ids,
             rank=self.global_rank, world=self.trainer.world_size, temperature=self.sampling.temperature,
+            shared=self.model.actor.shares_prompts(gradient=True),
         )  # fmt: skip
 
     # -- training -----------------------------------------------------------------------------------------------------

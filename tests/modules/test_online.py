@@ -189,14 +189,16 @@ ONE_STEP = {"per_iteration": 6, "per_prompt": 3, "batch_size": 6, "lora": None}
 
 
 def passes_of(module: OnlineModule) -> list[str]:
-    """What each forward of the policy is for, as they come: "draw", "score" or "train"."""
+    """What each pass of the policy over whole rows is for, as they come: "score" or "train"."""
     seen: list[str] = []
+    actor = module.model.actor
+    hidden = actor.hidden
 
-    def before(_trunk: Any, _args: Any, options: dict[str, Any]) -> None:
-        drawing = options.get("past_key_values") is not None
-        seen.append("train" if torch.is_grad_enabled() else "draw" if drawing else "score")
+    def noted(*args: Any, **options: Any) -> Any:
+        seen.append("train" if torch.is_grad_enabled() else "score")
+        return hidden(*args, **options)
 
-    module.model.actor.trunk.register_forward_pre_hook(before, with_kwargs=True)
+    object.__setattr__(actor, "hidden", noted)
     return seen
 
 

@@ -96,7 +96,7 @@ class Discriminator(Relevance):
             pad_id=self._model.pad_id, eos_ids=(),
         )  # fmt: skip
         with torch.no_grad():
-            logit = rollouts.by_length(
+            logit = rollouts.in_micro_batches(
                 tokens, lambda part: {"logit": self._model.rewards(part)}, self.micro_batch_size, self._model.device
             )["logit"]
         relevance = logit.bfloat16().sigmoid().trunc().float() if self.truncated else logit.sigmoid()

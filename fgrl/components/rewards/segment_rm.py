@@ -93,7 +93,7 @@ class SegmentRM(Reward):
             )
         )  # fmt: skip
         with torch.no_grad():
-            token = rollouts.by_length(
+            token = rollouts.in_micro_batches(
                 rollout, lambda part: {"reward": self._model.rewards(part)}, self.micro_batch_size, self._model.device
             )["reward"]
         rewards, valid = ops.to_segments(token, ids, "last")

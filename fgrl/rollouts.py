@@ -61,12 +61,17 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
             )
         if ids[:1] != [bos] and list(tokenizer("").input_ids[:1]) == [bos]:
             ids = [bos, *ids]
-    if max_tokens is not None and len(ids) > max_tokens:
-        keep = [bos] if bos is not None and ids[0] == bos and max_tokens > 1 else []
-        ids = keep + ids[len(ids) - max_tokens + len(keep) :]
     if not ids:
         raise DataError(f"an empty prompt: {prompt!r}")
-    return ids
+    return cut_prompt(ids, tokenizer, max_tokens)
+
+
+def cut_prompt(ids: list[int], tokenizer: Any, max_tokens: int | None) -> list[int]:
+    """A prompt without its beginning when it is longer than `max_tokens`; the beginning-of-sequence token stays."""
+    if max_tokens is None or len(ids) <= max_tokens:
+        return ids
+    keep = ids[:1] if ids[0] == tokenizer.bos_token_id and max_tokens > 1 else []
+    return keep + ids[len(ids) - max_tokens + len(keep) :]
 
 
 def encode_response(tokenizer: Any, text: str, max_tokens: int | None, end_id: int, *, cut: Cut = "end") -> list[int]:

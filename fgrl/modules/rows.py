@@ -8,6 +8,7 @@ every process of a training; these tables take four bytes a token. A row looks l
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, overload
 
@@ -23,6 +24,8 @@ class Table(Sequence["Row"]):
         self._prompts, self._responses = array("q"), array("q")  # two numbers a row: from, to
         self._finished = bytearray()
         self._columns: dict[str, _Column] = {}
+        self.cut: Counter[str] = Counter()
+        """Texts that were too long and lost a part of themselves: "prompts", "responses"."""
 
     def add(self, prompt: Sequence[int], *responses: Sequence[int], eos_ids: set[int]) -> None:
         """A row for each response to one prompt; `finished` says that it ends with one of `eos_ids`."""
@@ -66,6 +69,10 @@ class Table(Sequence["Row"]):
         """Tokens of every row's "prompt" or "response"."""
         bounds = self._prompts if what == "prompt" else self._responses
         return [end - start for start, end in zip(bounds[0::2], bounds[1::2], strict=True)]
+
+    def cut_counts(self) -> dict[str, int]:
+        """What a summary says of `cut`: nothing where nothing was."""
+        return {f"cut {what}": count for what, count in sorted(self.cut.items()) if count}
 
     def nbytes(self) -> int:
         """Of ids, bounds and columns."""

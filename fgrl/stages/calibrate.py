@@ -87,6 +87,7 @@ class CalibrateStage(Stage):
         return {name: value for name, value in stats.items() if isinstance(value, float | int | str)} | {
             "responses": len(rows),
             "segments": int(valid.sum()),
+            **rows.cut_counts(),
         }
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:

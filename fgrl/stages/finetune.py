@@ -74,7 +74,7 @@ class FinetuneStage(Stage):
         module = offline.OfflineModule(model, self.algorithm, units[:kept], settings, run)
         if not module.steps:
             raise DataError(f"{kept} rows do not fill one step of train.batch_size {self.train.batch_size}")
-        summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)}
+        summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)} | units.rows.cut_counts()
         before = run.dir / "holdout_before.json"
         if units[kept:] and not before.exists() and run.rank == 0:
             partial = before.with_suffix(".partial")

@@ -37,14 +37,18 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
     with quiet():
         manager = task_manager(stage)
         results: dict[str, Results] = {}
-        # 1. the harness's results, one file a model
+        # 1. the harness's results, one file for each model and answer
         for name, spec in stage.models.items():
-            part = run.dir / f"lm_eval-{name}.json"
-            if not part.exists():
-                run.say(f"{name}: {', '.join(benchmark.task for benchmark in stage.tasks)}")
-                write_json(part, evaluate(stage, run, manager, run.model(spec), system))
-            results[name] = json.loads(part.read_text(encoding="utf-8"))
-            run.stop_if_interrupted()
+            parts: list[Results] = []
+            for number in range(stage.answers):
+                part = run.dir / f"lm_eval-{name}-{number}.json"
+                if not part.exists():
+                    which = f" (answer {number + 1} of {stage.answers})" if stage.answers > 1 else ""
+                    run.say(f"{name}: {', '.join(benchmark.task for benchmark in stage.tasks)}{which}")
+                    write_json(part, evaluate(stage, run, manager, run.model(spec), system, number))
+                parts.append(json.loads(part.read_text(encoding="utf-8")))
+                run.stop_if_interrupted()
+            results[name] = merged(parts)
     # 2. what it recorded, beside the numbers
     folder = run.out / "lm_eval"
     folder.mkdir(exist_ok=True)
@@ -108,18 +112,21 @@ def set_shots(name: str, task: Any, shots: int) -> None:
     task.set_config(key="num_fewshot", value=shots)
 
 
-def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None) -> Results:
-    """The harness's results of one model, JSON-ready."""
+def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None, number: int = 0) -> Results:
+    """The harness's results of one model, JSON-ready. After answer 0, only of the tasks that are answered by generating."""
     seed = run.seed % 2**32
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
-    loaded = manager.load(load_tasks(stage, manager))
+    torch.manual_seed(seed + number)
+    asked = [task for task in load_tasks(stage, manager) if not number or generates(manager.load([task])["tasks"])]
+    if not asked:
+        return {"results": {}}
+    loaded = manager.load(asked)
     for task in loaded["tasks"].values():
         if task.get_config("num_fewshot") is None:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=seed)
-        if task.get_config("output_type") == "generate_until" and (options := generation(stage)):
+        if generates({"": task}) and (options := generation(stage)):
             task.set_config(key="generation_kwargs", value=options, update=True)
     limits = [limit for limit in (stage.limit, run.limit) if limit is not None]
     with model.low_precision():
@@ -136,6 +143,11 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None)
     return json.loads(json.dumps(told, default=utils.handle_non_serializable))
 
 
+def generates(loaded: Mapping[str, Any]) -> bool:
+    """Is a question of one of these tasks answered by generating?"""
+    return any(task.get_config("output_type") == "generate_until" for task in loaded.values())
+
+
 def generation(stage: Any) -> dict[str, Any]:
     """What the stage says about generated answers, in the harness's words."""
     options: dict[str, Any] = {}
@@ -143,7 +155,34 @@ def generation(stage: Any) -> dict[str, Any]:
         options["max_gen_toks"] = stage.max_new_tokens
     if stage.temperature is not None:
         options |= {"temperature": stage.temperature, "do_sample": stage.temperature > 0}
+    options |= {name: value for name in ("top_p", "top_k") if (value := getattr(stage, name)) is not None}
     return options
+
+
+def merged(parts: Sequence[Results]) -> Results:
+    """Results of several answers to each question as one: means of numbers and of standard errors, all samples.
+
+    A mean of standard errors is that of one answer a question: what more answers take off it is left out.
+    """
+    whole = dict(parts[0])
+    for section in ("results", "groups"):
+        for task, told in parts[0].get(section, {}).items():
+            every = [part[section][task] for part in parts if task in part.get(section, {})]
+            means = {
+                key: sum(one[key] for one in every) / len(every)
+                for key, value in told.items()
+                if "," in key and isinstance(value, int | float)
+            }
+            whole[section] = whole[section] | {task: told | means}
+    whole["samples"] = {
+        task: [
+            one | {"answer": number}
+            for number, part in enumerate(parts)
+            for one in part.get("samples", {}).get(task, [])
+        ]
+        for task in parts[0].get("samples", {})
+    }
+    return whole
 
 
 def measured(results: Mapping[str, Results], baseline: str | None, level: float) -> dict[str, Any]:

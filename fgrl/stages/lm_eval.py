@@ -40,7 +40,8 @@ class LmEvalStage(Stage):
     """Scores of models on tasks of lm-evaluation-harness (`pip install 'fgrl[eval]'`), whose prompts, filters and metrics
     they are.
 
-    An interval is the harness's own standard error times the normal quantile. Differences to the baseline are paired by
+    An interval is the harness's own standard error times the normal quantile (with several `answers` that of one answer, so
+    wider than it need be). Differences to the baseline are paired by
     question and resampled, where the number is a mean over questions. The harness's results and what it recorded of
     each question lie in `out/lm_eval/`. Tasks fetch their data from the hub, or read files that they name.
     """
@@ -66,6 +67,12 @@ class LmEvalStage(Stage):
     """Length limit of generated answers; null: as the task says, else the harness's 256."""
     temperature: float | None = Field(None, ge=0)
     """Of generated answers; 0 is greedy, null: as the task says."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Generated answers are drawn from the likeliest tokens that have this probability together; null: as the task says."""
+    top_k: int | None = Field(None, ge=0)
+    """Generated answers are drawn from this many of the likeliest tokens, 0: from all; null: as the task says."""
+    answers: int = Field(1, ge=1)
+    """Answers to each question that is answered by generating; numbers are their means. Wants a temperature above 0."""
     level: float = Field(0.95, gt=0, lt=1)
     """Share of the distribution inside the intervals."""
     batch_size: Annotated[int, Unkeyed] = Field(8, ge=1)
@@ -78,6 +85,11 @@ class LmEvalStage(Stage):
                 raise ValueError(f"{name!r} cannot be a model's name: use letters, digits and _ - .")
         if self.baseline is not None and self.baseline not in self.models:
             raise ValueError(f"baseline {self.baseline!r} is not one of the models: {', '.join(self.models)}")
+        if not self.temperature:
+            given = [name for name in ("top_p", "top_k") if getattr(self, name) is not None]
+            given += ["answers"] if self.answers > 1 else []
+            if given:
+                raise ValueError(f"{given[0]} wants a temperature above 0: nothing is drawn without one")
         return self
 
     def run(self, run: Run) -> dict[str, Any]:

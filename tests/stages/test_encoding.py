@@ -30,9 +30,7 @@ def test_pairs_are_encoded_as_their_parts_are(tiny_model_dir: Path, monkeypatch:
     pairs = [Pair(id=str(i), prompt=text * 3, chosen=text, rejected=text[::-1]) for i, text in enumerate(TEXTS)]
     calls: list[str] = []
     encode_prompt = rollouts.encode_prompt
-    monkeypatch.setattr(
-        encoding.rollouts, "encode_prompt", lambda t, p, m: (calls.append(p), encode_prompt(t, p, m))[1]
-    )
+    monkeypatch.setattr(encoding.rollouts, "encode_prompt", lambda t, p: (calls.append(p), encode_prompt(t, p))[1])
     units = encoding.units(stage("pairs", pairs), model)
     assert calls == [pair.prompt for pair in pairs], "once a pair"
     assert len(units) == len(pairs)
@@ -64,3 +62,15 @@ def test_a_response_has_room_for_a_token_at_least(tiny_model_dir: Path) -> None:
     pairs = [Pair(id="0", prompt=TEXTS[1], chosen=TEXTS[1], rejected="no")]
     (unit,) = encoding.units(stage("pairs", pairs, max_tokens=8), model)
     assert [row["response"] for row in unit] == [[model.end_id], [model.end_id]]
+
+
+def test_what_is_too_long_is_cut_and_counted(tiny_model_dir: Path) -> None:
+    model = tiny(tiny_model_dir)
+    long = "word " * 60
+    pairs = [
+        Pair(id="a", prompt=long, chosen="yes", rejected=long),
+        Pair(id="b", prompt="Say:", chosen="a", rejected="b"),
+    ]
+    units = encoding.units(stage("pairs", pairs), model)
+    assert dict(units.rows.cut) == {"prompts": 1, "responses": 1}
+    assert [len(row["prompt"]) + len(row["response"]) <= 40 for unit in units for row in unit] == [True] * 4

@@ -158,6 +158,44 @@ def test_generated_answers(harness, tmp_path: Path, tiny_model_dir: Path, traine
             assert sample["resps"][0][0] == said.split("\n")[0]
 
 
+def test_several_answers_are_drawn_and_averaged(harness, tmp_path: Path, tiny_model_dir: Path, trained: Path) -> None:
+    """Three draws of each generated answer, and the multiple choice asked once; intervals are those of one answer."""
+    stage = build(
+        models={"base": str(tiny_model_dir), "trained": str(trained)}, baseline="base", tasks=["tiny_generate", "tiny_choice"],
+        temperature=0.9, top_p=0.9, top_k=20, answers=3, max_new_tokens=4,
+    )  # fmt: skip
+    metrics, folder = run(tmp_path, stage)
+    lines = (folder / "out/lm_eval/base-tiny_generate.jsonl").read_text().splitlines()
+    samples = [json.loads(line) for line in lines]
+    assert [one["answer"] for one in samples] == [0] * 8 + [1] * 8 + [2] * 8
+    options = samples[0]["arguments"][0][1]
+    assert (options["temperature"], options["top_p"], options["top_k"], options["do_sample"]) == (0.9, 0.9, 20, True)
+    by_question = [{one["resps"][0][0] for one in samples if one["doc_id"] == doc} for doc in range(8)]
+    assert any(len(said) > 1 for said in by_question), "other draws of one question"
+    found = metrics["tiny_generate"]["base"]["exact_match"]
+    assert found["mean"] == pytest.approx(np.mean([one["exact_match"] for one in samples]))
+    assert found["n"] == 8
+    assert "exact_match" in metrics["tiny_generate"]["differences"]["trained"]
+    choices = (folder / "out/lm_eval/base-tiny_choice.jsonl").read_text().splitlines()
+    assert len(choices) == 8
+    again, _ = run(tmp_path / "again", stage)
+    assert again == metrics
+
+
+def test_answers_become_one_by_their_means() -> None:
+    from fgrl.stages.harness import merged
+
+    parts = [
+        {"results": {"t": {"alias": "t", "sample_len": 2, "acc,none": value, "acc_stderr,none": error}}, "samples": {"t": [{"acc": value}]}}
+        for value, error in ((0.0, 0.1), (1.0, 0.3), (0.5, 0.2))
+    ]  # fmt: skip
+    whole = merged(parts)
+    told = whole["results"]["t"]
+    assert (told["acc,none"], told["acc_stderr,none"], told["sample_len"]) == (0.5, pytest.approx(0.2), 2)
+    assert whole["samples"]["t"] == [{"acc": 0.0, "answer": 0}, {"acc": 1.0, "answer": 1}, {"acc": 0.5, "answer": 2}]
+    assert parts[0]["results"]["t"]["acc,none"] == 0.0, "what was given stays as it was"
+
+
 def test_a_stage_that_was_stopped_goes_on(harness, tmp_path: Path, tiny_model_dir: Path, monkeypatch) -> None:
     """A model that is done is not asked again."""
     from fgrl.stages import harness as ours
@@ -243,6 +281,8 @@ def test_a_number_that_is_no_mean_over_questions_has_no_difference() -> None:
         ({"baseline": "sft"}, "baseline 'sft' is not one of the models: tiny"),
         ({"models": {"about": "nobody/nothing"}}, "'about' cannot be a model's name"),
         ({"tasks": []}, "tasks"),
+        ({"answers": 5}, "answers wants a temperature above 0"),
+        ({"top_p": 0.8, "temperature": 0.0}, "top_p wants a temperature above 0"),
         ({"tasks": [{"task": "triviaqa", "num_fewshot": -1}]}, "num_fewshot"),
     ],
 )

@@ -454,14 +454,19 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
     rows, new, micro = options.completions, options.new, options.micro
     pieces = rows // micro
     distinct = step["prompt_tokens"] // options.per_prompt
-    read, answered = distinct + rows * new, rows * new
+    answered = rows * new
+    # a micro-batch reads its different prompts once, and then what answers them; with checkpointing it trains on whole rows
+    prompts = max(1, micro // options.per_prompt) * step["prompt_tokens"] // rows
+    scored = [prompts, answered // pieces]
+    trained = [(step["prompt_tokens"] + answered) // pieces] if options.checkpointing else scored
     attended = sum(step["prompt_tokens"] + rows * place for place in range(1, new))
     back = [matrix.t().contiguous() for matrix in frozen]
     back_thin = [matrix.t().contiguous() for matrix in thin]
-    widths = [part // pieces for part in (distinct, answered)]  # prompts are read once, then what answers them
-    trunk, adapters, down, down_thin = (
-        sum(products(width, matrices) for width in widths) for matrices in (frozen, thin, back, back_thin)
-    )
+
+    def passes(widths: Sequence[int], *matrices: Sequence[Any]) -> float:
+        return pieces * sum(products(width, some) for width in widths for some in matrices)
+
+    read, read_trained = pieces * sum(scored), pieces * sum(trained)
     chunk = chunk_rows(head.shape[0])
     heads = answered / chunk * products(chunk, [head])
     again = 1 + options.checkpointing
@@ -475,18 +480,21 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
         ),
         "policy": (
             (operations(read, [*frozen, *thin]) + operations(answered, [head])) / flops,
-            pieces * (trunk + adapters) + heads,
+            passes(scored, frozen, thin) + heads,
         ),
-        "reference": ((operations(read, frozen) + operations(answered, [head])) / flops, pieces * trunk + heads),
+        "reference": (
+            (operations(read, frozen) + operations(answered, [head])) / flops,
+            passes(scored, frozen) + heads,
+        ),
         # frozen weights: no product for their own gradient
         "train": (
             (
-                operations(read, frozen) * (1 + again)
-                + operations(read, thin) * (2 + again)
+                operations(read_trained, frozen) * (1 + again)
+                + operations(read_trained, thin) * (2 + again)
                 + 2 * operations(answered, [head])
             )
             / flops,
-            pieces * (again * (trunk + adapters) + down + 2 * down_thin) + 2 * heads,
+            again * passes(trained, frozen, thin) + passes(trained, back, back_thin, back_thin) + 2 * heads,
         ),
     }
     return {"flops": flops, "copies": copies, "phases": phases}

@@ -90,18 +90,18 @@ def main() -> None:
 
     parameters = sum(p.numel() for p in actor.trunk.parameters())
     head = actor.output_layer.weight.numel()
-    read = tokens.prompt_ids.numel() + tokens.response_ids.numel()
+    read = len(prompt) * len(parts) + tokens.response_ids.numel()  # rows share their prompt
     answered = tokens.response_ids.numel()
     passes = {
         "log-probabilities": (scored(actor, "old_logp"), 2 * (parameters * read + head * answered)),
         "reference and entropy": (scored(actor, "ref_logp", "ref_entropy"), 2 * (parameters * read + head * answered)),
         "values": (scored(actor, "values", critic=critic), 2 * parameters * read),
         "rewards": (
-            lambda: rollouts.by_length(tokens, lambda part: {"r": reward.rewards(part)}, half),
+            lambda: rollouts.in_micro_batches(tokens, lambda part: {"r": reward.rewards(part)}, half),
             2 * parameters * read,
         ),
-        # frozen weights take a forward and one product backward; the chunked head is computed twice forward
-        "train actor": (train(lambda part: actor.score(part).logp), 2 * (2 * parameters * read + 3 * head * answered)),
+        # frozen weights take a forward and one product backward; the head is computed once forward and once backward
+        "train actor": (train(lambda part: actor.score(part).logp), 2 * (2 * parameters * read + 2 * head * answered)),
         "train critic": (train(lambda part: critic.values(part)), 2 * 2 * parameters * read),
     }
     took = {"generate": seconds(generate, options.repeats)}

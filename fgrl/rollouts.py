@@ -242,7 +242,8 @@ def in_micro_batches(
     home = tokens.mask.device
     prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
     lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
-    chosen = models.arrange(prompts, lengths, responses, micro_batch, shared=shared)
+    sizes = [min(micro_batch, len(prompts) - start) for start in range(0, len(prompts), micro_batch)]
+    chosen = models.arrange(prompts, lengths, responses, sizes, shared=shared)
     order = torch.tensor(chosen, dtype=torch.long, device=home)
     whole: dict[str, Tensor] = {}
     for start in range(0, len(order), micro_batch):

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 CHUNK_BYTES = {"cpu": 16 * 2**20}
@@ -106,13 +107,15 @@ class _ChunkedScores(torch.autograd.Function):
         return logp, logp.new_empty(0) if nats is None else nats
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_logp, grad_nats):  # type: ignore[no-untyped-def, override]
         if ctx.settings[0]:
             d_logp, d_nats = ctx.saved_tensors
-            gradient = d_logp * grad_logp[:, None]
-            if d_nats is not None:
-                gradient += d_nats * grad_nats[:, None]
-            return gradient.to(d_logp.dtype), *(None,) * 7
+            gradient = torch.empty_like(d_logp)
+            for part in _parts(len(gradient), ctx.settings[3]):
+                row = d_logp[part] * grad_logp[part, None]
+                gradient[part] = row if d_nats is None else row + d_nats[part] * grad_nats[part, None]
+            return gradient, *(None,) * 7
         hidden, weight, bias, labels, nats = ctx.saved_tensors
         _ahead, temperature, entropy_temperature, chunk, dtype = ctx.settings
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]

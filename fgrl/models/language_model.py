@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fgrl.models.adapters import spare_casts
 from fgrl.models.chunked import ScoringLinear, chunk_rows, chunked_kl, scores_through
 from fgrl.models.heads import NumberHead
-from fgrl.models.shared_prompts import attends_everywhere, distinct_prompts, states_after, worth_sharing
+from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
 from fgrl.models.sources import Source
 from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
@@ -68,7 +68,7 @@ class LanguageModel(nn.Module):
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
         """Does each process hold a part of the weights? Then all have to make the same passes."""
-        self._attends = attends_everywhere(config)
+        self._can_share = can_share(self.trunk)
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
                 if getattr(config, setting, None) not in (None, 1, 1.0):
@@ -144,7 +144,7 @@ class LanguageModel(nn.Module):
         if self.takes_positions:
             inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
         with nullcontext() if adapter else self.adapter_off(), self.low_precision():
-            if self.shares_prompts(gradient=torch.is_grad_enabled()):
+            if len(mask) > 1 and self.shares_prompts(gradient=torch.is_grad_enabled()):
                 first, place = distinct_prompts(tokens)
                 if worth_sharing(len(place), len(first), prompt, tokens.response_ids.shape[1]):
                     return states_after(self.trunk, inputs, prompt, first, place)
@@ -152,7 +152,7 @@ class LanguageModel(nn.Module):
 
     def shares_prompts(self, *, gradient: bool) -> bool:
         """Are prompts that several rows of a batch share read once? Not where activations are recomputed for a gradient."""
-        return self._attends and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
+        return self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
 
     def low_precision(self) -> AbstractContextManager[Any]:
         """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere alike.

@@ -6,11 +6,13 @@ draws once for a shared prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
@@ -18,16 +20,38 @@ from fgrl.types import Tokens
 
 WORTH = 0.1
 """Prompts are shared where that spares at least this share of the tokens: it costs a second, shorter pass."""
+LENGTH_DEPENDENT = ("longrope", "dynamic")
+"""Rotary embeddings whose angles change with the length of what is read, so that a part does not stand for the whole."""
 
 
-def attends_everywhere(config: Any) -> bool:
-    """Does every layer keep keys and values, and nothing else (no recurrent state)?"""
+def can_share(trunk: nn.Module) -> bool:
+    """Is what a token sees the keys and values of the tokens before it, and nothing else?
+
+    Not so in encoders, with recurrent layers, where layers share their keys, and where angles depend on the length.
+    """
+    config: Any = trunk.config
+    if "past_key_values" not in inspect.signature(trunk.forward).parameters:
+        return False
+    if not all(getattr(module, "is_causal", True) for module in trunk.modules()):
+        return False
+    if any(kind in LENGTH_DEPENDENT for kind in _rope_kinds(getattr(config, "rope_parameters", None))):
+        return False
     layers = DynamicCache(config=config).layers
     return bool(layers) and all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
 
 
+def _rope_kinds(parameters: Any) -> Iterator[str]:
+    """`rope_type` of a configuration, or of each kind of layer in it."""
+    if isinstance(parameters, dict):
+        for name, value in parameters.items():
+            if name == "rope_type":
+                yield value
+            else:
+                yield from _rope_kinds(value)
+
+
 def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """`(rows, place)`: the row [D] of each different prompt, and for each row [B] which of these is its prompt."""
+    """`(first, place)`: the first row [D] of each different prompt, and for each row [B] which of these is its prompt."""
     ids = tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1)
     different, place = torch.unique(ids, dim=0, return_inverse=True)
     index = torch.arange(len(place), device=place.device)
@@ -36,8 +60,29 @@ def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 
 def worth_sharing(rows: int, prompts: int, prompt_length: int, response_length: int) -> bool:
-    """Rows [B] with their padded lengths, and how many different prompts they have."""
+    """For `rows` rows with these padded lengths, which have `prompts` different prompts."""
     return (rows - prompts) * prompt_length >= WORTH * rows * (prompt_length + response_length)
+
+
+class _PromptLayer(DynamicLayer):
+    """Keeps what the prompts put in; gives it out row by row, before what the responses put in, which is not kept."""
+
+    def __init__(self, place: Tensor) -> None:
+        super().__init__()
+        self.place = place
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            return super().update(key_states, value_states)
+        pairs = ((self.keys, key_states), (self.values, value_states))
+        keys, values = (torch.cat([kept.index_select(0, self.place), new], -2) for kept, new in pairs)  # type: ignore[union-attr]
+        return keys, values
+
+
+class _PromptCache(DynamicCache):
+    def __init__(self, place: Tensor) -> None:
+        super().__init__()
+        self.layer_class_to_replicate = lambda: _PromptLayer(place)  # type: ignore[assignment]
 
 
 def states_after(
@@ -48,12 +93,9 @@ def states_after(
     `inputs` are ids, mask and maybe positions [B,P+T] of whole rows whose first `prompt` = P columns are the prompt;
     `first` and `place` are of `distinct_prompts`.
     """
-    cache = DynamicCache()
+    cache = _PromptCache(place)
     before = {name: given[first, :prompt] for name, given in inputs.items()}
     last = trunk(**before, past_key_values=cache, use_cache=True).last_hidden_state[:, -1:]
-    layer: Any
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.keys.index_select(0, place), layer.values.index_select(0, place)
     after = {name: given if name == "attention_mask" else given[:, prompt:] for name, given in inputs.items()}
     states = trunk(**after, past_key_values=cache, use_cache=True).last_hidden_state
     return torch.cat([last.index_select(0, place), states], 1)
@@ -63,32 +105,36 @@ def arrange(
     prompts: Sequence[Hashable],
     prompt_lengths: Sequence[int],
     response_lengths: Sequence[int],
-    size: int,
+    sizes: Sequence[int],
     *,
+    each: int = 1,
     shared: bool = True,
 ) -> list[int]:
-    """The order in which rows, taken `size` at a time and padded, cost the fewest tokens, the longest first.
+    """The order in which units, cut into padded micro-batches of `sizes`, cost the fewest tokens; the longest first.
 
-    Either rows of like length lie together, or (where `shared` prompts are read once) the rows of a prompt.
-    """  # fmt: skip
+    A unit is `each` rows with one prompt. Either units of like length lie together, or (where `shared` prompts are read
+    once) the units of a prompt.
+    """
     whole = [prompt + response for prompt, response in zip(prompt_lengths, response_lengths, strict=True)]
-    by_length = sorted(range(len(whole)), key=lambda row: -whole[row])
+    by_length = sorted(range(len(whole)), key=lambda unit: -whole[unit])
     if not shared or len(set(prompts)) == len(prompts):
         return by_length
     longest: dict[Hashable, int] = {}
     for prompt, length in zip(prompts, whole, strict=True):
         longest[prompt] = max(length, longest.get(prompt, 0))
     number = {prompt: index for index, prompt in enumerate(longest)}
-    by_prompt = sorted(range(len(whole)), key=lambda r: (-longest[prompts[r]], number[prompts[r]], -whole[r]))
+    by_prompt = sorted(range(len(whole)), key=lambda u: (-longest[prompts[u]], number[prompts[u]], -whole[u]))
 
     def cost(order: Sequence[int]) -> int:
         total = 0
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            prompt, response = (max(lengths[row] for row in rows) for lengths in (prompt_lengths, response_lengths))
-            different = len({prompts[row] for row in rows})
-            read = different if worth_sharing(len(rows), different, prompt, response) else len(rows)
-            total += read * prompt + len(rows) * response
+        for start, end in pairwise(accumulate(sizes, initial=0)):
+            units = order[start:end]
+            if not units:
+                continue
+            rows, different = each * len(units), len({prompts[unit] for unit in units})
+            prompt, response = (max(lengths[unit] for unit in units) for lengths in (prompt_lengths, response_lengths))
+            read = different if worth_sharing(rows, different, prompt, response) else rows
+            total += read * prompt + rows * response
         return total
 
     return min(by_length, by_prompt, key=cost)

@@ -99,7 +99,7 @@ class StepLoader:
             tokens = float(sum(len(row["response"]) for unit in rows_of for row in unit))
             rows = float(sum(len(unit) for unit in rows_of))
             for part in split(rows_of, self.pieces * self.world)[self.rank :: self.world]:
-                batch = collate([row for unit in part or rows_of[:1] for row in unit], self.pad_id, self.eos_ids)
+                batch = collate([row for unit in part or rows_of[-1:] for row in unit], self.pad_id, self.eos_ids)
                 batch.total_tokens, batch.total_rows = tokens, rows
                 # every rank runs every piece of a step; where a small step has no unit left, one is run for nothing
                 batch.scale = float(self.pieces * self.world) if part else 0.0
@@ -112,7 +112,7 @@ class StepLoader:
         longest = [max(len(row["response"]) for row in unit) for unit in units]
         chosen = models.arrange(
             [tuple(prompt) for prompt in firsts], [len(prompt) for prompt in firsts], longest,
-            -(-len(units) // (self.pieces * self.world)), shared=self.shared,
+            [len(part) for part in split(units, self.pieces * self.world)], each=len(units[0]), shared=self.shared,
         )  # fmt: skip
         return [units[i] for i in chosen]
 

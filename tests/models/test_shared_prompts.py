@@ -12,6 +12,7 @@ from model_helpers import LORA, stir, tiny
 
 from fgrl import models, rollouts
 from fgrl.models import shared_prompts
+from fgrl.modules.data import split
 from fgrl.types import Tokens
 
 LONG, SHORT = [1, 5, 9, 13, 8, 21, 34, 7, 11, 19], [1, 6, 4, 17]
@@ -123,33 +124,51 @@ lengths = st.integers(1, 40)
 
 @given(
     groups=st.lists(st.tuples(lengths, st.lists(st.integers(0, 60), min_size=1, max_size=5)), max_size=6),
-    size=st.integers(1, 8),
+    pieces=st.integers(1, 8),
+    each=st.integers(1, 2),
     shared=st.booleans(),
 )
-def test_an_arrangement_is_a_permutation_and_never_costs_more_than_sorting_by_length(groups, size, shared):
+def test_an_arrangement_is_a_permutation_and_never_costs_more_than_sorting_by_length(groups, pieces, each, shared):
     prompts = [number for number, (_, responses) in enumerate(groups) for _ in responses]
     prompt_lengths = [groups[number][0] for number in prompts]
     responses = [length for _, responses in groups for length in responses]
+    sizes = [len(part) for part in split(prompts, pieces)]
 
     def cost(order):
-        total = 0
-        for start in range(0, len(order), size):
-            part = order[start : start + size]
-            prompt, response = max(prompt_lengths[i] for i in part), max(responses[i] for i in part)
-            different = len({prompts[i] for i in part})
-            spared = (len(part) - different) * prompt
-            reads_once = shared and spared >= 0.1 * len(part) * (prompt + response)
-            total += (different if reads_once else len(part)) * prompt + len(part) * response
+        total, left = 0, list(order)
+        for size in sizes:
+            part, left = left[:size], left[size:]
+            if part:
+                prompt, response = max(prompt_lengths[i] for i in part), max(responses[i] for i in part)
+                rows, different = each * len(part), len({prompts[i] for i in part})
+                reads_once = shared and (rows - different) * prompt >= 0.1 * rows * (prompt + response)
+                total += (different if reads_once else rows) * prompt + rows * response
         return total
 
-    order = models.arrange(prompts, prompt_lengths, responses, size, shared=shared)
+    order = models.arrange(prompts, prompt_lengths, responses, sizes, each=each, shared=shared)
     assert Counter(order) == Counter(range(len(prompts)))
     by_length = sorted(range(len(prompts)), key=lambda i: -(prompt_lengths[i] + responses[i]))
     assert cost(order) <= cost(by_length)
 
 
 def test_the_rows_of_a_prompt_go_together_where_that_spares_the_most():
-    order = models.arrange(list("abcdabcd"), [30] * 8, [5, 6, 7, 8, 8, 7, 6, 5], 2)
+    order = models.arrange(list("abcdabcd"), [30] * 8, [5, 6, 7, 8, 8, 7, 6, 5], [2] * 4)
     assert {frozenset("abcdabcd"[i] for i in order[start : start + 2]) for start in (0, 2, 4, 6)} == {
         frozenset(name) for name in "abcd"
     }
+
+
+def test_a_pass_without_gradient_keeps_the_prompts_alone(tiny_model_dir, monkeypatch):
+    """Not the keys and values of every row in every layer."""
+    kept: list[torch.Size] = []
+    made = shared_prompts._PromptCache
+
+    class Watched(made):
+        def __del__(self):
+            kept.extend(layer.keys.shape for layer in self.layers)
+
+    monkeypatch.setattr(shared_prompts, "_PromptCache", Watched)
+    with torch.no_grad():
+        tiny(tiny_model_dir).score(mixed())
+    assert kept
+    assert {(shape[0], shape[2]) for shape in kept} == {(2, len(LONG))}

@@ -72,7 +72,7 @@ class Discriminator(Relevance):
         return self._counts
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
-        """1. encode each criterion and each response, 2. all pairs in batches of like length, 3. carry over to the policy's
+        """1. encode each criterion and each response, 2. all pairs in batches, 3. carry over to the policy's
         tokens."""
         assert self._prompt is not None, "setup(run) comes first"
         if rollout.offsets is None:

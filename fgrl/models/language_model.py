@@ -23,6 +23,10 @@ from fgrl.models.sources import Source
 from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
 
+FEW_SCORES = 2**20
+"""Attention scores of a layer up to which bare products are faster on a CPU than the fused kernel, whose backward pass is
+slow there; they take about ten bytes a score and layer until the backward pass."""
+
 
 @dataclass
 class Scores:
@@ -65,6 +69,7 @@ class LanguageModel(nn.Module):
             spare_casts(net)
         config = self.transformer.config
         self.hidden_size: int = config.get_text_config().hidden_size
+        self.attention_heads: int = getattr(config.get_text_config(), "num_attention_heads", 0)
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
         """Does each process hold a part of the weights? Then all have to make the same passes."""
@@ -143,7 +148,7 @@ class LanguageModel(nn.Module):
         }
         if self.takes_positions:
             inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
-        with nullcontext() if adapter else self.adapter_off(), self.low_precision():
+        with nullcontext() if adapter else self.adapter_off(), self.low_precision(), self._attention(*mask.shape):
             if len(mask) > 1 and self.shares_prompts(gradient=torch.is_grad_enabled()):
                 first, place = distinct_prompts(tokens)
                 if worth_sharing(len(place), len(first), prompt, tokens.response_ids.shape[1]):
@@ -153,6 +158,21 @@ class LanguageModel(nn.Module):
     def shares_prompts(self, *, gradient: bool) -> bool:
         """Are prompts that several rows of a batch share read once? Not where activations are recomputed for a gradient."""
         return self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
+
+    @contextmanager
+    def _attention(self, rows: int, length: int) -> Iterator[None]:
+        """Inside, a short pass on a CPU multiplies attention out: the same sums, a fifth off a training pass."""
+        config: Any = self.trunk.config
+        recomputed = torch.is_grad_enabled() and self.spec.gradient_checkpointing  # outside of here
+        fused = self.attention_heads and config._attn_implementation == "sdpa" and self.device.type == "cpu"
+        if not fused or recomputed or rows * self.attention_heads * length**2 > FEW_SCORES:
+            yield
+            return
+        config._attn_implementation = "eager"
+        try:
+            yield
+        finally:
+            config._attn_implementation = "sdpa"
 
     def low_precision(self) -> AbstractContextManager[Any]:
         """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere alike.

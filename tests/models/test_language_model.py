@@ -9,6 +9,7 @@ import torch
 from model_helpers import LORA, PROMPTS, RESPONSES, more_padding, stir, tiny, tokens
 
 from fgrl import models
+from fgrl.models import language_model
 from fgrl.types import DataError
 
 
@@ -354,3 +355,42 @@ def test_actor_and_critic_have_a_group_each(tiny_model_dir):
         models.ActorCritic(tiny(tiny_model_dir)).parameter_groups(1e-3)
     with pytest.raises(ValueError, match="learning rate"):
         both.parameter_groups(1e-3)
+
+
+def used_attention(model) -> list[str]:
+    seen = []
+    trunk = model.trunk
+    trunk.register_forward_pre_hook(lambda module, _inputs: seen.append(module.config._attn_implementation))
+    return seen
+
+
+def test_short_passes_multiply_attention_out(tiny_model_dir, monkeypatch):
+    """The same numbers and gradients as the fused kernel's, which is left as it was."""
+    model = tiny(tiny_model_dir, lora=LORA, trainable=True)
+    stir(model)
+    seen, found = used_attention(model), []
+    for few in (language_model.FEW_SCORES, 0):
+        monkeypatch.setattr(language_model, "FEW_SCORES", few)
+        model.zero_grad()
+        logp = model.score(tokens()).logp
+        logp.sum().backward()
+        found.append((logp.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
+    assert seen == ["eager", "sdpa"]
+    assert model.trunk.config._attn_implementation == "sdpa"
+    (plain, gradients), (fused, others) = found
+    torch.testing.assert_close(plain, fused, atol=1e-5, rtol=1e-5)
+    assert gradients.keys() == others.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, others[name], atol=2e-4, rtol=1e-4, msg=name)
+
+
+def test_attention_stays_as_the_recipe_wants_it(tiny_model_dir, monkeypatch):
+    checkpointed = tiny(tiny_model_dir, trainable=True, gradient_checkpointing=True)
+    seen = used_attention(checkpointed)
+    checkpointed.score(tokens()).logp.sum().backward()  # what is computed again has to be the same
+    assert set(seen) == {"sdpa"}
+    eager = tiny(tiny_model_dir, attention="eager")
+    seen = used_attention(eager)
+    monkeypatch.setattr(language_model, "FEW_SCORES", 0)
+    eager.score(tokens())
+    assert seen == ["eager"]

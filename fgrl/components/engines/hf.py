@@ -79,7 +79,9 @@ def _decode(model: Any, prompts: list[Sequence[int]], sampling: Sampling, unifor
 
     # 1. read each different prompt once, then give every row its own copy of the keys and values
     distinct = list(dict.fromkeys(tuple(prompt) for prompt in prompts))
-    width = max(len(prompt) for prompt in distinct)
+    lengths = {len(prompt) for prompt in distinct}
+    # without any padding transformers masks nothing, and then groups queries in a way that is several times slower on a CPU
+    width = max(lengths) + (len(lengths) == 1 and device.type == "cpu")
     mask = torch.zeros(len(distinct), width + sampling.max_new_tokens, dtype=torch.long, device=device)
     ids = torch.full((len(distinct), width), model.pad_id, dtype=torch.long, device=device)
     for row, prompt in enumerate(distinct):

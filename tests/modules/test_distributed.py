@@ -27,6 +27,7 @@ POLICY = (
     "stages.policy.reward.model=${vars.base}", "stages.policy.reward.segmenter={name: ngram, n: 3}",
     "stages.policy.reward.normalizer=null", "stages.policy.train.iterations=3",
     "stages.policy.rollout.batch_size=15", "stages.policy.train.batch_size=5", "stages.policy.train.micro_batch_size=2",
+    "stages.policy.train.eps=1e-4",  # Adam's usual one makes whole steps of rounding, and a token drawn otherwise of those
 )  # fmt: skip
 ONE_STEP = (
     *POLICY, "stages.policy.algorithm={name: grpo, kl_coef: 0.05}", "stages.policy.rollout.per_prompt=3",

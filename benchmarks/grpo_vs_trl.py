@@ -7,7 +7,7 @@ float32 adapters) on 32 completions of 48 tokens, 4 to each of 8 prompts, with a
 rollout. Both are given the same prompts, reward, optimizer, micro-batches, attention and gradient checkpointing. No token
 ends a completion, so both make the same number of tokens. trl: no logging, no saving, no workers, no progress bars, and not
 its bias correction of the KL; `--trl-cache static` and `--fold` (here) are the options of generation that change nothing else.
-Attention is "sdpa", either library's default; on a CPU and at such lengths "eager" trains faster, and decodes slower here.
+Attention is "sdpa", either library's default, which here is multiplied out in short passes on a CPU.
 
 1. either side lives in a process of its own, so that each has a peak of its own; they are loaded one after the other
 2. one step of each before it counts; then they take turns, who goes first changing from step to step. The other waits

@@ -80,11 +80,16 @@ def encode_response(tokenizer: Any, text: str, max_tokens: int | None, end_id: i
     One that is longer than `max_tokens` loses its end: with `cut="end"` its last token is then overwritten by `end_id`
     (segment paper, Appendix D), with `cut="drop"` it stays open.
     """
-    ids = [*tokenizer(text, add_special_tokens=False).input_ids, end_id]
-    if max_tokens is not None and len(ids) > max_tokens:
-        ids = ids[:max_tokens]
-        if cut == "end":
-            ids[-1] = end_id
+    return cut_response([*tokenizer(text, add_special_tokens=False).input_ids, end_id], max_tokens, end_id, cut=cut)
+
+
+def cut_response(ids: list[int], max_tokens: int | None, end_id: int, *, cut: Cut = "end") -> list[int]:
+    """A written answer without its end when it is longer than `max_tokens`; see `encode_response`."""
+    if max_tokens is None or len(ids) <= max_tokens:
+        return ids
+    ids = ids[:max_tokens]
+    if cut == "end":
+        ids[-1] = end_id
     return ids
 
 

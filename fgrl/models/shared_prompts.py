@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer
 
+from fgrl.components.engines.cache import only_keys_and_values
 from fgrl.types import Tokens
 
 WORTH = 0.1
@@ -36,8 +37,7 @@ def can_share(trunk: nn.Module) -> bool:
         return False
     if any(kind in LENGTH_DEPENDENT for kind in _rope_kinds(getattr(config, "rope_parameters", None))):
         return False
-    layers = DynamicCache(config=config).layers
-    return bool(layers) and all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
+    return only_keys_and_values(DynamicCache(config=config))
 
 
 def _rope_kinds(parameters: Any) -> Iterator[str]:

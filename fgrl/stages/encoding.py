@@ -19,16 +19,12 @@ def add(
     """Responses to one prompt. The prompt is cut on the left, each response on the right, closed by EOS; both are counted."""
     whole = rollouts.encode_prompt(model.tokenizer, prompt)
     prompt_ids = rollouts.cut_prompt(whole, model.tokenizer, max_prompt)
-    table.cut["prompts"] += len(prompt_ids) < len(whole)
     room = max(1, max_tokens - len(prompt_ids))
-    encoded = []
-    for text in responses:
-        ids = rollouts.encode_response(model.tokenizer, text, None, model.end_id)
-        if len(ids) > room:
-            ids = rollouts.encode_response(model.tokenizer, text, room, model.end_id)
-            table.cut["responses"] += 1
-        encoded.append(ids)
-    table.add(prompt_ids, *encoded, eos_ids=model.eos_ids)
+    encoded = [rollouts.encode_response(model.tokenizer, text, None, model.end_id) for text in responses]
+    table.cut["prompts"] += len(prompt_ids) < len(whole)
+    table.cut["responses"] += sum(len(ids) > room for ids in encoded)
+    cut = [rollouts.cut_response(ids, room, model.end_id) for ids in encoded]
+    table.add(prompt_ids, *cut, eos_ids=model.eos_ids)
 
 
 def pairs(found: Iterable[Pair], model: Any, max_prompt: int, max_tokens: int) -> Table:

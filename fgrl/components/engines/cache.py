@@ -68,10 +68,17 @@ class BufferCache(Cache):
             layer.take(rows)
 
 
+def only_keys_and_values(cache: DynamicCache) -> bool:
+    """Does a model's usual cache hold keys and values of its own in each layer, and no other state?"""
+    return bool(cache.layers) and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
+    )
+
+
 def new_cache(config: Any, length: int) -> BufferCache | DynamicCache:
     """A buffer where every layer attends to keys and values; transformers' own cache for other kinds of layers."""
     usual = DynamicCache(config=config)
-    if usual.layers and all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in usual.layers):
+    if only_keys_and_values(usual):
         return BufferCache(len(usual.layers), length)
     return usual
 

@@ -32,7 +32,7 @@ bench: $(VENV)/.dev
 
 evidence: $(VENV)/.dev
 	$(BIN)/python -m pytest -m evidence --override-ini timeout=7200
-	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest tests/components tests/test_ops_spans.py --override-ini timeout=7200
+	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest tests/components tests/ops --override-ini timeout=7200
 
 wordnet:
 	mkdir -p build/wordnet

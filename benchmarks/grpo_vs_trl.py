@@ -258,11 +258,11 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     from fgrl import models, rollouts
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
-    from fgrl.components.kinds import Reward
+    from fgrl.kinds import Reward
     from fgrl.modules.alarms import Alarms
     from fgrl.modules.online import OnlineModule
     from fgrl.modules.trainer import OnlineSettings
-    from fgrl.run import Run
+    from fgrl.pipeline.run import Run
     from fgrl.specs import LoraSpec, ModelSpec, Sampling
     from fgrl.types import Rewards, Rollout, Sample
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from fgrl import components, rollouts
-from fgrl.components.kinds import default_engine
+from fgrl.kinds import default_engine
 from fgrl.models import load
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fgrl.components.kinds import Run, Stage
+from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
 from fgrl.report.terminal import Annotated as Shown
 from fgrl.specs import ModelSpec

@@ -11,7 +11,7 @@ import pytest
 from pydantic import Field, model_validator
 
 from fgrl import registry
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
 from fgrl.registry import Component, File, Settings, Unkeyed
 from fgrl.types import Checkpoint, Ref, Report, Samples
 

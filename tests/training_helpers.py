@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fgrl import models
 from fgrl.modules.data import Step, StepLoader
-from fgrl.run import Run
+from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
 from fgrl.types import Batch, Ref
 

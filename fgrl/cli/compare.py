@@ -17,15 +17,15 @@ from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, RunsFolder, columns, e
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
-    from fgrl.report.comparing import Difference, Evaluation, Number, Stage
-    from fgrl.report.differing import Differing
-comparing = lazy.load("fgrl.report.comparing")
+    from fgrl.results.comparing import Difference, Evaluation, Number, Stage
+    from fgrl.results.differing import Differing
+comparing = lazy.load("fgrl.results.comparing")
 console = lazy.load("fgrl.console")
-differing = lazy.load("fgrl.report.differing")
-numbers = lazy.load("fgrl.report.numbers")
+differing = lazy.load("fgrl.results.differing")
+numbers = lazy.load("fgrl.results.numbers")
 pipeline = lazy.load("fgrl.pipeline")
 registry = lazy.load("fgrl.registry")
-runs_of = lazy.load("fgrl.run")
+runs_of = lazy.load("fgrl.pipeline.run")
 types = lazy.load("fgrl.types")
 
 EXAMPLES = """

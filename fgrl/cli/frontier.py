@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 omegaconf = lazy.load("omegaconf")
 pipeline = lazy.load("fgrl.pipeline")
 plotting = lazy.load("fgrl.report.frontier")
-reading = lazy.load("fgrl.report.load")
+reading = lazy.load("fgrl.results.load")
 types = lazy.load("fgrl.types")
 
 EXAMPLES = """

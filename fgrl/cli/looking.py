@@ -15,10 +15,10 @@ from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, Run
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan, Planned
 console = lazy.load("fgrl.console")
-numbers = lazy.load("fgrl.report.numbers")
+numbers = lazy.load("fgrl.results.numbers")
 pipeline = lazy.load("fgrl.pipeline")
 report_page = lazy.load("fgrl.report")
-runs_of = lazy.load("fgrl.run")
+runs_of = lazy.load("fgrl.pipeline.run")
 terminal = lazy.load("fgrl.report.terminal")
 types = lazy.load("fgrl.types")
 

@@ -36,7 +36,7 @@ def add(app: typer.Typer) -> None:
 
 def kinds() -> list[str]:
     """Kinds that there is a template for."""
-    folder = files("fgrl.cli") / "templates"
+    folder = files(__package__) / "templates"
     return sorted(file.name.removesuffix(".txt") for file in folder.iterdir() if file.name.endswith(".txt"))
 
 
@@ -60,7 +60,7 @@ def new(
     for path in paths:
         if path.exists():
             raise pipeline.Usage(f"{path} is already there; nothing was written")
-    text = (files("fgrl.cli") / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
+    text = (files(__package__) / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
     words = {"name": name, "module": module, "cls": _class_name(module)}
     for path, part in zip(paths, text.split("%%% test\n"), strict=True):
         path.write_text(Template(part).substitute(words), encoding="utf-8")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from fgrl.components.engines.cache import only_keys_and_values
+from fgrl.models.decoding.cache import only_keys_and_values
 from fgrl.types import Tokens
 
 WORTH = 0.1

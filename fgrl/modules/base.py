@@ -17,7 +17,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from fgrl import models
-from fgrl.components.kinds import Run, Ticker
+from fgrl.kinds import Run, Ticker
 from fgrl.modules.tally import Tally
 from fgrl.modules.trainer import SHARDED, TrainSettings, fit, schedule, trainer
 from fgrl.types import Batch, Stopped

@@ -9,7 +9,7 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from fgrl.components.kinds import Run
+from fgrl.kinds import Run
 
 
 class BetweenRounds(Checkpoint):

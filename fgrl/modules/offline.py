@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgrl.components.kinds import OfflineAlgorithm, Run
+from fgrl.kinds import OfflineAlgorithm, Run
 from fgrl.modules.base import RoundModule
 from fgrl.modules.data import Step, StepLoader, Unit, order, pieces
 from fgrl.modules.tally import Tally

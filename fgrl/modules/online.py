@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fgrl import models, rollouts
-from fgrl.components.kinds import Engine, OnlineAlgorithm, Reward, Run
+from fgrl.kinds import Engine, OnlineAlgorithm, Reward, Run
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.base import RoundModule

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Accelerator, Run
+from fgrl.kinds import Accelerator, Run
 from fgrl.registry import Settings, Unkeyed
 from fgrl.types import Unavailable
 

@@ -33,8 +33,8 @@ from fgrl.pipeline.folders import is_done, now, read_stage, write_json, write_te
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import Plan, Planned, criteria, plan
+from fgrl.pipeline.run import Run
 from fgrl.pipeline.tracking import WandbTracker
-from fgrl.run import Run
 from fgrl.types import DataError, OverBudget, Stopped, Unavailable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy, registry
-from fgrl.components.kinds import Reader, Stage
+from fgrl.kinds import Reader, Stage
 from fgrl.registry import outside
 from fgrl.registry.problems import Key, dotted
 from fgrl.specs import ModelSpec

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl import registry
-from fgrl.components.kinds import Expected, Stage
-from fgrl.components.readers.rubric_set import RubricSet
+from fgrl.data.rubric_set import RubricSet
+from fgrl.kinds import Expected, Stage
 from fgrl.pipeline import keys
 from fgrl.pipeline.folders import Runs, is_done, recipe_name
 from fgrl.registry.problems import dotted
@@ -86,7 +86,7 @@ class Plan:
 
 @dataclass
 class Peek:
-    """What a stage may look at while it is planned; see `fgrl.components.kinds.Peek`."""
+    """What a stage may look at while it is planned; see `fgrl.kinds.Peek`."""
 
     cache: Path
     limit: int | None

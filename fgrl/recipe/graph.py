@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
 from fgrl.registry.building import FoundRef
 from fgrl.registry.problems import Key, Place, Problem, alternatives
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fgrl import registry
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
 from fgrl.recipe import files, graph, interpolation, merging
 from fgrl.recipe.tree import Tree, scalar
 from fgrl.registry import Context, Place, Problem, Problems

@@ -13,8 +13,6 @@ from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget
 from fgrl.registry.problems import Place, Problem, Problems
 
-GROUP = "fgrl.components"
-
 _imported: dict[Path, str] = {}
 _loaded: set[tuple[str, str]] = set()
 _packages: dict[str, tuple[str, str]] = {}
@@ -76,7 +74,7 @@ def load_entry_points() -> None:
     Raises `Problems` when one of them cannot be imported, with the package to repair or remove.
     """
     problems = []
-    for point in metadata.entry_points(group=GROUP):
+    for point in metadata.entry_points(group="fgrl.components"):
         if (point.name, point.value) in _loaded:
             continue
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy
-from fgrl.report.numbers import Estimate, Measure, measures
+from fgrl.results.numbers import Estimate, Measure, measures
 
 backends = lazy.load("matplotlib.backends.backend_agg")
 figures = lazy.load("matplotlib.figure")

@@ -18,8 +18,8 @@ from markupsafe import Markup
 from fgrl.report import attribution, plots, text
 from fgrl.report.answers import MOST_TOKENS, Answers, collect, render
 from fgrl.report.attribution import Attributions
-from fgrl.report.load import RunFolder, Series, StageFolder, load, read_json, read_lines
-from fgrl.report.numbers import Headline, Measure, headlines, measures
+from fgrl.results.load import RunFolder, Series, StageFolder, load, read_json, read_lines
+from fgrl.results.numbers import Headline, Measure, headlines, measures
 
 HERE = Path(__file__).parent
 FIRST = (

@@ -20,8 +20,8 @@ from xml.etree import ElementTree
 from markupsafe import Markup, escape
 
 from fgrl import lazy
-from fgrl.report.load import Series
 from fgrl.report.text import exponent, number
+from fgrl.results.load import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from fgrl.components.metrics.answer import Attribution
+    from fgrl.evaluation.answer import Attribution
 rich_console = lazy.load("rich.console")
 rich_text = lazy.load("rich.text")
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl import registry
-from fgrl.components.clients.estimating import estimate
-from fgrl.components.kinds import Annotator, Client, Expected, Peek, Reader, Run, Stage
+from fgrl.kinds import Annotator, Client, Expected, Peek, Reader, Run, Stage
+from fgrl.llm.estimating import estimate
 from fgrl.registry import Unkeyed, register
 from fgrl.types import DataError, NotYet, Samples, Unavailable, write_jsonl
 

@@ -10,18 +10,18 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.components.kinds import Normalizer, Peek, Reader, Reward, Run, Stage
+from fgrl.kinds import Normalizer, Peek, Reader, Reward, Run, Stage
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.types import DataError, Stats
 
-encoding = lazy.load("fgrl.stages.encoding")
-scoring = lazy.load("fgrl.stages.scoring")
-passes = lazy.load("fgrl.modules.passes")
+encoding = lazy.load("fgrl.rollouts.encoding")
+scoring = lazy.load("fgrl.evaluation.attributing")
+passes = lazy.load("fgrl.rollouts.passes")
 previews = lazy.load("fgrl.stages.previews")
-sizes = lazy.load("fgrl.stages.sizes")
+sizes = lazy.load("fgrl.modules.sizes")
 torch = lazy.load("torch")
-vocabulary = lazy.load("fgrl.stages.vocabulary")
+vocabulary = lazy.load("fgrl.rollouts.vocabulary")
 
 
 @register("calibrate")

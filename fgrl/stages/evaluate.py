@@ -12,17 +12,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, default_engine
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import Compared
+from fgrl.evaluation import answer_files, given
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Compared
+from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, default_engine
 from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.stages import answer_files, given
 from fgrl.types import DataError, Report, Sample
 
-answering = lazy.load("fgrl.stages.answering")
+answering = lazy.load("fgrl.evaluation.answering")
 judge_calls = lazy.load("fgrl.stages.judge_calls")
-sizes = lazy.load("fgrl.stages.sizes")
+sizes = lazy.load("fgrl.modules.sizes")
 
 
 @register("evaluate")

@@ -9,17 +9,17 @@ from typing import Any
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.components.kinds import Accelerator, OfflineAlgorithm, Peek, Reader, Run, Stage
+from fgrl.kinds import Accelerator, OfflineAlgorithm, Peek, Reader, Run, Stage
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, DataError
 
-encoding = lazy.load("fgrl.stages.encoding")
+encoding = lazy.load("fgrl.rollouts.encoding")
 models = lazy.load("fgrl.models")
 offline = lazy.load("fgrl.modules.offline")
 previews = lazy.load("fgrl.stages.previews")
-sizes = lazy.load("fgrl.stages.sizes")
+sizes = lazy.load("fgrl.modules.sizes")
 training = lazy.load("fgrl.modules.trainer")
 weights = lazy.load("fgrl.modules.weights")
 

@@ -11,18 +11,19 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy, ops, statistics
-from fgrl.components.kinds import Checked, Peek, Reader, Relevance, Stage
-from fgrl.components.metrics.comparison import against
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl import lazy, ops
+from fgrl.evaluation import statistics
+from fgrl.evaluation.comparison import against
+from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Checked, Peek, Reader, Relevance, Stage
 from fgrl.registry import Unkeyed, register
+from fgrl.rules.of_criteria import RulesOf
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import flat
-from fgrl.statistics import Measured
 from fgrl.types import DataError, Report, Rollout, Sample
 
 rollouts = lazy.load("fgrl.rollouts")
-sizes = lazy.load("fgrl.stages.sizes")
+sizes = lazy.load("fgrl.modules.sizes")
 torch = lazy.load("torch")
 
 GRADE = "relevance"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fgrl.components.clients.estimating import MILLION, estimate, longest_answer
-from fgrl.components.kinds import Client, Judge, Peek, Reward
-from fgrl.components.metrics.judging import Judged
 from fgrl.components.metrics.rubric import RubricAccuracy
+from fgrl.evaluation import given
+from fgrl.evaluation.judging import Judged
+from fgrl.kinds import Client, Judge, Peek, Reward
+from fgrl.llm.estimating import MILLION, estimate, longest_answer
 from fgrl.registry import Settings, walk
 from fgrl.specs import Sampling
-from fgrl.stages import given
 from fgrl.types import Criterion, DataError, Message, NotYet, Request, Sample, Unavailable
 
 if TYPE_CHECKING:

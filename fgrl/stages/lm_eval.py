@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Run, Stage
-from fgrl.components.prompts import read_prompt
+from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
 from fgrl.specs import ModelSpec
+from fgrl.templates import read_prompt
 from fgrl.types import DataError, Report, Unavailable
 
-harness = lazy.load("fgrl.stages.harness")
+harness = lazy.load("fgrl.evaluation.harness")
 
 RESERVED = ("differences", "about")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fgrl.components.kinds import PairBuilder, Reader, Run, Stage
+from fgrl.kinds import PairBuilder, Reader, Run, Stage
 from fgrl.registry import register
 from fgrl.types import DataError, Pairs, write_jsonl
 

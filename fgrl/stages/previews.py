@@ -6,14 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fgrl import rollouts
+from fgrl.evaluation.attributing import attributions
 from fgrl.report.terminal import Annotated
-from fgrl.stages.scoring import attributions
 from fgrl.types import Rewards, Rollout, Sample
-
-
-def pieces(tokenizer: Any, ids: list[int]) -> list[str]:
-    """Each token decoded alone, special tokens too."""
-    return [tokenizer.decode([token]) for token in ids]
 
 
 def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
@@ -25,7 +20,7 @@ def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
     return Annotated(
         title=f"{sample.id}: {len(kept)} prompt tokens"
         + (f", the first {lost} of {len(whole)} are cut" if lost else ""),
-        tokens=pieces(tokenizer, kept),
+        tokens=rollouts.token_texts(tokenizer, kept),
         kinds=["prompt"] * len(kept),
         note=f"reference: {' | '.join(right)}" if right else "",
     )
@@ -40,7 +35,7 @@ def of_row(row: Mapping[str, Any], tokenizer: Any) -> Annotated:
     segment = row["columns"].get("segment")
     return Annotated(
         title=f"{len(prompt)} prompt tokens, {len(response)} response tokens",
-        tokens=pieces(tokenizer, prompt + response),
+        tokens=rollouts.token_texts(tokenizer, prompt + response),
         kinds=kinds,
         segments=None if segment is None else [-1] * len(prompt) + segment.tolist(),
         values=None,
@@ -58,7 +53,7 @@ def of_rollout(rollout: Rollout, rewards: Rewards, tokenizer: Any) -> Iterator[A
         segments = rewards.segment_ids
         yield Annotated(
             title=f"{len(prompt)} prompt tokens, {length} response tokens, reward {float(rewards.response[i]):.3f}",
-            tokens=pieces(tokenizer, prompt + response),
+            tokens=rollouts.token_texts(tokenizer, prompt + response),
             kinds=kinds,
             segments=None if segments is None else [-1] * len(prompt) + segments[i, :length].tolist(),
             values=[0.0] * len(prompt) + rewards.token[i, :length].tolist(),

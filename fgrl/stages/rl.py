@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Accelerator, Engine, OnlineAlgorithm, Peek, Reader, Reward, Run, Stage, default_engine
+from fgrl.kinds import Accelerator, Engine, OnlineAlgorithm, Peek, Reader, Reward, Run, Stage, default_engine
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.trainer import SHARDED, OnlineSettings
 from fgrl.registry import Settings, Unkeyed, dump, name_of, register
@@ -21,8 +21,8 @@ judge_calls = lazy.load("fgrl.stages.judge_calls")
 online = lazy.load("fgrl.modules.online")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
-sizes = lazy.load("fgrl.stages.sizes")
-vocabulary = lazy.load("fgrl.stages.vocabulary")
+sizes = lazy.load("fgrl.modules.sizes")
+vocabulary = lazy.load("fgrl.rollouts.vocabulary")
 training = lazy.load("fgrl.modules.trainer")
 weights = lazy.load("fgrl.modules.weights")
 

@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.components.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine
+from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine
 from fgrl.registry import register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Candidate, Sample, Samples, read_jsonl, write_jsonl
 
-drawing = lazy.load("fgrl.stages.drawing")
+drawing = lazy.load("fgrl.rollouts.drawing")
 previews = lazy.load("fgrl.stages.previews")
-sizes = lazy.load("fgrl.stages.sizes")
+sizes = lazy.load("fgrl.modules.sizes")
 
 
 @register("sample")

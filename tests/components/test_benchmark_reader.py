@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fgrl.components.metrics.answer import Answer, Turn
 from fgrl.components.readers.benchmark import Benchmark
-from fgrl.stages import answer_files, given
+from fgrl.evaluation import answer_files, given
+from fgrl.evaluation.answer import Answer, Turn
 from fgrl.types import DataError, Message, Sample
 
 ALPACA = [

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fgrl import models
-from fgrl.components.engines import copies
-from fgrl.components.engines.draw import _first_above, draw, uniforms
 from fgrl.components.engines.hf import HF
+from fgrl.models.decoding import copies
+from fgrl.models.decoding.draw import _first_above, draw, uniforms
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65], [1, 20, 30, 40], [1, 77, 78]]

@@ -15,10 +15,10 @@ import pytest
 
 from fgrl import registry
 from fgrl.cli.checking import told
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
 from fgrl.pipeline.planning import Peek
+from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.run import Run
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 Rule = Callable[[str, str], Any]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fgrl.components.metrics.answer import Answer
 from fgrl.components.metrics.kl import Kl
 from fgrl.components.metrics.length import Length
 from fgrl.components.metrics.reference_likelihood import ReferenceLikelihood
@@ -20,7 +19,8 @@ from fgrl.components.metrics.token_auc import TokenAuc
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.no_comma import NoComma
 from fgrl.components.verifiers.number_words import NumberWords
-from fgrl.statistics import Estimate
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.statistics import Estimate
 from fgrl.types import DataError
 
 RULE = AllOf(rules=[NoComma(), NumberWords(relation="at least", num_words=2)])

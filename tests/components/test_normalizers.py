@@ -11,10 +11,10 @@ import torch
 from pydantic import ValidationError
 
 from fgrl import ops
-from fgrl.components.kinds import Normalizer
 from fgrl.components.normalizers.constant import Global, Last
 from fgrl.components.normalizers.location import Location
 from fgrl.components.normalizers.none import NoNormalizer
+from fgrl.kinds import Normalizer
 from fgrl.types import DataError, Ref
 
 NAN = float("nan")

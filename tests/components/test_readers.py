@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fgrl.components.kinds import Reader
-from fgrl.components.readers.columns import BadRow, Columns, Converter
 from fgrl.components.readers.hf import HuggingFace
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
+from fgrl.data.columns import BadRow, Columns, Converter
+from fgrl.kinds import Reader
 from fgrl.registry import Context, Problems, build
 from fgrl.types import DataError, Message, Pair, Ref, Sample, write_jsonl
 

@@ -14,14 +14,14 @@ from rouge_score import rouge_scorer
 from sacrebleu.metrics import BLEU
 from sklearn.metrics import accuracy_score, f1_score
 
-from fgrl.components.metrics.answer import Answer
 from fgrl.components.metrics.bleu import Bleu
 from fgrl.components.metrics.choice import Choice, first, listed
 from fgrl.components.metrics.exact_match import ExactMatch
 from fgrl.components.metrics.rouge import Rouge
-from fgrl.components.metrics.wording import squad, triviaqa
 from fgrl.components.metrics.yes_no import YesNo, verdict
-from fgrl.statistics import Estimate
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.statistics import Estimate
+from fgrl.evaluation.wording import squad, triviaqa
 from fgrl.types import DataError
 
 WORDS = ["a", "the", "cat", "dog", "sat", "on", "mat", "rug", "ran", "home", "quickly", "runs", "running", "Paris"]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from fgrl.components.annotators.cross_entropy import CrossEntropy
 from fgrl.components.annotators.similarity import Similarity
-from fgrl.components.closeness import EMPTY
-from fgrl.components.kinds import PairBuilder
-from fgrl.components.metrics.answer import Answer
 from fgrl.components.metrics.similarity import SimilarityMetric
 from fgrl.components.pair_builders.all_ranked import AllRanked
-from fgrl.components.refusals import answers_among
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.closeness import EMPTY
+from fgrl.kinds import PairBuilder
+from fgrl.pipeline.run import Run
 from fgrl.registry import Problems, build
-from fgrl.run import Run
+from fgrl.rules.refusals import answers_among
 from fgrl.specs import ModelSpec
 from fgrl.types import Candidate, DataError, Sample
 
@@ -88,7 +88,7 @@ def test_the_closest_of_several_references_counts_and_refusals_never_do(run: Run
 
 
 def test_a_text_is_embedded_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fgrl.models.sentences import SentenceEncoder
+    from fgrl.models.embeddings import SentenceEncoder
 
     asked: list[str] = []
     encode = SentenceEncoder._encode

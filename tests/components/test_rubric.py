@@ -14,8 +14,8 @@ from pydantic import PrivateAttr
 from quote_texts import TOKENIZERS
 
 from fgrl import registry, rollouts
-from fgrl.components.kinds import Judge, Verifier
 from fgrl.components.rewards.rubric import Rubric, all_satisfied, satisfied
+from fgrl.kinds import Judge, Verifier
 from fgrl.registry import build
 from fgrl.types import Criterion, DataError, Rollout, Sample, Undecided
 

@@ -17,14 +17,14 @@ from pydantic import PrivateAttr
 
 from fgrl import registry
 from fgrl.cli.checking import told
-from fgrl.components.kinds import Judge, Metric, Stage, Verifier
-from fgrl.components.metrics.answer import Answer
 from fgrl.components.metrics.rubric import all_kept, share_kept
 from fgrl.components.rewards.rubric import all_satisfied, satisfied
+from fgrl.evaluation import given as given_answers
+from fgrl.evaluation.answer import Answer
+from fgrl.kinds import Judge, Metric, Stage, Verifier
 from fgrl.pipeline.planning import Peek
+from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.run import Run
-from fgrl.stages import given as given_answers
 from fgrl.stages.evaluate import read_answers, write_answers
 from fgrl.types import Criterion, DataError, Message, Sample, Undecided
 

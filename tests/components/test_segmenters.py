@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fgrl import ops
-from fgrl.components.kinds import Segmenter
 from fgrl.components.segmenters.bandit import Bandit
 from fgrl.components.segmenters.entropy import Entropy
 from fgrl.components.segmenters.ngram import NGram
 from fgrl.components.segmenters.sentence import DELIMITERS, Sentence
 from fgrl.components.segmenters.token import Token
+from fgrl.kinds import Segmenter
 from fgrl.types import Segmentable
 
 # a response that ended, one that was cut off, one token and the end, the end alone, nothing

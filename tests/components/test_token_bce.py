@@ -13,12 +13,12 @@ import torch
 from training_helpers import FakeModel, a_run, distance, fake_batch, step_gradient, tiny, whole
 
 from fgrl import models, rollouts
-from fgrl.components.kinds import Checked
 from fgrl.components.relevance.discriminator import prompt_ids, template
+from fgrl.kinds import Checked
 from fgrl.modules.offline import OfflineModule
-from fgrl.modules.rows import Table, Units
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import build
+from fgrl.rollouts.rows import Table, Units
 from fgrl.types import Criterion, DataError, Rollout, Sample, Span
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"

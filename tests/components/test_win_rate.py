@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from fgrl.components.clients.reading import Refused
-from fgrl.components.kinds import Client
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.length_adjusted import fit, length_adjusted
 from fgrl.components.metrics.rating import Rating, read_mark
-from fgrl.components.metrics.verdicts import LABELS, read_label
 from fgrl.components.metrics.win_rate import WinRate, matched
-from fgrl.statistics import Estimate, estimate
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.length_adjusted import fit, length_adjusted
+from fgrl.evaluation.statistics import Estimate, estimate
+from fgrl.evaluation.verdicts import LABELS, read_label
+from fgrl.kinds import Client
+from fgrl.llm.reading import Refused
 from fgrl.types import Completion, DataError, Request
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
@@ -177,7 +177,7 @@ def test_models_have_differences_when_the_rival_is_not_the_baseline() -> None:
 
 
 def test_conversations_are_judged_whole() -> None:
-    from fgrl.components.metrics.answer import Turn
+    from fgrl.evaluation.answer import Turn
 
     client = Judge(rule=longer)
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
@@ -373,7 +373,7 @@ class Marker(Client):
 
 
 def test_every_turn_has_its_mark() -> None:
-    from fgrl.components.metrics.answer import Turn
+    from fgrl.evaluation.answer import Turn
 
     def rule(text: str) -> str:
         return SORRY if "Q-bad" in text else "[[8]]" if "<conversation>\n(none)" in text else "[[4]]"

@@ -17,7 +17,7 @@ from fgrl.components.segmenters.ngram import NGram
 from fgrl.models import load, save
 from fgrl.modules.offline import OfflineModule
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.run import read_log
+from fgrl.pipeline.run import read_log
 from fgrl.specs import ModelSpec
 from fgrl.types import Stopped
 

@@ -18,7 +18,7 @@ from tiny_recipe import a_run, alone, log, weights
 from fgrl.modules import callbacks
 from fgrl.modules.base import RoundModule
 from fgrl.modules.online import OnlineModule
-from fgrl.run import Run
+from fgrl.pipeline.run import Run
 from fgrl.types import Stopped
 
 ONE_STEP = [

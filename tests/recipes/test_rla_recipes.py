@@ -9,8 +9,8 @@ import pytest
 
 from fgrl import registry
 from fgrl.pipeline import execute, plan
+from fgrl.pipeline.run import read_log
 from fgrl.recipe import Recipe, load
-from fgrl.run import read_log
 from fgrl.types import Checkpoint, Pairs, Report, Samples
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"

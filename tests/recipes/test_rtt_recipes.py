@@ -11,11 +11,11 @@ import yaml
 from test_recipes import FOUND, ROOT, RTT, changes, loaded, settings, small
 
 from fgrl import models
-from fgrl.components.kinds import Verifier
+from fgrl.kinds import Verifier
 from fgrl.pipeline import execute, plan
+from fgrl.pipeline.run import read_log
 from fgrl.recipe import Recipe, load
 from fgrl.registry import build, name_of
-from fgrl.run import read_log
 from fgrl.specs import ModelSpec
 from fgrl.types import Report, Sample, Samples
 

@@ -15,9 +15,9 @@ import torch
 
 from fgrl import models
 from fgrl.pipeline import execute, plan
+from fgrl.pipeline.run import read_log
 from fgrl.recipe import Recipe, load
 from fgrl.registry import name_of
-from fgrl.run import read_log
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Pairs, Report, Samples, Stats
 

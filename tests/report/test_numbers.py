@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fgrl.cli.looking import _as_markdown, as_blocks
-from fgrl.report.numbers import measures
+from fgrl.results.numbers import measures
 
 ABOUT = "corpus BLEU, nrefs:1|tok:13a"
 REPORT = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fgrl.components.metrics.answer import Attribution
+from fgrl.evaluation.answer import Attribution
 from fgrl.report.terminal import Annotated, plain, print_annotated
 
 

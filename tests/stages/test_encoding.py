@@ -10,7 +10,7 @@ import pytest
 from training_helpers import tiny
 
 from fgrl import rollouts
-from fgrl.stages import encoding
+from fgrl.rollouts import encoding
 from fgrl.types import DataError, Pair, Sample
 
 TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at night.", "Why?", ""]

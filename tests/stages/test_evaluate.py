@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fgrl import registry
-from fgrl.components.kinds import Stage
+from fgrl.evaluation.answering import told
+from fgrl.kinds import Stage
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
-from fgrl.stages.answering import told
 from fgrl.types import Rewards
 
 AUC = {"name": "token_auc", "rule": "punctuation:no_comma"}

@@ -13,13 +13,13 @@ import torch
 from training_helpers import a_run
 
 from fgrl import registry
-from fgrl.components.kinds import Stage, Verifier
-from fgrl.components.metrics.answer import Answer, Attribution
-from fgrl.components.verifiers.loose import relevant
+from fgrl.evaluation.answer import Answer, Attribution
+from fgrl.evaluation.attributing import attributions
+from fgrl.kinds import Stage, Verifier
 from fgrl.recipe import know_components
 from fgrl.report import attribution
+from fgrl.rules.loose import relevant
 from fgrl.stages.evaluate import read_answers
-from fgrl.stages.scoring import attributions
 from fgrl.types import Criterion, DataError, Rewards, Sample
 
 NAN = math.nan
@@ -95,7 +95,7 @@ def test_a_reward_without_relevance_leaves_verdicts_alone(tmp_path: Path, tiny_m
 def test_a_prompt_without_a_rubric_is_told_before_anything_is_drawn(
     tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgrl.stages.answering.draw", lambda *_some, **_more: pytest.fail("something was drawn"))
+    monkeypatch.setattr("fgrl.evaluation.answering.draw", lambda *_some, **_more: pytest.fail("something was drawn"))
     stage, work = evaluation(tmp_path, tiny_model_dir, [*PROMPTS, {"id": "c", "prompt": "x"}]), a_run(tmp_path / "s")
     with pytest.raises(DataError, match="sample c has no rubric"):
         stage.run(work)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fgrl import registry
-from fgrl.components.kinds import Stage
-from fgrl.components.metrics.answer import Answer, Turn
+from fgrl.evaluation import answer_files
+from fgrl.evaluation.answer import Answer, Turn
+from fgrl.kinds import Stage
+from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
 from fgrl.report.answers import collect
-from fgrl.run import Run
-from fgrl.stages import answer_files
 from fgrl.stages.evaluate import read_answers, write_answers
 from fgrl.types import DataError
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fgrl.cli import app
+from fgrl.evaluation.statistics import estimate
 from fgrl.stages.grade_relevance import Graded, numbers
-from fgrl.statistics import estimate
 
 RECIPE = """
 about: "Grades."

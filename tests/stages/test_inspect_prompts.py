@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from fgrl import registry
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
 from fgrl.recipe import know_components
 from fgrl.report.terminal import plain
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fgrl import models, registry
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
+from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
-from fgrl.run import Run
 from fgrl.specs import ModelSpec
 from fgrl.types import DataError, Tokens, Unavailable
 
@@ -183,7 +183,7 @@ def test_several_answers_are_drawn_and_averaged(harness, tmp_path: Path, tiny_mo
 
 
 def test_answers_become_one_by_their_means() -> None:
-    from fgrl.stages.harness import merged
+    from fgrl.evaluation.harness import merged
 
     parts = [
         {"results": {"t": {"alias": "t", "sample_len": 2, "acc,none": value, "acc_stderr,none": error}}, "samples": {"t": [{"acc": value}]}}
@@ -198,7 +198,7 @@ def test_answers_become_one_by_their_means() -> None:
 
 def test_a_stage_that_was_stopped_goes_on(harness, tmp_path: Path, tiny_model_dir: Path, monkeypatch) -> None:
     """A model that is done is not asked again."""
-    from fgrl.stages import harness as ours
+    from fgrl.evaluation import harness as ours
 
     asked: list[Any] = []
     evaluate = ours.evaluate
@@ -237,7 +237,7 @@ def test_truthfulqa_is_six_shot_as_it_is(harness) -> None:
 
 
 def test_an_unknown_task_and_data_out_of_reach_are_said(harness, tmp_path: Path) -> None:
-    from fgrl.stages import harness as ours
+    from fgrl.evaluation import harness as ours
 
     with pytest.raises(DataError, match='no task "truthfulqa_mc3"; did you mean "truthfulqa_mc'):
         ours.task_manager(
@@ -253,7 +253,7 @@ def test_an_unknown_task_and_data_out_of_reach_are_said(harness, tmp_path: Path)
 
 
 def test_numbers_without_an_error_or_a_value_say_so() -> None:
-    from fgrl.stages.harness import interval, is_number, title
+    from fgrl.evaluation.harness import interval, is_number, title
 
     told = {"acc,none": 0.5, "acc_stderr,none": "N/A", "f1,strict": "N/A", "sample_len": 1, "alias": "x"}
     assert [title(key) for key in filter(is_number, told)] == ["acc", "f1 strict"]
@@ -263,7 +263,7 @@ def test_numbers_without_an_error_or_a_value_say_so() -> None:
 
 
 def test_a_number_that_is_no_mean_over_questions_has_no_difference() -> None:
-    from fgrl.stages.harness import measured
+    from fgrl.evaluation.harness import measured
 
     def one(values: list[Any], told: float) -> dict[str, Any]:
         samples = [{"doc_id": n, "filter": "none", "acc": value} for n, value in enumerate(values)]

@@ -15,14 +15,14 @@ from training_helpers import a_run, tiny
 from fgrl import recipe
 from fgrl.components.algorithms import GRPO
 from fgrl.components.engines.hf import HF
-from fgrl.components.kinds import Reward
+from fgrl.kinds import Reward
 from fgrl.models import ActorCritic
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.online import OnlineModule
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.pipeline import estimates, execute, plan
+from fgrl.pipeline.run import read_log
 from fgrl.registry import Problems
-from fgrl.run import read_log
 from fgrl.specs import Sampling
 from fgrl.types import DataError, Rewards, Rollout, Sample
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import fgrl.stages.drawing
+import fgrl.rollouts.drawing
 from fgrl import registry
-from fgrl.components.kinds import Stage
+from fgrl.kinds import Stage
+from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.run import Run
 from fgrl.types import Samples
 
 
@@ -26,7 +26,7 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
 
     def draw(_model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int) -> Any:
         drawn.append(list(range(first, first + len(prompts))))
-        answer = fgrl.stages.drawing.Drawn
+        answer = fgrl.rollouts.drawing.Drawn
         return [[answer([], [1], f"{first + i}.{j}", True) for j in range(per_prompt)] for i in range(len(prompts))]
 
     def run(batch_size: int, *, stop_after: int | None = None) -> None:
@@ -38,7 +38,7 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
         asked = Run("samples", tmp_path / "stage", cache=tmp_path, interrupted=lambda: len(drawn) == stop_after)
         registry.build(Stage, node).run(asked)
 
-    monkeypatch.setattr(fgrl.stages.drawing, "draw", draw)
+    monkeypatch.setattr(fgrl.rollouts.drawing, "draw", draw)
     monkeypatch.setattr(Run, "model", lambda self, spec: None)
     with pytest.raises(KeyboardInterrupt):
         run(8, stop_after=2)

@@ -16,11 +16,11 @@ import transformers
 from fgrl import pipeline, recipe
 from fgrl.cli.checking import count, size, told
 from fgrl.models import ActorCritic, load
+from fgrl.modules import sizes
 from fgrl.modules.data import collate
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.pipeline.planning import Peek
 from fgrl.specs import LoraSpec, ModelSpec
-from fgrl.stages import sizes
 
 FULL = ("stages.policy.model.lora=null", "stages.reward_model.model.lora=null")
 

@@ -12,9 +12,9 @@ import torch
 from fgrl import pipeline, recipe
 from fgrl.cli import looking
 from fgrl.components.algorithms import PPO
-from fgrl.components.kinds import OnlineAlgorithm, Stage
+from fgrl.kinds import OnlineAlgorithm, Stage
 from fgrl.modules.trainer import OfflineSettings, check
-from fgrl.run import Run
+from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
 from fgrl.stages import FinetuneStage, RLStage
 from fgrl.types import Stats, Unavailable

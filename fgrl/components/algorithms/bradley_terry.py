@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from fgrl import lazy, ops
-from fgrl.components.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
+from fgrl.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
 from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Batch, Mean
@@ -16,7 +16,7 @@ from fgrl.types import Batch, Mean
 if TYPE_CHECKING:
     from torch import Tensor
 torch = lazy.load("torch")
-passes = lazy.load("fgrl.modules.passes")
+passes = lazy.load("fgrl.rollouts.passes")
 
 
 @register("bradley_terry")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
-from fgrl.components.kinds import Numbers, OnlineAlgorithm
+from fgrl.kinds import Numbers, OnlineAlgorithm
 from fgrl.registry import Settings, register
 from fgrl.types import Advantages, Aggregation, Batch, Mean, Most, Rewards, Rollout
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy, ops
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.components.kinds import Numbers
+from fgrl.kinds import Numbers
 from fgrl.registry import register
 from fgrl.types import Mean, Rewards, Rollout
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
-from fgrl.components.kinds import Encoded, Numbers, OfflineAlgorithm, Run
-from fgrl.components.prompts import Prompt
 from fgrl.components.relevance.discriminator import prompt_ids, response_ids, template
+from fgrl.kinds import Encoded, Numbers, OfflineAlgorithm, Run
 from fgrl.registry import File, register
+from fgrl.templates import Prompt
 from fgrl.types import Aggregation, Batch, DataError, Mean, Sample
 
 if TYPE_CHECKING:

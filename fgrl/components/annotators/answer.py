@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.components.annotators.negatives import listed
-from fgrl.components.clients.asking import Question, ask, spent, tally
-from fgrl.components.clients.reading import read_answer
-from fgrl.components.kinds import Annotator, Client, Expected, Run
-from fgrl.components.prompts import Prompt, as_text, read_prompt
+from fgrl.feedback.negatives import listed
+from fgrl.kinds import Annotator, Client, Expected, Run
+from fgrl.llm.asking import Question, ask, spent, tally
+from fgrl.llm.reading import read_answer
 from fgrl.registry import File, register
+from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample
 
 

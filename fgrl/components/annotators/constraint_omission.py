@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.components.annotators.negatives import RUBRIC, beside, drawn, listed, negative, told
-from fgrl.components.clients.asking import Asked, Question, ask, spent, tally
-from fgrl.components.clients.reading import read_answer
-from fgrl.components.kinds import Annotator, Client, Run, Verifier
-from fgrl.components.prompts import Prompt, as_text, read_prompt
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.feedback.negatives import RUBRIC, beside, drawn, listed, negative, told
+from fgrl.kinds import Annotator, Client, Run, Verifier
+from fgrl.llm.asking import Asked, Question, ask, spent, tally
+from fgrl.llm.reading import read_answer
 from fgrl.quotes import locate
 from fgrl.registry import File, register
+from fgrl.rules.of_criteria import RulesOf
+from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample
 
 KNOWN = ("prompt", "rubric")

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy
-from fgrl.components.kinds import Annotator, Run
-from fgrl.components.refusals import answers_among
+from fgrl.kinds import Annotator, Run
 from fgrl.registry import Unkeyed, register
+from fgrl.rules.refusals import answers_among
 from fgrl.specs import ModelSpec
 from fgrl.types import Sample
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from fgrl.components.annotators.marks import Case, Extent, cases, marked, thin
-from fgrl.components.clients.asking import Asked, Question, Refused, ask, parse_json, spent, tally
-from fgrl.components.clients.reading import declines
-from fgrl.components.kinds import Annotator, Client, Run
-from fgrl.components.prompts import Prompt, as_text, read_prompt
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.feedback.marks import Case, Extent, cases, marked, thin
+from fgrl.kinds import Annotator, Client, Run
+from fgrl.llm.asking import Asked, Question, Refused, ask, parse_json, spent, tally
+from fgrl.llm.reading import declines
 from fgrl.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
 from fgrl.registry import File, Unkeyed, register
+from fgrl.rules.of_criteria import RulesOf
+from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample, Span, Stopped
 
 KNOWN = ("prompt", "criterion", "response")

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.components.annotators.marks import cases, marked, thin
-from fgrl.components.kinds import Annotator, Run, Verifier
-from fgrl.components.verifiers.loose import relevant
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.feedback.marks import cases, marked, thin
+from fgrl.kinds import Annotator, Run, Verifier
 from fgrl.registry import register
+from fgrl.rules.loose import relevant
+from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Sample, Span, Undecided
 
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy
-from fgrl.components.annotators.marks import responses
-from fgrl.components.annotators.negatives import RUBRIC, beside, drawn, negative, told
-from fgrl.components.clients.asking import Asked, Question, Refused, ask, spent, tally
-from fgrl.components.clients.reading import declines
-from fgrl.components.kinds import Annotator, Client, Run, Verifier
-from fgrl.components.prompts import Prompt, as_text, read_prompt
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.feedback.marks import responses
+from fgrl.feedback.negatives import RUBRIC, beside, drawn, negative, told
+from fgrl.kinds import Annotator, Client, Run, Verifier
+from fgrl.llm.asking import Asked, Question, Refused, ask, spent, tally
+from fgrl.llm.reading import declines
 from fgrl.registry import File, register
+from fgrl.rules.of_criteria import RulesOf
+from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample
 
 distance = lazy.load("rapidfuzz.distance")

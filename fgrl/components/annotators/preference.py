@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from fgrl.components.clients.asking import Asked, Question, Refused, ask, parse_json, spent, tally
-from fgrl.components.clients.reading import Verdict, declines, odds, read_verdict
-from fgrl.components.kinds import Annotator, Client, Expected
-from fgrl.components.prompts import Prompt, read_prompt
+from fgrl.kinds import Annotator, Client, Expected
+from fgrl.llm.asking import Asked, Question, Refused, ask, parse_json, spent, tally
+from fgrl.llm.reading import Verdict, declines, odds, read_verdict
 from fgrl.registry import File, register
+from fgrl.templates import Prompt, read_prompt
 from fgrl.types import DataError, Request, Sample
 
 KNOWN = ("question", "context", "reference", "first", "second")

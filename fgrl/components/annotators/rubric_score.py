@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.components import rubrics
-from fgrl.components.kinds import Annotator, Expected, Judge, Run
-from fgrl.components.metrics.judging import FAILURES
 from fgrl.components.metrics.rubric import all_kept, share_kept
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.evaluation.judging import FAILURES
+from fgrl.kinds import Annotator, Expected, Judge, Run
 from fgrl.registry import register
+from fgrl.rules import rubrics
+from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Request, Sample
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from fgrl.components.closeness import Closeness
-from fgrl.components.kinds import Annotator
-from fgrl.components.refusals import answers_among
+from fgrl.evaluation.closeness import Closeness
+from fgrl.kinds import Annotator
 from fgrl.registry import register
+from fgrl.rules.refusals import answers_among
 from fgrl.types import Sample
 
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy
-from fgrl.components.clients.cached import Cached
-from fgrl.components.clients.desk import Call, Desk
-from fgrl.components.clients.prices import Price
-from fgrl.components.kinds import Engine, Peek, Run, default_engine
+from fgrl.kinds import Engine, Peek, Run, default_engine
+from fgrl.llm.cached import Cached
+from fgrl.llm.desk import Call, Desk
+from fgrl.llm.prices import Price
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Completion, DataError, Ref, Request
 
 if TYPE_CHECKING:
     from torch import Tensor
-drawing = lazy.load("fgrl.components.engines.draw")
+drawing = lazy.load("fgrl.models.decoding.draw")
 rollouts = lazy.load("fgrl.rollouts")
 sources = lazy.load("fgrl.models.sources")
 torch = lazy.load("torch")

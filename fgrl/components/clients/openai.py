@@ -23,17 +23,17 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, field_validator
 
 from fgrl import lazy
-from fgrl.components.clients import background, tokens
-from fgrl.components.clients.cached import Cached
-from fgrl.components.clients.desk import Call, Desk
-from fgrl.components.clients.secrets import Scrubber
-from fgrl.components.kinds import Run
+from fgrl.kinds import Run
+from fgrl.llm import background, tokens
+from fgrl.llm.cached import Cached
+from fgrl.llm.desk import Call, Desk
+from fgrl.llm.secrets import Scrubber
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Completion, Request, Unavailable, Usage
 
 aiolimiter = lazy.load("aiolimiter")
 openai = lazy.load("openai")
-wire = lazy.load("fgrl.components.clients.wire")
+wire = lazy.load("fgrl.llm.wire")
 
 OPENAI = "https://api.openai.com/v1"
 GRACE = 10.0

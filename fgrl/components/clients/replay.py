@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl.components.kinds import Client
+from fgrl.kinds import Client
 from fgrl.registry import File, register
 from fgrl.types import Completion, DataError, Message, Record, Request, Usage, parse_line, write_jsonl
 

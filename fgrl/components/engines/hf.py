@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.components.engines.draw import draw, uniforms
-from fgrl.components.kinds import Engine
+from fgrl.kinds import Engine
+from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
 from fgrl.specs import Sampling
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from fgrl.components.engines import cache as caches
-    from fgrl.components.engines import copies
+    from fgrl.models.decoding import cache as caches
+    from fgrl.models.decoding import copies
 else:
-    caches = lazy.load("fgrl.components.engines.cache")
-    copies = lazy.load("fgrl.components.engines.copies")
+    caches = lazy.load("fgrl.models.decoding.cache")
+    copies = lazy.load("fgrl.models.decoding.copies")
     torch = lazy.load("torch")
 
 

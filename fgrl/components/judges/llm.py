@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.components.clients.asking import Question, ask, tally
-from fgrl.components.clients.reading import Refused, declines
-from fgrl.components.clients.together import first_asks
-from fgrl.components.kinds import Client, Judge
-from fgrl.components.metrics.judging import FAILURES
-from fgrl.components.prompts import Prompt, as_text, read_prompt
+from fgrl.evaluation.judging import FAILURES
+from fgrl.kinds import Client, Judge
+from fgrl.llm.asking import Question, ask, tally
+from fgrl.llm.reading import Refused, declines
+from fgrl.llm.together import first_asks
 from fgrl.registry import File, register
+from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Criterion, Request, Sample
 
 Shown = tuple[str, str, str]

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import mean
-from fgrl.components.metrics.references import Referenced
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import mean
+from fgrl.evaluation.references import Referenced
+from fgrl.evaluation.statistics import Measured, of_sums
 from fgrl.registry import register
-from fgrl.statistics import Measured, of_sums
 
 sacrebleu = lazy.load("sacrebleu.metrics")
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import mean
-from fgrl.components.metrics.references import Referenced
-from fgrl.components.metrics.wording import squad, triviaqa
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import mean
+from fgrl.evaluation.references import Referenced
+from fgrl.evaluation.statistics import Measured
+from fgrl.evaluation.wording import squad, triviaqa
 from fgrl.registry import register
-from fgrl.statistics import Measured
 
 NORMALIZERS: dict[str, Callable[[str], str]] = {"squad": squad, "triviaqa": triviaqa, "none": str.strip}
 

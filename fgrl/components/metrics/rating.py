@@ -7,13 +7,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from fgrl.components.clients.asking import Question
-from fgrl.components.clients.reading import Refused, declines, strip_fences
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.judging import NONE, Judged, shares
-from fgrl.components.prompts import Prompt
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.judging import NONE, Judged, shares
+from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.llm.asking import Question
+from fgrl.llm.reading import Refused, declines, strip_fences
 from fgrl.registry import register
-from fgrl.statistics import Measured, weighted_mean
+from fgrl.templates import Prompt
 
 LOWEST, HIGHEST = 1.0, 10.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import Comparison, mean_per_token
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Comparison, mean_per_token
+from fgrl.evaluation.statistics import Measured, lower_tail_mean
 from fgrl.registry import register
-from fgrl.statistics import Measured, lower_tail_mean
 
 
 @register("reference_likelihood")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fgrl import lazy
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import mean
-from fgrl.components.metrics.references import Referenced
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import mean
+from fgrl.evaluation.references import Referenced
+from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
-from fgrl.statistics import Measured
 
 rouge_scorer = lazy.load("rouge_score.rouge_scorer")
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
-from fgrl.components import rubrics
-from fgrl.components.kinds import Checked, Judge
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import Compared, mean
-from fgrl.components.verifiers.loose import loose
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Compared, mean
+from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Checked, Judge
 from fgrl.registry import name_of, register
-from fgrl.statistics import Measured
+from fgrl.rules import rubrics
+from fgrl.rules.loose import loose
+from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Criterion, Message, Request, Sample, Undecided
 
 JUDGED = "judged"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fgrl.components.kinds import Verifier
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import Comparison, mean
 from fgrl.components.verifiers.all_of import verdicts
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Comparison, mean
+from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Verifier
 from fgrl.registry import register
-from fgrl.statistics import Measured
 
 
 @register("rule")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.components.closeness import Closeness
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import mean
-from fgrl.components.metrics.references import Referenced
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.closeness import Closeness
+from fgrl.evaluation.comparison import mean
+from fgrl.evaluation.references import Referenced
+from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
-from fgrl.statistics import Measured
 
 
 @register("similarity")

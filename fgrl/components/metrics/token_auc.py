@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from pydantic import Field
 
 from fgrl import ops
-from fgrl.components.kinds import Verifier
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import Comparison, mean
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Comparison, mean
+from fgrl.evaluation.statistics import Measured, area_under_curve, auc
+from fgrl.kinds import Verifier
 from fgrl.registry import register
-from fgrl.statistics import Measured, area_under_curve, auc
 from fgrl.types import DataError
 
 

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.components.clients.asking import Asked, Question
-from fgrl.components.clients.reading import Refused, odds, read_verdict
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.judging import NONE, Judged, answer_text, asked_text, by_prompt, shares
-from fgrl.components.metrics.length_adjusted import length_adjusted
-from fgrl.components.metrics.verdicts import Scale, read_label
-from fgrl.components.prompts import Prompt
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.judging import NONE, Judged, answer_text, asked_text, by_prompt, shares
+from fgrl.evaluation.length_adjusted import length_adjusted
+from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.evaluation.verdicts import Scale, read_label
+from fgrl.llm.asking import Asked, Question
+from fgrl.llm.reading import Refused, odds, read_verdict
 from fgrl.registry import register
-from fgrl.statistics import Measured, weighted_mean
+from fgrl.templates import Prompt
 from fgrl.types import DataError
 
 STRONG = 3.0

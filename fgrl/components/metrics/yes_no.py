@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from fgrl.components.metrics.answer import Answer
-from fgrl.components.metrics.comparison import mean
-from fgrl.components.metrics.references import Referenced
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import mean
+from fgrl.evaluation.references import Referenced
+from fgrl.evaluation.statistics import Measured, of_sums
 from fgrl.registry import register
-from fgrl.statistics import Measured, of_sums
 from fgrl.types import DataError
 
 Verdict = Literal["yes", "no"]

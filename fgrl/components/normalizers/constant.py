@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Normalizer
 from fgrl.components.normalizers.location import calibration_rewards, missing_fit
+from fgrl.kinds import Normalizer
 from fgrl.registry import register
 from fgrl.types import DataError
 

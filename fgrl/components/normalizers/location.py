@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Normalizer
+from fgrl.kinds import Normalizer
 from fgrl.registry import register
 from fgrl.types import DataError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Normalizer
+from fgrl.kinds import Normalizer
 from fgrl.registry import register
 
 if TYPE_CHECKING:

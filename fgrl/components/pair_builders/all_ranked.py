@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.components.kinds import PairBuilder
+from fgrl.kinds import PairBuilder
 from fgrl.registry import register
 from fgrl.types import Candidate, DataError, Pair, Sample
 

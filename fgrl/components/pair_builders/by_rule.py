@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.components.kinds import PairBuilder, Verifier
 from fgrl.components.verifiers.all_of import verdicts
+from fgrl.kinds import PairBuilder, Verifier
 from fgrl.registry import register
 from fgrl.types import Candidate, DataError, Pair, Sample
 

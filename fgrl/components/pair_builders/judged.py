@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.components.kinds import PairBuilder
+from fgrl.kinds import PairBuilder
 from fgrl.registry import register
 from fgrl.types import DataError, Pair, Sample
 

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.kinds import Expected, Peek
-from fgrl.components.readers.columns import preview
-from fgrl.components.readers.sliced import Sliced
+from fgrl.data.columns import preview
+from fgrl.data.sliced import Sliced
+from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import DataError, Message, Sample
 

@@ -6,10 +6,10 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-from fgrl.components.prompts import Prompt
-from fgrl.components.readers.columns import BadRow, Row, short
-from fgrl.components.readers.question_set import ContextColumns, Item, LeftOut, QuestionSet, Source
+from fgrl.data.columns import BadRow, Row, short
+from fgrl.data.question_set import ContextColumns, Item, LeftOut, QuestionSet, Source
 from fgrl.registry import register
+from fgrl.templates import Prompt
 
 Verdict = Literal["yes", "no"]
 Meaning = Literal["yes", "no", "drop"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from fgrl.components.readers.columns import BadRow, Row, short
 from fgrl.components.readers.muldimif import constraints
-from fgrl.components.readers.plain import parsed
-from fgrl.components.readers.rubric_set import (
+from fgrl.data.columns import BadRow, Row, short
+from fgrl.data.plain import parsed
+from fgrl.data.rubric_set import (
     CODE,
     Count,
     Demand,
@@ -20,7 +20,7 @@ from fgrl.components.readers.rubric_set import (
     listed,
     together,
 )
-from fgrl.components.verifiers.verinstruct import is_hard, verinstruct_criteria
+from fgrl.data.verinstruct_checks import is_hard, verinstruct_criteria
 from fgrl.registry import register
 from fgrl.sandbox import CheckerSandbox
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fgrl.components.readers.columns import Converter, Format
-from fgrl.components.readers.hub import Hub
-from fgrl.components.readers.table import Table
+from fgrl.data.columns import Converter, Format
+from fgrl.data.hub import Hub
+from fgrl.data.table import Table
 from fgrl.registry import register
 from fgrl.types import DataError, Pair, Sample
 

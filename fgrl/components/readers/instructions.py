@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fgrl.components.readers.columns import BadRow, Row, short
-from fgrl.components.readers.plain import parsed
-from fgrl.components.readers.rubric_set import Demand, Prompt, RubricColumns, RubricSet, listed, together
+from fgrl.data.columns import BadRow, Row, short
+from fgrl.data.plain import parsed
+from fgrl.data.rubric_set import Demand, Prompt, RubricColumns, RubricSet, listed, together
 from fgrl.registry import register
 
 

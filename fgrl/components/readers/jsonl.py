@@ -9,11 +9,11 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import model_validator
 
-from fgrl.components.kinds import Expected, Peek
-from fgrl.components.readers.columns import Columns, Converter, Row
-from fgrl.components.readers.table import Table
-from fgrl.components.verifiers.untrusted import refuse_sandbox
+from fgrl.data.columns import Columns, Converter, Row
+from fgrl.data.table import Table
+from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
+from fgrl.rules.untrusted import refuse_sandbox
 from fgrl.types import DataError, Pair, Sample, parse_line
 
 R = TypeVar("R", Sample, Pair)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import field_validator
 
-from fgrl.components.kinds import Expected, Peek
-from fgrl.components.readers.sliced import Sliced
+from fgrl.data.sliced import Sliced
+from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import DataError, Sample
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from fgrl.components.prompts import Prompt
-from fgrl.components.readers.columns import Row
-from fgrl.components.readers.question_set import Source
 from fgrl.components.readers.questions import QuestionColumns, Questions
+from fgrl.data.columns import Row
+from fgrl.data.question_set import Source
 from fgrl.registry import register
+from fgrl.templates import Prompt
 
 
 class MsMarcoColumns(QuestionColumns):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fgrl.components.readers.columns import BadRow, Row, short
-from fgrl.components.readers.rubric_set import Demand, Prompt, RubricColumns, RubricSet, instruction, listed, together
-from fgrl.components.verifiers.muldimif import check_of
+from fgrl.data.columns import BadRow, Row, short
+from fgrl.data.muldimif_checks import check_of
+from fgrl.data.rubric_set import Demand, Prompt, RubricColumns, RubricSet, instruction, listed, together
 from fgrl.registry import register
 
 
@@ -26,7 +26,7 @@ class MulDimIF(RubricSet):
 
     Columns: `id`, `conversations` (messages without an answer), `constraints` ([category, kind, sentence] each),
     `constraint_pattern`. The authors check every constraint with programs that look for numbers and words in its sentence;
-    here those that are simple enough to be sure of become rules (`fgrl.components.verifiers.muldimif`), the others go to the
+    here those that are simple enough to be sure of become rules (`fgrl.data.muldimif_checks`), the others go to the
     judge and are counted by category.
     """
 

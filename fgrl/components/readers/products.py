@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from fgrl.components.kinds import Expected, Peek
-from fgrl.components.readers.columns import as_sample
-from fgrl.components.readers.sliced import Sliced
+from fgrl.data.columns import as_sample
+from fgrl.data.sliced import Sliced
+from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import DataError, Pair, Pairs, Ref, Sample, Samples
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fgrl.components.prompts import Prompt
-from fgrl.components.readers.columns import Row
-from fgrl.components.readers.question_set import ContextColumns, Item, QuestionSet, Source
+from fgrl.data.columns import Row
+from fgrl.data.question_set import ContextColumns, Item, QuestionSet, Source
 from fgrl.registry import register
+from fgrl.templates import Prompt
 
 
 class QuestionColumns(ContextColumns):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fgrl.components.prompts import Prompt
-from fgrl.components.readers.columns import Row
-from fgrl.components.readers.question_set import LeftOut, Source
 from fgrl.components.readers.questions import QuestionColumns, Questions
+from fgrl.data.columns import Row
+from fgrl.data.question_set import LeftOut, Source
 from fgrl.registry import register
+from fgrl.templates import Prompt
 
 UNKNOWN = "<unk>"
 """What the test split has for an answer."""

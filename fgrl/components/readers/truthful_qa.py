@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Literal
 
-from fgrl.components.prompts import Prompt
-from fgrl.components.readers.columns import BadRow, Row, short
-from fgrl.components.readers.question_set import ContextColumns, Item, QuestionSet, Source
+from fgrl.data.columns import BadRow, Row, short
+from fgrl.data.question_set import ContextColumns, Item, QuestionSet, Source
 from fgrl.registry import register
+from fgrl.templates import Prompt
 
 
 class TruthfulColumns(ContextColumns):

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import Field
 
 from fgrl.components.readers.claims import ClaimColumns, Claims, ClaimSet, Meaning, Verdict
-from fgrl.components.readers.columns import Row, short
-from fgrl.components.readers.question_set import LeftOut, Source
+from fgrl.data.columns import Row, short
+from fgrl.data.question_set import LeftOut, Source
 from fgrl.registry import register
 from fgrl.types import DataError
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
-from fgrl.components.kinds import Checked, Relevance, Run
-from fgrl.components.prompts import Prompt, read_prompt
+from fgrl.kinds import Checked, Relevance, Run
 from fgrl.registry import File, Unkeyed, register
 from fgrl.specs import ModelSpec
+from fgrl.templates import Prompt, read_prompt
 from fgrl.types import DataError, Rollout
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import PrivateAttr
 
 from fgrl import ops
-from fgrl.components.kinds import Checked, Relevance
-from fgrl.components.verifiers.loose import relevant
+from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
+from fgrl.rules.loose import relevant
 from fgrl.types import Rollout
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.components.kinds import Checked, Relevance
+from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
 from fgrl.types import Rollout
 

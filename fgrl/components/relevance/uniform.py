@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fgrl import lazy
-from fgrl.components.kinds import Checked, Relevance
+from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
 from fgrl.types import Rollout
 

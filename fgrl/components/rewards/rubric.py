@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
-from fgrl.components import rubrics
-from fgrl.components.kinds import Judge, Relevance, Reward, Run
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.kinds import Judge, Relevance, Reward, Run
 from fgrl.registry import register
+from fgrl.rules import rubrics
+from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Criterion, Mean, Rewards, Rollout, Sample
 
 if TYPE_CHECKING:

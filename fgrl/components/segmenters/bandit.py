@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fgrl import lazy
-from fgrl.components.kinds import Segmenter
+from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from fgrl.components.kinds import Segmenter
+from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable
 

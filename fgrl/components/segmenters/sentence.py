@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy
-from fgrl.components.kinds import Segmenter
+from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.components.kinds import Verifier
-from fgrl.components.verifiers.rule import Rule, title
+from fgrl.kinds import Verifier
 from fgrl.registry import register
+from fgrl.rules.rule import Rule, title
 from fgrl.types import Span, Undecided
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl.components.verifiers.rule import Rule
 from fgrl.registry import register
+from fgrl.rules.rule import Rule
 from fgrl.sandbox import Call, Outcome, SandboxSpec, refuse_unless, shared
 from fgrl.types import Span, Undecided
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at
 from fgrl.registry import register
+from fgrl.rules.rule import Rule, Scope, broken_at
 from fgrl.types import Span
 
 

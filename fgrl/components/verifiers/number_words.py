@@ -6,8 +6,8 @@ import re
 
 from pydantic import Field
 
-from fgrl.components.verifiers.rule import Relation, Rule, broken_at
 from fgrl.registry import register
+from fgrl.rules.rule import Relation, Rule, broken_at
 from fgrl.types import Span
 
 WORD = re.compile(r"\w+")

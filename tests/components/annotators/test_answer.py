@@ -9,7 +9,7 @@ from training_helpers import a_run
 
 from fgrl.components.annotators.answer import Answer
 from fgrl.components.clients.replay import Replay
-from fgrl.components.kinds import Expected
+from fgrl.kinds import Expected
 from fgrl.types import Criterion, Message, Sample
 
 SAMPLES = [

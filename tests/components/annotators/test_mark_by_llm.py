@@ -12,7 +12,7 @@ from quote_texts import texts
 
 from fgrl.components.annotators.mark_by_llm import MarkByLLM
 from fgrl.components.clients.replay import Replay
-from fgrl.components.kinds import Annotator, Client
+from fgrl.kinds import Annotator, Client
 from fgrl.registry import build
 from fgrl.types import Candidate, Completion, Criterion, DataError, Message, Sample, Stopped
 

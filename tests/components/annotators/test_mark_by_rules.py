@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgrl.components.annotators.mark_by_rules import MarkByRules
-from fgrl.components.annotators.marks import Extent, thin
-from fgrl.components.kinds import Annotator, Verifier
-from fgrl.components.verifiers.loose import relevant
+from fgrl.feedback.marks import Extent, thin
+from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import build
+from fgrl.rules.loose import relevant
 from fgrl.types import Candidate, Criterion, DataError, Sample
 
 FORBID = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})

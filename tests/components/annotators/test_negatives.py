@@ -10,9 +10,9 @@ import pytest
 from fgrl.components.annotators.constraint_omission import ConstraintOmission, without
 from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.components.annotators.minimal_modification import MinimalModification, change
-from fgrl.components.annotators.negatives import drawn
 from fgrl.components.clients.replay import Replay
-from fgrl.components.kinds import Annotator
+from fgrl.feedback.negatives import drawn
+from fgrl.kinds import Annotator
 from fgrl.registry import build
 from fgrl.types import Candidate, Criterion, DataError, Sample
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgrl.components.annotators.preference import Preference
-from fgrl.components.clients.reading import odds, read_verdict
 from fgrl.components.clients.replay import Replay
-from fgrl.components.kinds import Annotator, Client, Expected
 from fgrl.components.pair_builders.judged import Judged
+from fgrl.kinds import Annotator, Client, Expected
+from fgrl.llm.reading import odds, read_verdict
 from fgrl.registry import build
 from fgrl.types import Candidate, Completion, DataError, Message, Sample
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.components.annotators.rubric_score import RubricScore
-from fgrl.components.kinds import Judge
 from fgrl.components.readers.products import Versus
+from fgrl.kinds import Judge
 from fgrl.types import Candidate, Criterion, DataError, Sample, write_jsonl
 
 LAMP = Criterion(text="lamp", check={"name": "keywords:existence", "keywords": ["lamp"]})

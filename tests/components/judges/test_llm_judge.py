@@ -13,16 +13,16 @@ from fault_server import FaultServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.components.clients.reading import Refused
 from fgrl.components.judges.llm import LLMJudge, read_yes_no
-from fgrl.components.kinds import Client, Judge
-from fgrl.components.metrics.judging import asked_text
 from fgrl.components.rewards.rubric import Rubric
-from fgrl.components.verifiers.of_criteria import RulesOf
+from fgrl.evaluation import given as given_answers
+from fgrl.evaluation.judging import asked_text
+from fgrl.kinds import Client, Judge
+from fgrl.llm.reading import Refused
+from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import build
-from fgrl.run import Run
-from fgrl.stages import given as given_answers
+from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Criterion, DataError, Message, OverBudget, Rollout, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[3] / "prompts" / "judge_criterion.txt")

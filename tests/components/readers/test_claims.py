@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.claims import ClaimColumns, Claims, named
-from fgrl.components.readers.shots import Shots
 from fgrl.components.readers.unilc import (
     BiasColumns,
     ClimateColumns,
@@ -22,6 +21,7 @@ from fgrl.components.readers.unilc import (
     PubHealthColumns,
     SocialBias,
 )
+from fgrl.data.shots import Shots
 from fgrl.types import DataError
 
 TEXT = Value("string")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fgrl.components.kinds import Reader
-from fgrl.components.readers.rubric_set import RubricSet
+from fgrl.data.rubric_set import RubricSet
+from fgrl.kinds import Reader
 from fgrl.registry import Context, build
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
-from fgrl.components.kinds import Expected, Reader
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
-from fgrl.components.readers.passages import Passage, cut, render
 from fgrl.components.readers.questions import QuestionColumns, Questions
+from fgrl.data.passages import Passage, cut, render
+from fgrl.kinds import Expected, Reader
 from fgrl.registry import Context, Problems, build, dump
 from fgrl.types import DataError, Message
 

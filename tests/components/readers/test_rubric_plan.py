@@ -13,7 +13,7 @@ from fgrl import registry
 from fgrl.cli import app
 
 STAGE = '''
-from fgrl.components.kinds import Reader, Stage
+from fgrl.kinds import Reader, Stage
 from fgrl.registry import register
 from fgrl.types import Samples, write_jsonl
 

@@ -10,11 +10,11 @@ import pytest
 from datasets import Dataset, Features, List, Value
 from reading_helpers import Folder, Listening, read
 
-from fgrl.components.kinds import Reader, Verifier
 from fgrl.components.readers.advanced_if import AdvancedIF
 from fgrl.components.readers.coded import Hir, HirColumns, VerInstruct
 from fgrl.components.readers.instructions import IFBench, IFEval, IFTrain, InstructionColumns
 from fgrl.components.readers.muldimif import MulDimIF
+from fgrl.kinds import Reader, Verifier
 from fgrl.registry import build, dump
 from fgrl.sandbox import CheckerSandbox
 from fgrl.types import DataError, Message

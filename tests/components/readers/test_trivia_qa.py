@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
-from fgrl.components.readers.shots import Shot, Shots, draw, same, shown
 from fgrl.components.readers.trivia_qa import TriviaColumns, TriviaQa
+from fgrl.data.shots import Shot, Shots, draw, same, shown
 from fgrl.types import DataError
 
 TEXTS = Sequence(Value("string"))

@@ -8,8 +8,8 @@ import pytest
 from datasets import Features, Sequence, Value
 from reading_helpers import PROMPTS, Folder, read
 
-from fgrl.components.readers.shots import Shots
 from fgrl.components.readers.truthful_qa import TruthfulColumns, TruthfulQa
+from fgrl.data.shots import Shots
 from fgrl.types import DataError
 
 TEXTS, NUMBERS = Sequence(Value("string")), Sequence(Value("int32"))

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fgrl.components.kinds import Metric, PairBuilder, Verifier
-from fgrl.components.metrics.answer import Answer
 from fgrl.components.verifiers.all_of import AllOf, verdicts
 from fgrl.components.verifiers.code_checker import CodeChecker
-from fgrl.components.verifiers.loose import loose, relevant
 from fgrl.components.verifiers.no_comma import NoComma
-from fgrl.components.verifiers.rule import title
+from fgrl.evaluation.answer import Answer
+from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
+from fgrl.rules.loose import loose, relevant
+from fgrl.rules.rule import title
 from fgrl.sandbox import Limits, SandboxSpec, detect, strength, walls
 from fgrl.types import Candidate, Sample, Unavailable, Undecided
 

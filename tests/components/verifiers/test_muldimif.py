@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fgrl.components  # noqa: F401
-from fgrl.components.kinds import Verifier
-from fgrl.components.verifiers.muldimif import check_of
+from fgrl.data.muldimif_checks import check_of
+from fgrl.kinds import Verifier
 from fgrl.registry import build
 
 WORDS, SENTENCES = ["Length", "Words"], ["Length", "Sentences"]

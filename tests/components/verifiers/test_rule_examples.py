@@ -9,11 +9,11 @@ from rule_cases import IFBENCH, IFEVAL
 from rule_examples import EXAMPLES
 
 import fgrl.components  # noqa: F401
-from fgrl.components.kinds import Verifier
-from fgrl.components.verifiers.loose import loose, relevant, scope, variants
-from fgrl.components.verifiers.rows import from_ifeval
-from fgrl.components.verifiers.rule import title
+from fgrl.data.row_checks import from_ifeval
+from fgrl.kinds import Verifier
 from fgrl.registry import build
+from fgrl.rules.loose import loose, relevant, scope, variants
+from fgrl.rules.rule import title
 
 
 def rule_of(name: str, kwargs: dict[str, Any]) -> Verifier:

@@ -14,10 +14,8 @@ from typer.testing import CliRunner
 
 import fgrl.components  # noqa: F401
 from fgrl.cli import app
-from fgrl.components.kinds import Verifier
-from fgrl.components.verifiers import languages
-from fgrl.components.verifiers.loose import scope
-from fgrl.components.verifiers.rows import from_ifeval, spec
+from fgrl.data.row_checks import from_ifeval, spec
+from fgrl.kinds import Verifier
 from fgrl.registry import (
     NotRegistered,
     Problems,
@@ -31,6 +29,8 @@ from fgrl.registry import (
     register,
     scratch,
 )
+from fgrl.rules import languages
+from fgrl.rules.loose import scope
 from fgrl.types import Unavailable
 
 

@@ -10,11 +10,11 @@ from rule_cases import IFBENCH, IFEVAL, answers
 from rule_examples import EXAMPLES
 
 import fgrl.components  # noqa: F401
-from fgrl.components.kinds import Verifier
-from fgrl.components.verifiers.loose import relevant, scope
-from fgrl.components.verifiers.rows import from_ifeval
-from fgrl.components.verifiers.rule import Rule
+from fgrl.data.row_checks import from_ifeval
+from fgrl.kinds import Verifier
 from fgrl.registry import build, name_of
+from fgrl.rules.loose import relevant, scope
+from fgrl.rules.rule import Rule
 from fgrl.types import Span
 
 LANGUAGE = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}

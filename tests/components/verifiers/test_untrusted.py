@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fgrl.components.readers.jsonl import JsonLines
-from fgrl.components.verifiers.rows import checked_by, fitted
-from fgrl.components.verifiers.untrusted import Unwelcome, refuse_sandbox, welcome
+from fgrl.data.row_checks import checked_by, fitted
+from fgrl.rules.untrusted import Unwelcome, refuse_sandbox, welcome
 from fgrl.types import Criterion, DataError, Sample
 
 CODE = {"name": "code:checker", "source": "def check(response): return True"}

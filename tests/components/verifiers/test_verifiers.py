@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fgrl.components.kinds import Verifier
 from fgrl.components.verifiers.all_of import AllOf, verdicts
 from fgrl.components.verifiers.no_comma import NoComma
 from fgrl.components.verifiers.number_words import NumberWords, count_words
-from fgrl.components.verifiers.rule import title
+from fgrl.kinds import Verifier
 from fgrl.registry import name_of
+from fgrl.rules.rule import title
 
 AT_LEAST_3 = NumberWords(relation="at least", num_words=3)
 LESS_THAN_5 = NumberWords(relation="less than", num_words=5)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.components.kinds import Verifier
-from fgrl.components.verifiers.rule import title
-from fgrl.components.verifiers.verinstruct import asked_of_model, code_check, is_hard, mark, named, verinstruct_criteria
+from fgrl.data.verinstruct_checks import asked_of_model, code_check, is_hard, mark, named, verinstruct_criteria
+from fgrl.kinds import Verifier
 from fgrl.registry import build
+from fgrl.rules.rule import title
 from fgrl.sandbox import CheckerSandbox, detect
 from fgrl.types import DataError
 

@@ -6,8 +6,8 @@ import pytest
 from rule_examples import EXAMPLES
 
 import fgrl.components  # noqa: F401
-from fgrl.components.verifiers.wording import IFBENCH, IFEVAL, IFTRAIN, LANGUAGES, PLACE, SENTENCES, sentence
 from fgrl.registry import absent, get, names
+from fgrl.rules.wording import IFBENCH, IFEVAL, IFTRAIN, LANGUAGES, PLACE, SENTENCES, sentence
 
 OWN = ("all_of", "code:checker")
 """Rules that no data set names by an id."""

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.components.annotators.mark_by_rules import MarkByRules
-from fgrl.components.kinds import Verifier
+from fgrl.kinds import Verifier
 from fgrl.registry import build, import_file, scratch
 from fgrl.types import Sample
 

@@ -7,19 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.components.verifiers.counted import Counted, Place
 from fgrl.components.verifiers.number_words import WORD
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at, in_order, kept_at
-from fgrl.components.verifiers.text import (
-    DIGITS,
-    PUNCTUATION,
-    lowered,
-    occurrences,
-    occurrences_anycase,
-    whole,
-    without,
-)
 from fgrl.registry import register
+from fgrl.rules.counted import Counted, Place
+from fgrl.rules.rule import Rule, Scope, broken_at, in_order, kept_at
+from fgrl.rules.text import DIGITS, PUNCTUATION, lowered, occurrences, occurrences_anycase, whole, without
 from fgrl.types import Span
 
 CONJUNCTIONS = frozenset(["and", "but", "for", "nor", "or", "so", "yet"])

@@ -9,10 +9,10 @@ import unicodedata
 from itertools import pairwise
 
 from fgrl.components.verifiers.ifbench.count import EDGES
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at, kept_at
-from fgrl.components.verifiers.sentences import sentences
-from fgrl.components.verifiers.text import DIGITS, bare_words, occurrences_anycase
 from fgrl.registry import register
+from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
+from fgrl.rules.sentences import sentences
+from fgrl.rules.text import DIGITS, bare_words, occurrences_anycase
 from fgrl.types import Span
 
 MULTIPLES = [str(number) for number in range(14, 50, 7)]

@@ -10,13 +10,13 @@ from typing import ClassVar
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.components.verifiers.counted import Counted, Place
 from fgrl.components.verifiers.ifbench.count import EDGES
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at, in_order, kept_at
-from fgrl.components.verifiers.sentences import sentences
-from fgrl.components.verifiers.text import PUNCTUATION, View, lines, occurrences, runs, whole, without
-from fgrl.components.verifiers.words import tokens
 from fgrl.registry import register
+from fgrl.rules.counted import Counted, Place
+from fgrl.rules.rule import Rule, Scope, broken_at, in_order, kept_at
+from fgrl.rules.sentences import sentences
+from fgrl.rules.text import PUNCTUATION, View, lines, occurrences, runs, whole, without
+from fgrl.rules.words import tokens
 from fgrl.types import Span, Unavailable
 
 emoji = lazy.load("emoji")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from fgrl.components.verifiers.number_words import WORD
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at
-from fgrl.components.verifiers.sentences import sentences
 from fgrl.registry import register
+from fgrl.rules.rule import Rule, Scope, broken_at
+from fgrl.rules.sentences import sentences
 from fgrl.types import Span
 
 STOP_WORDS = frozenset(

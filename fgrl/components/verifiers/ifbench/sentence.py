@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from pydantic import Field
 
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at, kept_at
-from fgrl.components.verifiers.sentences import sentences
-from fgrl.components.verifiers.text import PUNCTUATION, View, occurrences_anycase, without
 from fgrl.registry import register
+from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
+from fgrl.rules.sentences import sentences
+from fgrl.rules.text import PUNCTUATION, View, occurrences_anycase, without
 from fgrl.types import Span
 
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl.components.verifiers.counted import Counted, Place, related
-from fgrl.components.verifiers.languages import language_of
-from fgrl.components.verifiers.rule import Relation, Rule, Scope, broken_at
-from fgrl.components.verifiers.text import runs
-from fgrl.components.verifiers.words import tokens
 from fgrl.registry import name_of, register
+from fgrl.rules.counted import Counted, Place, related
+from fgrl.rules.languages import language_of
+from fgrl.rules.rule import Relation, Rule, Scope, broken_at
+from fgrl.rules.text import runs
+from fgrl.rules.words import tokens
 from fgrl.types import Span
 
 

@@ -7,9 +7,9 @@ import re
 from pydantic import Field
 
 from fgrl.components.verifiers.ifeval.length import pieces_between
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at, kept_at
-from fgrl.components.verifiers.text import lowered, whole
 from fgrl.registry import register
+from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
+from fgrl.rules.text import lowered, whole
 from fgrl.types import Span
 
 SIX_STARS = re.compile(re.escape("******"))

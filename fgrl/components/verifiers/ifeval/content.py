@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl.components.verifiers.counted import Counted, Place
-from fgrl.components.verifiers.rule import Rule, Scope, kept_at
-from fgrl.components.verifiers.text import lowered, whole
 from fgrl.registry import register
+from fgrl.rules.counted import Counted, Place
+from fgrl.rules.rule import Rule, Scope, kept_at
+from fgrl.rules.text import lowered, whole
 from fgrl.types import Span
 
 PLACEHOLDER = re.compile(r"\[.*?\]")

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fgrl.components.verifiers.counted import Counted, Place, related
-from fgrl.components.verifiers.rule import Relation, Rule, Scope, broken_at, in_order, kept_at
 from fgrl.registry import register
+from fgrl.rules.counted import Counted, Place, related
+from fgrl.rules.rule import Relation, Rule, Scope, broken_at, in_order, kept_at
 from fgrl.types import Span
 
 Word = Annotated[str, Field(min_length=1)]

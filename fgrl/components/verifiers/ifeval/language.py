@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fgrl.components.verifiers.languages import Language, language_of
-from fgrl.components.verifiers.rule import Rule
 from fgrl.registry import register
+from fgrl.rules.languages import Language, language_of
+from fgrl.rules.rule import Rule
 
 
 @register("language:response_language")

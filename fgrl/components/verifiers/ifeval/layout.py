@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl.components.verifiers.counted import Counted, Place
-from fgrl.components.verifiers.rule import Rule, Scope, broken_at, in_order, kept_at
-from fgrl.components.verifiers.text import occurrences
 from fgrl.registry import register
+from fgrl.rules.counted import Counted, Place
+from fgrl.rules.rule import Rule, Scope, broken_at, in_order, kept_at
+from fgrl.rules.text import occurrences
 from fgrl.types import Span
 
 STAR_BULLET = re.compile(r"^\s*(\*[^\*].*)$", re.MULTILINE)

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.components.verifiers.counted import Counted, Place, related
-from fgrl.components.verifiers.rule import Relation, Rule, Scope, broken_at, kept_at
-from fgrl.components.verifiers.sentences import prose
-from fgrl.components.verifiers.text import View, lowered, whole
 from fgrl.registry import register
+from fgrl.rules.counted import Counted, Place, related
+from fgrl.rules.rule import Relation, Rule, Scope, broken_at, kept_at
+from fgrl.rules.sentences import prose
+from fgrl.rules.text import View, lowered, whole
 from fgrl.types import Span
 
 DIVIDER = re.compile(r"\s?\*\*\*\s?")

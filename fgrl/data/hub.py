@@ -1,0 +1,124 @@
+"""Where the rows of a data set come from: the Hugging Face hub, a local folder, or local files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import model_validator
+
+from fgrl import lazy
+from fgrl.data.columns import Row
+from fgrl.data.rows import Rows
+from fgrl.registry import File
+from fgrl.types import DataError
+
+datasets = lazy.load("datasets")
+
+KINDS = ("json", "parquet", "csv")
+
+
+class Hub(Rows):
+    """Rows of a data set by hub id, of a local folder, or of local files of one kind (`path: json` with `files`)."""
+
+    path: str
+    """Hub id; or a folder (data files, or what `save_to_disk` wrote); or `json`, `parquet`, `csv` with `files`."""
+    files: list[Annotated[str, File]] = []
+    """Local files, with `path: json | parquet | csv`."""
+    data_files: list[str] = []
+    """Files inside the hub data set or the folder; empty takes all."""
+    config: str | None = None
+    """Which configuration of the data set (the library's `name`)."""
+    split: str = "train"
+    """Which split; `train[:10%]` works."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub. Pin a commit: without one the data may change under a finished recipe."""
+
+    @model_validator(mode="after")
+    def _files_need_their_kind(self) -> Hub:
+        if (self.path in KINDS) != bool(self.files):
+            raise ValueError(f"files: goes with path: {' | '.join(KINDS)}, and these go with files")
+        if self.files and (self.data_files or self.revision or self._said("config")):
+            raise ValueError("files: local files have no data_files, revision or config")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """Of a local folder a hash of its contents; of the hub the revision (null = whatever was there)."""
+        if self.files:
+            return {}
+        if not Path(self.path).is_dir():
+            return {"revision": self.revision}
+        digest = hashlib.sha256()
+        for file in sorted(file for file in Path(self.path).rglob("*") if file.is_file()):
+            digest.update(f"{file.relative_to(self.path).as_posix()}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return {"folder": digest.hexdigest()}
+
+    def rows(self) -> tuple[str, Sequence[Row]]:
+        where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)
+        try:
+            data = self._load()
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            raise DataError(f"{where}: cannot be loaded: {error}") from error
+        except RuntimeError as error:
+            if "scripts are no longer supported" not in str(error):
+                raise
+            raise DataError(
+                f"{where}: the hub has this data set as a program, which is not run. Set `revision: refs/convert/parquet` "
+                "where the hub keeps a converted copy, or read files that you downloaded: `path: parquet | csv | json` "
+                "with `files`"
+            ) from None
+        commit = _commit(data)
+        if not self.files and commit:
+            pin = "" if self.revision else "; no `revision` is pinned"
+            self.say(f"{where}: {len(data)} rows at revision {commit}{pin}")
+        return where, data
+
+    def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
+        # many at a time, which is two to four times as fast; few at first, for who stops early
+        start, size = 0, 8
+        while start < len(numbers):
+            some = rows[list(numbers[start : start + size])]
+            for values in zip(*some.values(), strict=True):
+                yield dict(zip(some, values, strict=True))
+            start, size = start + size, min(2 * size, 256)
+
+    def hub_config(self) -> str | None:
+        """The configuration to ask the hub for."""
+        return self.config
+
+    def load_options(self) -> dict[str, Any]:
+        """What else the library is to know when it loads the data."""
+        return {}
+
+    def _said(self, name: str) -> Any:
+        """A field's value; None where it is the reader's default, which is a name on the hub and nowhere else."""
+        value = getattr(self, name)
+        return None if value == type(self).model_fields[name].default else value
+
+    def _load(self) -> Any:
+        folder = Path(self.path)
+        if folder.is_dir() and ((folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()):
+            saved = datasets.load_from_disk(self.path)
+            if not isinstance(saved, datasets.DatasetDict):
+                return saved
+            if self.split not in saved:
+                raise ValueError(f'no split "{self.split}"; it has {", ".join(saved)}')
+            return saved[self.split]
+        inside = self.files or self.data_files or None
+        config = self._said("config") if self.files or folder.is_dir() else self.hub_config()
+        split = (self._said("split") or "train") if self.files else self.split  # files alone are always called train
+        return datasets.load_dataset(
+            self.path, config, data_files=inside, split=split, revision=self.revision, **self.load_options()
+        )
+
+
+def _commit(data: Any) -> str | None:
+    """The hub's commit that the rows were downloaded from; None for local data."""
+    for address in data.info.download_checksums or {}:
+        if address.startswith("hf://") and "@" in address:
+            return address.split("@", 1)[1].split("/", 1)[0]
+    return None

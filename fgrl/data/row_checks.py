@@ -1,0 +1,103 @@
+"""From the columns of IFEval and IFBench (`instruction_id_list`, `kwargs`) to rules and criteria."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from fgrl.kinds import Verifier
+from fgrl.registry import build, get
+from fgrl.rules.untrusted import Unwelcome, welcome
+from fgrl.types import DataError
+
+BOUNDS = ("num_words", "num_sentences", "frequency", "let_frequency", "capital_frequency")
+"""Parameters that a relation goes with; a rule has one at most."""
+RELATIONS = {
+    "at least": ("at least", 0), "no less": ("at least", 0), "no less than": ("at least", 0), "not less than": ("at least", 0),
+    "more than": ("at least", 1),
+    "less than": ("less than", 0), "fewer than": ("less than", 0),
+    "at most": ("less than", 1), "no more": ("less than", 1), "no more than": ("less than", 1), "not more than": ("less than", 1),
+}  # fmt: skip
+"""How data sets say it -> how IFEval's checker does, and what is added to the bound: at most 5 is less than 6."""
+OPTIONS = ("my answer is yes", "my answer is no", "my answer is maybe")
+
+
+def spec(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A rule of a data set as recipes and `Criterion.check` write it: `{"name": id, parameter: value}`.
+
+    Data sets give every rule the columns of all: those that are null are left out. Whole numbers that a table has made
+    floats become whole again (IFBench's `N` is 15.0), and parameters of rules that have none are left out.
+    """
+    given = {key: _whole(value) for key, value in (kwargs or {}).items() if value is not None}
+    fields = _fields(instruction_id)
+    return {**({} if fields == [] else given), "name": instruction_id}
+
+
+def from_ifeval(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None] | None = None) -> list[Verifier]:
+    """The rules of one row, in order. Raises `fgrl.registry.Problems` (which names the parameter) for an id or parameters
+    that no rule has, and `DataError` when there are not as many `kwargs` as ids."""
+    rows = [None] * len(ids) if kwargs is None else list(kwargs)
+    if len(rows) != len(ids):
+        raise DataError(f"{len(ids)} instruction ids, but kwargs for {len(rows)}: they belong together one by one")
+    return [
+        build(Verifier, spec(one, more), path=("kwargs", index))
+        for index, (one, more) in enumerate(zip(ids, rows, strict=True))
+    ]
+
+
+def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`spec` with what HiR-16K and others write otherwise put right: relations in other words (`at most` n is `less than`
+    n + 1), and `relation` where the rule has `let_relation` or `capital_relation`."""
+    check = spec(instruction_id, kwargs)
+    fields = _fields(instruction_id) or []
+    for name in ("let_relation", "capital_relation"):
+        if name in fields and name not in check and "relation" in check:
+            check[name] = check.pop("relation")
+    relation = next((name for name in check if name.endswith("relation")), None)
+    bound = next((name for name in BOUNDS if name in check), None)
+    said = str(check[relation]).strip().lower() if relation else ""
+    if relation and bound and said in RELATIONS and isinstance(check[bound], int):
+        check[relation], more = RELATIONS[said]
+        check[bound] += more
+    return check
+
+
+def checked_by(
+    instruction_id: str, kwargs: Mapping[str, Any] | None = None, text: str | None = None
+) -> tuple[dict[str, Any] | None, str]:
+    """(the check of a data set's rule, "") or (None, why there is none).
+
+    text: the rule in the data set's words, where it has some: IFEval's `constrained_response` knows three options, and a
+    text that offers others is another rule. Raises `DataError` for a rule that a data set must not name (code, rules made
+    of rules).
+    """
+    try:
+        if not welcome(instruction_id):
+            return None, "no such rule here"
+    except Unwelcome as refused:
+        raise DataError(str(refused)) from None
+    known = text is None or all(option in text.lower() for option in OPTIONS)
+    if instruction_id == "detectable_format:constrained_response" and not known:
+        return None, "other options"
+    if (kwargs or {}).get("name") is not None:  # of another rule than the one that was looked at
+        return None, "its parameters do not fit"
+    check = fitted(instruction_id, kwargs)
+    try:
+        get("verifier", instruction_id).model_validate({key: value for key, value in check.items() if key != "name"})
+    except ValidationError:
+        return None, "its parameters do not fit"
+    return check, ""
+
+
+def _fields(instruction_id: str) -> list[str] | None:
+    """The parameters of a rule; None when there is none of that name."""
+    try:
+        return list(get("verifier", instruction_id).model_fields)
+    except LookupError:
+        return None
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value

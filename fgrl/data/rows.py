@@ -1,0 +1,45 @@
+"""What the readers of rows share: how many there should be, and what happens to one that does not fit."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fgrl.data.columns import Row
+from fgrl.data.sliced import Sliced
+from fgrl.kinds import Expected, Peek
+from fgrl.types import DataError
+
+
+class Rows(Sliced):
+    """Rows with columns."""
+
+    bad_rows: Literal["error", "drop"] = "error"
+    """A row that does not fit (an answer that is no text, two answers that are the same, ...): stop, or leave it out
+    and say how many were."""
+    expect_rows: int | None = Field(None, ge=1)
+    """Stop unless the data has this many rows, before `skip` and `limit`; null does not check."""
+
+    def expects(self, peek: Peek) -> Expected | None:
+        if self.expect_rows is not None:
+            return Expected(self.expect_rows).after(self.skip, self.limit)
+        return super().expects(peek)
+
+    @abstractmethod
+    def rows(self) -> tuple[str, Sequence[Row]]:
+        """What to call the data in messages, and its rows. Raises `DataError`."""
+
+    def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
+        """The rows of these numbers."""
+        return (rows[number] for number in numbers)
+
+    def count(self, rows: int, where: str) -> None:
+        """Raise `DataError` when there are not as many rows as expected."""
+        if self.expect_rows is not None and rows != self.expect_rows:
+            raise DataError(
+                f"{where}: {rows} rows, but the recipe expects {self.expect_rows}: has the data changed? (pin its "
+                "version, or correct `expect_rows`)"
+            )

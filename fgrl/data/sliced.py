@@ -1,0 +1,60 @@
+"""What every reader shares: the order of its rows, and which of them it reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from fgrl.kinds import Expected, Peek, Reader
+from fgrl.types import DataError
+
+
+class Sliced(Reader):
+    """Rows are shuffled (when `shuffle_seed` is set), then `skip` of them are passed over, then `limit` are read.
+
+    So `limit: 400` and `skip: 400` with one `shuffle_seed` are two sets without a row in common: one to train on, one
+    held out.
+    """
+
+    shuffle_seed: int | None = None
+    """Shuffle the rows with this seed; null keeps their order."""
+    skip: int = Field(0, ge=0)
+    """Pass over this many rows."""
+    limit: int | None = Field(None, ge=1)
+    """Read this many rows; null reads all. Fewer rows than this are no error."""
+
+    _run: Any = PrivateAttr(default=None)
+
+    def setup(self, run: Any) -> None:
+        self._run = run
+
+    def expects(self, peek: Peek) -> Expected | None:
+        return None if self.limit is None else Expected(self.limit)
+
+    def say(self, text: str) -> None:
+        """One line for the person at the terminal; nothing before `setup`."""
+        if self._run is not None:
+            self._run.say(text)
+
+    def order(self, total: int) -> Sequence[int]:
+        """The numbers of all rows, of `total`, in the order in which they are read."""
+        if self.shuffle_seed is None:
+            return range(total)
+        rows = list(range(total))
+        random.Random(self.shuffle_seed).shuffle(rows)
+        return rows
+
+    def chosen(self, total: int, where: str) -> Sequence[int]:
+        """The numbers of the rows to read, in order, of `total`. Raises `DataError` when there are none.
+
+        where: what to call the data in the message.
+        """
+        rows = self.order(total)[self.skip : None if self.limit is None else self.skip + self.limit]
+        if not rows:
+            raise DataError(
+                f"{where}: `skip: {self.skip}` leaves none of {total} rows" if total else f"{where}: no rows"
+            )
+        return rows

@@ -1,0 +1,102 @@
+"""Answers in the formats of AlpacaEval, Arena-Hard and MT-Bench, so that these benchmarks' own judges can be run on them.
+
+    alpaca_eval/<model>.json     `--model_outputs` of alpaca_eval: dataset, instruction, output, generator
+    arena_hard/<model>.jsonl     `model_answer/` of arena-hard-auto: uid, ans_id, model, messages, tstamp, metadata
+    mt_bench/<model>.jsonl       `model_answer/` of FastChat's llm_judge: question_id, answer_id, model_id, choices, tstamp
+
+Left out: counts of tokens and Markdown in Arena-Hard's `metadata`, which its script `add_markdown_info.py` adds and only its
+style control reads. Time stamps are 0 and identifiers are hashes, so that the same answers make the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fgrl.evaluation.answer import Answer
+from fgrl.types import DataError
+
+
+def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) -> list[Path]:
+    """Write `out/<benchmark>/<model>.*` for every model, finished by rename. Returns the files.
+
+    Raises `DataError` when the answers do not fit the format.
+    """
+    folder = out / benchmark
+    folder.mkdir(exist_ok=True)
+    written = []
+    for model, found in answers.items():
+        by_prompt: dict[str, list[Answer]] = {}
+        for answer in found:
+            by_prompt.setdefault(answer.id, []).append(answer)
+        rows = [FORMATS[benchmark](model, group) for group in by_prompt.values()]
+        if benchmark == "alpaca_eval":
+            path, text = folder / f"{model}.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+        else:
+            path = folder / f"{model}.jsonl"
+            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        temporary = path.with_name(path.name + ".partial")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+        written.append(path)
+    return written
+
+
+def alpaca_eval(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
+    """One row: its judge matches by the instruction."""
+    (answer,) = _single("alpaca_eval", answers)
+    if any(turn["role"] == "assistant" for turn in answer.conversation):
+        raise DataError(f"files: alpaca_eval holds single questions, and prompt {answer.id} is a conversation")
+    row = {"instruction": answer.prompt, "output": answer.response, "generator": model}
+    return ({"dataset": answer.meta["dataset"]} if "dataset" in answer.meta else {}) | row
+
+
+def arena_hard(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
+    """One row: its judge matches by `uid`."""
+    (answer,) = _single("arena_hard", answers)
+    asked = answer.conversation or [{"role": "user", "content": answer.prompt}]
+    return {
+        "uid": answer.id,
+        "ans_id": _identifier(model, answer.id, 0),
+        "model": model,
+        "messages": [*asked, {"role": "assistant", "content": {"answer": answer.response}}],
+        "tstamp": 0.0,
+        "metadata": {},
+    }
+
+
+def mt_bench(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
+    """One row, a choice for each answer, its turns in order: its judge matches by `question_id`, a whole number."""
+    id = answers[0].id
+    if not id.isdecimal():
+        raise DataError(
+            f"files: mt_bench identifies questions by whole numbers (81 to 160), and a prompt's id is {id!r}"
+        )
+    return {
+        "question_id": int(id),
+        "answer_id": _identifier(model, id, 0),
+        "model_id": model,
+        "choices": [
+            {"index": index, "turns": [answer.response, *(turn.response for turn in answer.turns)]}
+            for index, answer in enumerate(answers)
+        ],
+        "tstamp": 0.0,
+    }
+
+
+FORMATS = {"alpaca_eval": alpaca_eval, "arena_hard": arena_hard, "mt_bench": mt_bench}
+
+
+def _single(benchmark: str, answers: Sequence[Answer]) -> Sequence[Answer]:
+    if len(answers) > 1:
+        raise DataError(f"files: {benchmark} has one answer a prompt: set `per_prompt: 1`, or leave it out of `files`")
+    if answers[0].turns:
+        raise DataError(f"files: {benchmark} has one turn, and prompt {answers[0].id} has follow-ups")
+    return answers
+
+
+def _identifier(*parts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:22]

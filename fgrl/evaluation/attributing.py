@@ -1,0 +1,66 @@
+"""Responses that are already there, as rollouts that rewards can score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fgrl import rollouts
+from fgrl.evaluation.answer import Attribution
+from fgrl.types import Rewards, Rollout, Sample
+
+DECIMALS = 4
+"""Of a token's relevance, as it is stored and shown."""
+
+
+@torch.no_grad()
+def as_rollout(
+    rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any, micro_batch: int = 16,
+    entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
+) -> Rollout:  # fmt: skip
+    """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
+
+    `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts, one
+    a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a group of its own.
+    """
+    tokens = rollouts.pad(
+        [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=model.pad_id, eos_ids=model.eos_ids
+    )
+    responses = [row["response"] for row in rows]
+    if entropies is not None:
+        needs = needs - {"ref_entropy"}
+    scores: dict[str, Any] = dict(
+        rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch=micro_batch)
+    )
+    rollout = Rollout(
+        **vars(tokens),
+        group=torch.arange(len(rows)),
+        samples=[Sample(id=str(i), prompt="") for i in range(len(rows))] if samples is None else list(samples),
+        texts=[rollouts.decode(model.tokenizer, ids) for ids in responses],
+        offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
+        **scores,
+    )
+    if entropies is not None:
+        rollout.ref_entropy = torch.nn.utils.rnn.pad_sequence(list(entropies), batch_first=True)
+    return rollout
+
+
+def attributions(rewards: Rewards, sample: Sample, i: int, length: int) -> list[Attribution] | None:
+    """The criteria of response `i` (of `length` tokens) to `sample`, with their verdicts and relevances.
+
+    A reward gives verdict v [B,C] and v x relevance [B,C,T] (section 4.2.2 of "Rubrics to Tokens"); as v is +1 or -1, a second
+    factor of v leaves the relevance. Where the verdict is missing so is the relevance. None of a reward without verdicts.
+    """
+    if rewards.verdict is None:
+        return None
+    found = []
+    for place, criterion in enumerate(sample.rubric[: rewards.verdict.shape[1]]):
+        verdict = rewards.verdict[i, place]
+        relevance = None
+        if rewards.criterion is not None:
+            values = rewards.criterion[i, place, :length] * verdict
+            relevance = None if bool(values.isnan().any()) else [round(value, DECIMALS) for value in values.tolist()]
+        found.append(Attribution(criterion.text, None if bool(verdict.isnan()) else bool(verdict > 0), relevance))
+    return found

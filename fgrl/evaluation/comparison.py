@@ -1,0 +1,120 @@
+"""What metrics share: intervals over prompts, and differences to a baseline."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.statistics import Measured, difference, estimate, weighted_mean
+from fgrl.kinds import Metric
+from fgrl.registry import name_of
+from fgrl.types import DataError
+
+
+class Compared(Metric):
+    """Numbers of each model with percentile intervals of a bootstrap over prompts (all answers to a prompt are drawn
+    together), and of each model's difference to the baseline, paired by prompt."""
+
+    title: str = ""
+    """Name in tables; empty: the metric's own. Two metrics of one kind need different ones."""
+    resamples: int = Field(2000, ge=100)
+    """Draws of the bootstrap."""
+    level: float = Field(0.95, gt=0, lt=1)
+    """Share of the draws inside the interval."""
+    seed: int = 0
+    """Of the draws."""
+
+    @property
+    def called(self) -> str:
+        """What tables call it."""
+        return self.title or name_of(self)[1]
+
+    @property
+    def slug(self) -> str:
+        """What its files are called."""
+        return re.sub(r"[^a-z0-9]+", "-", self.called.lower()).strip("-")
+
+    @abstractmethod
+    def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
+        """The numbers of every model that has some."""
+
+    def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
+        """The answers that `by_model` and `about` are shown: all. Raises `DataError` for answers that cannot be measured."""
+        return answers
+
+    def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
+        """How the numbers came about, where a reader must know it to compare them (a signature); empty: nothing to say."""
+        return ""
+
+    def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
+        """See `Metric`. Raises `DataError` when the models answered different prompts."""
+        if baseline is not None and baseline not in answers:
+            raise DataError(f"baseline {baseline!r} has no answers; there are answers of {', '.join(answers)}")
+        answers = self.counted(answers)
+        options: dict[str, Any] = {"resamples": self.resamples, "level": self.level, "seed": self.seed}
+        measured = self.by_model(answers, baseline)
+        result = against(measured, baseline, options)
+        if about := self.about(answers):
+            result["about"] = about
+        return {self.called: result}
+
+
+class Comparison(Compared):
+    """Numbers that each model's answers have by themselves."""
+
+    @abstractmethod
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        """The numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
+
+    def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
+        return {model: self.numbers(found) for model, found in answers.items()}
+
+
+def mean(answers: Sequence[Answer], values: Sequence[float | None], weights: Sequence[float] | None = None) -> Measured:
+    """Mean over answers (or weighted), resampled by prompt."""
+    return weighted_mean(values, [answer.id for answer in answers], weights)
+
+
+def mean_per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> Measured:
+    """sum of `sums` / sum of tokens, over the answers that have a value."""
+    counts = [answer.n_tokens for answer in answers]
+    values = [None if total is None or not n else total / n for total, n in zip(sums, counts, strict=True)]
+    return mean(answers, values, counts)
+
+
+def against(
+    measured: Mapping[str, Mapping[str, Measured]], baseline: str | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Estimates of each model's numbers, and under "differences" those of each other model's to the baseline's.
+
+    options: of `fgrl.evaluation.statistics.estimate` and `difference`. Raises `DataError` when two models have other clusters.
+    """
+    result: dict[str, Any] = {
+        model: {name: estimate(number, **options).model_dump() for name, number in numbers.items()}
+        for model, numbers in measured.items()
+    }
+    if baseline is not None and baseline in measured:
+        result["differences"] = {
+            model: {
+                name: _difference(model, baseline, number, measured[baseline][name], options)
+                for name, number in numbers.items()
+                if name in measured[baseline]
+            }
+            for model, numbers in measured.items()
+            if model != baseline
+        }
+    return result
+
+
+def _difference(
+    model: str, baseline: str, first: Measured, second: Measured, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    try:
+        return difference(first, second, **options).model_dump()
+    except ValueError as error:
+        raise DataError(f"{model} and {baseline}: {error}") from None

@@ -1,0 +1,84 @@
+"""Answers that are there already, matched to the prompts of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fgrl.evaluation.answer import Answer, Turn
+from fgrl.types import DataError, Message, Sample
+
+
+def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:
+    """The samples' responses as answers, in the prompts' order; several to one prompt stay in their own.
+
+    cut: the prompts are only the first of what the recipe reads, so answers to others are passed over.
+
+    Raises `DataError` when a prompt has no answer, an answer has no prompt, or a sample has no response.
+    """
+    found: dict[str, list[Sample]] = {prompt.id: [] for prompt in prompts}
+    if len(found) < len(prompts):
+        raise DataError(f"given.{name}: two prompts share an id, so answers cannot be matched to them")
+    extra: list[str] = []
+    for sample in samples:
+        if sample.response is None:
+            raise DataError(f"given.{name}: sample {sample.id} has no `response`: map its column as `columns.response`")
+        if sample.id in found:
+            found[sample.id].append(sample)
+        else:
+            extra.append(sample.id)
+    missing = [id for id, group in found.items() if not group]
+    for ids, what in ((missing, "no answer to"), (extra if not cut else [], "answers to what is not asked, the")):
+        if ids:
+            shown = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+            raise DataError(
+                f"given.{name}: {what} prompt{'s' * (len(ids) > 1)} {shown}. Answers belong to the prompt of the same id: "
+                "read both with the same ids, `skip` and `limit`"
+            )
+    return [_answer(name, prompt, sample) for prompt in prompts for sample in found[prompt.id]]
+
+
+def _answer(name: str, prompt: Sample, sample: Sample) -> Answer:
+    assert sample.response is not None
+    asked, later = follow_ups(prompt), sample.meta.get("later_responses", [])
+    if len(later) < len(asked):
+        raise DataError(f"given.{name}: sample {sample.id} has {len(later)} answers to {len(asked)} later turns")
+    return Answer(
+        response=sample.response,
+        tokens=[],
+        offsets=[],
+        finished=None,
+        n_tokens=0,
+        turns=[Turn(question, response) for question, response in zip(asked, later, strict=False)],
+        **asked_for(prompt),
+    )
+
+
+def asked_for(prompt: Sample) -> dict[str, Any]:
+    """What an `Answer` keeps of its prompt."""
+    chat = prompt.prompt if isinstance(prompt.prompt, list) else [Message(role="user", content=prompt.prompt)]
+    references = prompt.reference or []
+    return {
+        "id": prompt.id,
+        "prompt": chat[-1].content,
+        "conversation": [turn.model_dump() for turn in chat] if len(chat) > 1 else [],
+        "references": [references] if isinstance(references, str) else list(references),
+        "meta": prompt.meta,
+        "rubric": [criterion.model_dump(exclude_defaults=True) for criterion in prompt.rubric],
+    }
+
+
+def shortened(prompt: Sample, turns: int) -> Sample:
+    """The prompt with at most `turns` - 1 follow-ups."""
+    asked = follow_ups(prompt)
+    if len(asked) < turns:
+        return prompt
+    return prompt.model_copy(update={"meta": {**prompt.meta, "follow_ups": asked[: turns - 1]}})
+
+
+def follow_ups(prompt: Sample) -> list[str]:
+    """What the user says after the first answer, turn by turn: `meta.follow_ups`."""
+    found = prompt.meta.get("follow_ups") or []
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise DataError(f"prompt {prompt.id}: `follow_ups` wants a list of texts, one a turn")
+    return found

@@ -1,0 +1,124 @@
+"""What metrics that ask a judge share: the client, the prompt, what became of the questions."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import Field, PrivateAttr
+
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Compared
+from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.kinds import Client
+from fgrl.llm.asking import Asked, Question, ask, tally
+from fgrl.registry import File
+from fgrl.templates import Prompt, as_text, read_prompt
+from fgrl.types import DataError, Message
+
+V = TypeVar("V")
+
+FAILURES = {"refused": ("refused",), "unparsed": ("unreadable", "truncated"), "failed": ("error",)}
+"""Numbers that count what a judge did not say, and what `ask` calls it."""
+NONE = "(none)"
+"""Stands in a prompt where there is nothing to put in."""
+
+
+class Judged(Compared):
+    """A metric that a language model judges."""
+
+    says: ClassVar[tuple[str, ...]]
+    """What its prompt may say."""
+    needed: ClassVar[tuple[str, ...]]
+    """What it must say."""
+    shows: ClassVar[int] = 1
+    """Answers in one question."""
+
+    client: Client
+    """The judge."""
+    prompt: Annotated[str, File]
+    """Prompt file."""
+    tries: int = Field(2, ge=1)
+    """How often a question is put in all when the answer cannot be read."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Length limit of a judgement; null is the client's own."""
+    temperature: float | None = Field(0.0, ge=0)
+    """Of the judge; null is the client's own."""
+
+    _out: Path | None = PrivateAttr(default=None)
+    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def setup(self, run: Any) -> None:
+        self.client.setup(run)
+        self._out = run.out
+
+    def counts(self) -> dict[str, Any]:
+        """What became of the questions."""
+        return self._counts
+
+    @abstractmethod
+    def calls(self, models: Collection[str], baseline: str, prompts: int, per_prompt: int, turns: int) -> int:
+        """How many questions `measure` puts, before any is put again.
+
+        turns: answers in a conversation.
+        """
+
+    @property
+    def longest(self) -> int | None:
+        """Length limit of a judgement in tokens; None is the client's own."""
+        return self.max_tokens
+
+    def template(self) -> Prompt:
+        """The prompt. Raises `DataError` when it says what there is not, or does not say what is judged."""
+        return read_prompt(self.prompt, self.says, self.needed)
+
+    @abstractmethod
+    def plan(
+        self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
+    ) -> list[tuple[dict[str, Any], Question[Any]]]:
+        """What `measure` asks: what each question is about (for the record), and the question."""
+
+    def put(self, plan: Sequence[tuple[Mapping[str, Any], Question[V]]]) -> list[Asked[V]]:
+        """What became of each question; everything that was said is kept in `judgements-<name>.jsonl`."""
+        asked = ask(self.client, [question for _, question in plan], self.tries)
+        self._counts = tally(asked)
+        if self._out is not None:
+            path = self._out / f"judgements-{self.slug}.jsonl"
+            with path.open("w", encoding="utf-8") as file:
+                for (what, _), one in zip(plan, asked, strict=True):
+                    said = {"said": one.completion.text, "failure": one.failure, "reason": one.reason}
+                    kept = {**what, **{key: value for key, value in said.items() if value is not None}}
+                    file.write(json.dumps(kept, ensure_ascii=False) + "\n")
+        return asked
+
+
+def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[str, Measured]:
+    """Of all questions, the shares that the judge refused to answer, that could not be read, and that failed."""
+    return {
+        name: weighted_mean([float(one.failure in kinds) for one in asked], clusters)
+        for name, kinds in FAILURES.items()
+    }
+
+
+def asked_text(answer: Answer) -> str:
+    """The prompt as a judge reads it: a chat of several turns with its roles."""
+    return as_text([Message(**turn) for turn in answer.conversation] or answer.prompt)
+
+
+def answer_text(answer: Answer) -> str:
+    """The answer as a judge reads it, and what followed."""
+    later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response}" for turn in answer.turns]
+    return "\n\n".join([answer.response, *later])
+
+
+def by_prompt(model: str, answers: Sequence[Answer]) -> dict[str, list[Answer]]:
+    """A model's answers by the id of their prompt, in order."""
+    found: dict[str, list[Answer]] = {}
+    for answer in answers:
+        found.setdefault(answer.id, []).append(answer)
+    if not found:
+        raise DataError(f"{model} has no answers to judge")
+    return found

@@ -1,0 +1,74 @@
+"""Win rates at equal length: a minimal logistic model, after the idea of length-controlled AlpacaEval (Dubois et al. 2024).
+
+The probability that a model wins a comparison is sigmoid(a + b x), with x = tanh of the difference of the two answers' lengths
+over that difference's standard deviation; the number is sigmoid(a), the win rate if both were always of one length.
+
+Left out of theirs: the difficulty of each instruction (fitted on many models at once), the two gamed baselines that hold the
+coefficient of length, and cross-validated L1. So this is not AlpacaEval's LC win rate, and must not be called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fgrl import lazy
+from fgrl.evaluation.statistics import Measured, clustered
+
+np = lazy.load("numpy")
+
+STEP, STEPS, PRECISION = 2.0, 100, 1e-10
+FAR = 30.0
+"""Log-odds beyond which a probability is 0 or 1 for us: where nothing was ever won, Newton's method would not end."""
+
+
+def fit(x: Any, y: Any, times: Any, ridge: float) -> tuple[Any, Any]:
+    """Intercepts and slopes [D] of D weighted ridge logistic regressions, by Newton's method.
+
+    x, y: [N] feature, and outcome in 0..1; times: [D,N] weight of each row. Minimises
+    sum_i times_i * cross_entropy(y_i, sigmoid(a + b x_i)) + ridge / 2 * b^2: the intercept is free.
+    """
+    a, b = np.zeros(len(times)), np.zeros(len(times))
+    for _ in range(STEPS):
+        p = 1 / (1 + np.exp(-(a[:, None] + b[:, None] * x)))
+        rest, curve = times * (p - y), times * p * (1 - p)
+        slope_a, slope_b = rest.sum(1), rest @ x + ridge * b
+        aa, ab, bb = curve.sum(1) + 1e-12, curve @ x, curve @ (x * x) + ridge
+        determinant = aa * bb - ab * ab
+        step_a = np.clip((bb * slope_a - ab * slope_b) / determinant, -STEP, STEP)
+        step_b = np.clip((aa * slope_b - ab * slope_a) / determinant, -STEP, STEP)
+        a, b = np.clip(a - step_a, -FAR, FAR), b - step_b
+        if max(np.abs(step_a * (np.abs(a) < FAR)).max(), np.abs(step_b).max()) < PRECISION:
+            break
+    return a, b
+
+
+def length_adjusted(
+    wins: Sequence[float | None],
+    lengths: Sequence[float],
+    clusters: Sequence[Hashable],
+    ridge: float,
+    weights: Sequence[float] | None = None,
+) -> Measured:
+    """The win rate at equal length, clustered.
+
+    wins: in 0..1, None is missing; lengths: the model's answer less the other's, in characters; weights: how much each
+    comparison counts (None: all the same).
+    """
+    names, index = clustered(clusters)
+    known = [place for place, win in enumerate(wins) if win is not None]
+    y = np.array([wins[place] for place in known], dtype=np.float64)
+    difference = np.array([lengths[place] for place in known], dtype=np.float64)
+    spread = difference.std() if len(known) else 0.0
+    x = np.tanh(difference / spread) if spread > 0 else np.zeros(len(known))
+    counts = np.array([1.0 if weights is None else weights[place] for place in known], dtype=np.float64)
+    cluster = np.array([index[place] for place in known], dtype=np.int64)
+
+    def statistic(draws: Any) -> Any:
+        times = draws[:, cluster] * counts
+        a, _slope = fit(x, y, times, ridge)
+        value = 1 / (1 + np.exp(-a))
+        value[times.sum(1) == 0] = np.nan
+        return value
+
+    return Measured(names, statistic, len(known), missing=None if known else "no values")

@@ -1,0 +1,39 @@
+"""What metrics share that compare an answer with what the data say is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Comparison
+from fgrl.rules.refusals import answers_among
+from fgrl.types import DataError
+
+
+class Referenced(Comparison):
+    """A `Comparison` of answers with their references, the best one of several (RLA, section 4.2.1).
+
+    `numbers` and `about` see only answers that have a reference.
+    """
+
+    refusals: list[str] = ["No Answer Present."]
+    """References that are no answers, compared without case and punctuation: nothing is scored against one, and a
+    prompt that has nothing else is left out."""
+
+    def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
+        """Those that have a reference. Raises `DataError` when the data gave a prompt no reference at all."""
+        for answer in (answer for found in answers.values() for answer in found):
+            if not any(reference.strip() for reference in answer.references):
+                raise DataError(
+                    f"{self.called}: prompt {answer.id!r} has no reference to compare with: name the column that holds it "
+                    "in the evaluation's reader (`columns: {reference: ...}`), or leave the metric out"
+                )
+        return {model: [one for one in found if self.references(one)] for model, found in answers.items()}
+
+    def references(self, answer: Answer) -> list[str]:
+        """What the answer is compared with: references that say something and are no refusals."""
+        return answers_among(answer.references, self.refusals)
+
+    def best(self, answers: Sequence[Answer], score: Callable[[str, str], float]) -> list[float]:
+        """The highest `score(response, reference)` of each answer."""
+        return [max(score(answer.response, one) for one in self.references(answer)) for answer in answers]

@@ -1,0 +1,116 @@
+"""What markers share: which responses of a sample are marked, the form of a marked sample, and how many mark everything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fgrl.kinds import Verifier
+from fgrl.rules.loose import scope
+from fgrl.types import Criterion, Sample, Span
+
+Extent = Literal["all", "part", "none"]
+"""How much of a response is relevant."""
+RESPONSE = "response"
+"""Stands for `Sample.response` where candidates have their numbers."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A response and one criterion of its rubric."""
+
+    sample: Sample
+    response: str
+    place: str
+    """Which response: its number among the candidates, or `response`."""
+    criterion: Criterion
+    number: int
+    """Which criterion of the rubric."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.sample.id}/{self.place}/{self.number}"
+
+
+def responses(sample: Sample) -> Iterator[tuple[str, str]]:
+    """(place, text) of the written response, when there is one, and of each candidate."""
+    if sample.response is not None:
+        yield RESPONSE, sample.response
+    for number, candidate in enumerate(sample.candidates):
+        yield str(number), candidate.text
+
+
+def cases(samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
+    """Every response with every criterion of its rubric, and counts of what gives none.
+
+    A text that a sample has twice is marked once; an empty one has nothing to mark.
+    """
+    found: list[Case] = []
+    counts = dict.fromkeys(("without a rubric", "without a response", "empty responses", "repeated responses"), 0)
+    for sample in samples:
+        counts["without a rubric"] += not sample.rubric
+        seen: set[str] = set()
+        for place, text in responses(sample):
+            counts["empty responses"] += not text
+            counts["repeated responses"] += text in seen
+            if text and text not in seen:
+                found += [Case(sample, text, place, one, number) for number, one in enumerate(sample.rubric)]
+            seen.add(text)
+        counts["without a response"] += not seen
+    return found, counts
+
+
+def marked(
+    case: Case, spans: Sequence[Span], rule: Verifier | None, *, kept: bool | None, **more: Any
+) -> tuple[Sample, Extent]:
+    """The labelled sample of a case, and how much of the response is relevant.
+
+    Its `meta` gets `kept` (null where nobody knows), `relevant`, `scope` and `group` (the rule's name; null without a
+    rule), and `more`; the original's stays beside them.
+    """
+    extent = _extent(spans, len(case.response))
+    about = {
+        "kept": kept,
+        "scope": None if rule is None else scope(rule),
+        "relevant": extent,
+        "group": None if case.criterion.check is None else case.criterion.check.get("name"),
+        **more,
+    }
+    sample = case.sample.model_copy(
+        update={
+            "id": case.id,
+            "response": case.response,
+            "rubric": [case.criterion],
+            "spans": list(spans),
+            "candidates": [],
+            "meta": {**case.sample.meta, **about},
+        }
+    )
+    return sample, extent
+
+
+def _extent(spans: Sequence[Span], length: int) -> Extent:
+    reached = 0
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.start > reached:
+            return "part"
+        reached = max(reached, span.end)
+    return "none" if not spans else "all" if reached >= length else "part"
+
+
+def thin(found: Sequence[tuple[Sample, Extent]], max_all: float | None) -> list[Sample]:
+    """The samples, in order, of which at most the share `max_all` is marked as a whole. Which of those stay hangs on their
+    ids alone: a hash decides, not the order."""
+    whole = [sample.id for sample, extent in found if extent == "all"]
+    others = len(found) - len(whole)
+    room = len(whole)
+    if max_all is not None and max_all < 1:
+        room = int(max_all * others / (1 - max_all) + 1e-9)
+    stay = set(sorted(whole, key=_lot)[:room])
+    return [sample for sample, extent in found if extent != "all" or sample.id in stay]
+
+
+def _lot(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=8).digest()

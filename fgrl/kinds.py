@@ -1,0 +1,560 @@
+"""The kinds of component that a recipe may name. Read this file first.
+
+A component is a pydantic model: its typed fields are its schema in recipes, the docstring under a field is its help.
+Constructing one is cheap; a component that needs a model or a file asks for it in `setup(run)`.
+
+    @register("every_third")
+    class EveryThird(Segmenter):
+        '''A segment every third token.'''
+
+        def starts(self, view):
+            ...
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from fgrl import ops
+from fgrl.registry import Component, build, kind, name_of
+from fgrl.specs import ModelSpec, Sampling
+from fgrl.types import (
+    Advantages,
+    Batch,
+    Completion,
+    Criterion,
+    DataError,
+    Pair,
+    Product,
+    Ref,
+    Request,
+    Rewards,
+    Rollout,
+    Sample,
+    Segmentable,
+    Span,
+    Stats,
+    Undecided,
+)
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+
+Numbers = dict[str, float]
+Accelerator = Literal["auto", "cpu", "gpu"]
+
+
+class Ticker(Protocol):
+    """A progress line: `advance(8, reward=0.3)`."""
+
+    def advance(self, steps: int = 1, **shown: float | str) -> None: ...
+
+
+class Run(Protocol):
+    """What a running stage may ask for. `fgrl.pipeline.run` has the real one."""
+
+    seed: int
+    dir: Path
+    """The stage's own folder: `last.ckpt`, `log.jsonl`, and whatever it needs to resume."""
+    out: Path
+    """Where the product goes."""
+    cache: Path
+    """Folder shared by all stages, for files named by a hash of what they were computed from."""
+    device: Any
+    """Where models of this process live."""
+    rank: int
+    limit: int | None
+    """`--limit`, a quick trial: read at most this many samples, take at most this many steps."""
+    interrupted: bool
+    """Ctrl-C was pressed: save and leave."""
+
+    def path(self, ref: Ref[Any]) -> Path:
+        """The product folder of another stage."""
+
+    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
+        """A loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Append to the stage's log (JSONL, CSV, W&B)."""
+
+    def say(self, text: str) -> None:
+        """One line for the person at the terminal (stderr)."""
+
+    def stop_if_interrupted(self) -> None:
+        """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""
+
+    def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticker]:
+        """A progress line with ETA."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a stage that has not run will make, at most."""
+
+    samples: int
+    candidates: int | None = None
+    """Of each sample; None is unknown."""
+
+    def after(self, skip: int, limit: int | None) -> Expected:
+        """What is left when `skip` samples are passed over and `limit` are taken (None takes all)."""
+        left = max(0, self.samples - skip)
+        return Expected(left if limit is None else min(left, limit), self.candidates)
+
+
+class Peek(Protocol):
+    """What a stage may look at before it runs."""
+
+    limit: int | None
+    cache: Path
+
+    def path(self, ref: Ref[Any]) -> Path:
+        """The product folder of a finished stage. Raises `fgrl.types.NotYet`."""
+
+    def stage(self, ref: Ref[Any]) -> Stage:
+        """The stage that makes it, as the recipe describes it; it need not have run."""
+
+    def expects(self, ref: Ref[Any]) -> Expected | None:
+        """What another stage will make at most (`Stage.expects`), finished or not."""
+
+    def say(self, text: str) -> None: ...
+
+
+@kind("reader")
+class Reader(Component, ABC):
+    """Where prompts, pairs or answers come from."""
+
+    @abstractmethod
+    def read(self) -> Iterator[Sample]:
+        """Samples in a fixed order. A missing column is a `DataError` that shows the first row."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Preference pairs; only readers of preference data have them."""
+        raise DataError(
+            f"the reader {name_of(self)[1]!r} has samples, not pairs: read a data set with `format: preference`, or the "
+            "pairs of a `pair` stage with {name: pairs, of: ...}"
+        )
+
+    def expects(self, peek: Peek) -> Expected | None:
+        """At most how much `read` gives, told without reading; None when that is not known."""
+        return None
+
+    def identity(self) -> dict[str, Any]:
+        """What identifies the data, beyond the fields and the contents of `File` fields; part of the stage's key."""
+        return {}
+
+
+@kind("verifier")
+class Verifier(Component, ABC):
+    """A rule that a program can check."""
+
+    @abstractmethod
+    def check(self, response: str) -> bool:
+        """Does the response keep the rule? Raises `Undecided` when that cannot be found out."""
+
+    def verdict(self, response: str) -> bool | None:
+        """`check`, with None for what could not be decided: neither kept nor broken, but missing."""
+        try:
+            return self.check(response)
+        except Undecided:
+            return None
+
+    def may_be_undecided(self) -> bool:
+        """Can `check` raise `Undecided`?"""
+        return False
+
+    def undecided(self) -> dict[str, int]:
+        """How many different responses were undecided, by reason."""
+        return {}
+
+    def violations(self, response: str) -> list[Span] | None:
+        """Characters that break the rule (label -1), or None when the rule cannot say where."""
+        return None
+
+    def evidence(self, response: str) -> list[Span] | None:
+        """Characters that speak for the rule (label +1), whatever the verdict, or None when the rule cannot say where."""
+        return None
+
+
+@kind("client")
+class Client(Component, ABC):
+    """Puts questions to a language model: an endpoint, a model in this process, answers from a file."""
+
+    @abstractmethod
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion a request, in their order; one that failed for good says why in `error`.
+
+        Raises `OverBudget` when the recipe's money or calls are spent; what was answered until then is kept.
+        """
+
+    def look(self, peek: Peek) -> None:
+        """Ask for what `count_tokens` needs, where a plan takes the place of a run: instead of `setup`, without models."""
+
+    def count_tokens(self, request: Request) -> int:
+        """Tokens of the request's prompt as the model will count them, or as near as one can know without asking."""
+        return sum(len(message.content) for message in request.messages) // 4
+
+    def price(self) -> tuple[float, float] | None:
+        """USD for a million prompt tokens and for a million completion tokens; None when nobody knows."""
+        return None
+
+
+@kind("annotator")
+class Annotator(Component, ABC):
+    """Adds to samples what rewards, pairs and metrics are made of: scores, verdicts, critiques, spans."""
+
+    @abstractmethod
+    def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Annotated copies, in order. May add or drop samples, never changes one in place.
+
+        A judgement that failed is left missing (a score of None) and counted in `counts`.
+        """
+
+    def requests(self, samples: Sequence[Sample]) -> list[Request]:
+        """What `annotate` would ask a client, before any question is put again; `fgrl plan` counts them."""
+        return []
+
+    def most_requests(self, expected: Expected) -> int | None:
+        """At most how many requests `annotate` makes of so many samples; None when that is not known."""
+        return None
+
+    def counts(self) -> dict[str, Any]:
+        """What the stage's summary says after `annotate`: failures, unmatched, ties."""
+        return {}
+
+
+@kind("pair_builder")
+class PairBuilder(Component, ABC):
+    """Makes preference pairs of a sample's candidates."""
+
+    @abstractmethod
+    def build(self, sample: Sample) -> list[Pair]:
+        """Pairs of one prompt, possibly none."""
+
+
+@kind("segmenter")
+class Segmenter(Component, ABC):
+    """Cuts responses into segments, the actions that rewards are given to."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What `starts` looks at besides ids and masks: "entropy" of the reference, "text" with offsets."""
+
+    include_eos: bool = False
+    """Count the end-of-sequence token as part of the last segment."""
+
+    @abstractmethod
+    def starts(self, view: Segmentable) -> Tensor:
+        """bool [B,T]: True where a token starts a segment."""
+
+    def segment_ids(self, view: Segmentable) -> Tensor:
+        """Long [B,T]: the index of the segment each token belongs to, -1 for none.
+
+        The first response token always starts a segment. The end-of-sequence token belongs to none (unless
+        `include_eos`), except in a response that is nothing else: then it is the one segment.
+        """
+        inside = ops.inside_segments(view.mask, view.eos, self.include_eos)
+        return ops.segment_ids(self.starts(view), inside)
+
+
+@kind("normalizer")
+class Normalizer(Component, ABC):
+    """Centres and scales segment rewards."""
+
+    needs_fit: ClassVar[bool] = True
+
+    fitted: Ref[Stats] | None = None
+    """The statistics to apply: `${out:stage}` of a `calibrate` stage."""
+
+    def ready(self) -> bool:
+        """Can `apply` be called: is there nothing to fit, or does the recipe say where the fit is?"""
+        return not self.needs_fit or self.fitted is not None
+
+    @abstractmethod
+    def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
+        """Statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S]. JSON-ready."""
+
+    @abstractmethod
+    def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
+        """Normalized rewards, shaped as `rewards`; 0 where not valid. `stats` is what `fit` returned."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A criterion, and what became of it in a response."""
+
+    row: int
+    """Which response of the rollout."""
+    criterion: Criterion
+    rule: Verifier | None
+    """What decided; None is a judge."""
+    kept: bool | None
+    """The verdict; None is missing."""
+
+
+@kind("judge")
+class Judge(Component, ABC):
+    """Decides the criteria that no program can check."""
+
+    @abstractmethod
+    def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
+        """Does the response to the sample keep the criterion? None when the judgement failed; never a guess."""
+
+    def requests(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
+        """What `decide` would ask a client, before any question is put again; `fgrl plan` counts them."""
+        return []
+
+    def counts(self) -> dict[str, float]:
+        """What became of the last cases, for the log: failures by kind."""
+        return {}
+
+
+@kind("relevance")
+class Relevance(Component, ABC):
+    """Says which tokens of a response a criterion's verdict hangs on."""
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill. Known after `setup`."""
+        return frozenset()
+
+    def tokenizer(self) -> Any:
+        """Whose token ids it reads; None when it reads text. Known after `setup`."""
+        return None
+
+    @abstractmethod
+    def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
+        """Of each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the CPU.
+
+        None where it cannot say: that criterion then has no token reward in that response.
+        """
+
+    def counts(self) -> dict[str, float]:
+        """What the last `weigh` noticed, for the log."""
+        return {}
+
+
+@kind("reward")
+class Reward(Component, ABC):
+    """Scores rollouts."""
+
+    reads_reference: ClassVar[bool] = True
+    """May `needs` ask for what the reference says? False spares an `rl` stage the reference where nobody else asks."""
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
+        return frozenset()
+
+    def tokenizer(self) -> Any:
+        """Whose token ids the reward reads; None when it reads text. Known after `setup`."""
+        return None
+
+    def fills(self) -> frozenset[str]:
+        """Optional fields of `Rewards` that `score` fills, e.g. "criterion"."""
+        return frozenset()
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
+
+    def judged(self, sample: Sample) -> list[Criterion]:
+        """Criteria of a prompt that a judge decides in each response to it; `fgrl plan` counts them."""
+        return []
+
+    @abstractmethod
+    def score(self, rollout: Rollout) -> Rewards:
+        """Rewards of sampled responses. A failed judgement is NaN, never 0."""
+
+    def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        """Raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
+        raise TypeError(f"{type(self).__name__} has no segment rewards to calibrate")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A sample as token ids, with what an algorithm needs to know of it."""
+
+    prompt: list[int]
+    response: list[int]
+    columns: dict[str, Tensor]
+    """One value, or one a response token."""
+
+
+@kind("offline_algorithm")
+class OfflineAlgorithm(Component, ABC):
+    """A loss on a fixed data set."""
+
+    data: ClassVar[str]
+    """"pairs" (rows 2i chosen, 2i+1 rejected) or "samples"."""
+    head: ClassVar[str] = "lm"
+
+    def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
+        """A sample that is not read as a chat: its own ids and columns, `max_tokens` in all at most.
+
+        None: the prompt goes through the chat template, and the response (or the reference) is closed with an
+        end-of-sequence token.
+        """
+        return None
+
+    def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
+        """One-time passes before training; adds columns: `row["columns"][name] = tensor` (see `fgrl.rollouts.rows`)."""
+
+    def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
+        """The models that `prepare` loads beside the trained one (`model`), by role; `fgrl plan` counts them."""
+        return {}
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
+        """Scalar loss and metrics of a micro-batch.
+
+        A metric is averaged over rows, unless it is a `fgrl.types.Mean` (over tokens, segments) or a `Most`.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """What a user of the trained checkpoint must know (stored in `fgrl.json`)."""
+        return {}
+
+
+@kind("online_algorithm")
+class OnlineAlgorithm(Component, ABC):
+    """A policy-gradient method on the policy's own samples."""
+
+    critic: ClassVar[bool] = False
+    least_per_prompt: ClassVar[int] = 1
+    """Responses to a prompt that it needs at least."""
+
+    epochs: int = Field(1, ge=1)
+    """Passes over each rollout."""
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill."""
+        return frozenset({"old_logp"})
+
+    def spares_old_logp(self) -> bool:
+        """Can it do without `old_logp` where an iteration is one optimizer step?
+
+        The policy is then the one that sampled, so that `loss` can take its own log-probabilities, detached: the ratio is 1.
+        If so, nobody fills `rollout.old_logp` for it: the column "old_logp" is missing (unless the reward asks for it), and
+        `loss` reports "entropy", and "kl" where it has "ref_logp", of the responses of the micro-batch.
+        """
+        return False
+
+    def reads(self) -> frozenset[str]:
+        """Optional fields of `Rewards` that it cannot do without."""
+        return frozenset()
+
+    @abstractmethod
+    def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that changes while training (an adaptive KL coefficient): numbers, text and tensors, in mappings or lists.
+
+        Checkpoints are read without unpickling anything else.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@kind("metric")
+class Metric(Component, ABC):
+    """Measures answers of several models to the same prompts."""
+
+    @abstractmethod
+    def measure(self, answers: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> dict[str, Any]:
+        """`{metric: {model: {number: estimate}, "differences": {model: {number: estimate}}}}`, JSON-ready.
+
+        `answers` are `fgrl.evaluation.answer.Answer`s by model; an estimate is a `fgrl.evaluation.statistics.Estimate` as a
+        dict; differences are to `baseline`, paired by prompt. Beside the models "about" may say, as text, how the numbers
+        came about.
+        """
+
+    def needs(self) -> frozenset[str]:
+        """What it reads of an answer beyond its text: "logp", "ref_logp", "kl", "offsets"."""
+        return frozenset()
+
+    def counts(self) -> dict[str, Any]:
+        """What the stage's summary says after `measure`: failures, refusals."""
+        return {}
+
+    def check_rewards(self, names: Collection[str]) -> None:
+        """Raise ValueError when the metric reads a reward that is not among those of the evaluation (`names`)."""
+
+    def check_models(self, names: Collection[str], baseline: str) -> None:
+        """Raise ValueError when the metric compares with a model that is not among those of the evaluation (`names`)."""
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        """Raise `DataError` when answers to these prompts cannot be measured. Called after `setup`, before any is drawn."""
+
+
+@kind("engine")
+class Engine(Component, ABC):
+    """Draws responses from a model."""
+
+    @abstractmethod
+    def generate(
+        self, model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int, rows: Sequence[int]
+    ) -> list[list[int]]:
+        """Token ids of each response, its end-of-sequence token kept. Row `i` is drawn from the random stream
+        (`seed`, `rows[i]`), so neither the order nor the batching of rows changes what is drawn."""
+
+    def copies_weights(self) -> bool:
+        """Does it keep a second copy of the model's weights while it draws? `fgrl plan` counts it."""
+        return False
+
+
+def default_engine() -> Engine:
+    """Transformers, in this process."""
+    return build(Engine, "hf")
+
+
+@kind("stage")
+class Stage(Component, ABC):
+    """One step of a recipe."""
+
+    makes: ClassVar[type[Product]]
+    uses_torch: ClassVar[bool] = True
+    """False spares a stage the seconds that loading torch takes, just to seed it."""
+
+    def estimate(self, peek: Peek) -> dict[str, Any]:
+        """What `fgrl plan` says the stage will take, JSON-ready by topic: "parameters", "memory", "calls".
+
+        Raises `fgrl.types.NotYet` (from `peek.path`) where that depends on a stage that has not run.
+        """
+        return {}
+
+    def expects(self, peek: Peek) -> Expected | None:
+        """At most how many samples the stage makes, told without running anything; None when that is not known."""
+        return None
+
+    def processes(self) -> int:
+        """How many processes train together, one a device; a stage with several is started in a process of its own."""
+        return 1
+
+    def accelerator(self) -> Accelerator:
+        """Where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU when there is one."""
+        return "auto"
+
+    def trains(self) -> ModelSpec | None:
+        """The model that the stage's checkpoint is a trained version of, for `fgrl plan`; None when it makes none."""
+        return None
+
+    def inspect(self, run: Any, count: int) -> Iterator[Any]:
+        """`count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
+        raise NotImplementedError(f"{name_of(self)[1]} has no samples to show")
+
+    @classmethod
+    def can_inspect(cls) -> bool:
+        """Does the stage have an `inspect` of its own?"""
+        return cls.inspect is not Stage.inspect
+
+    @abstractmethod
+    def run(self, run: Any) -> Mapping[str, Any] | None:
+        """Do the work: write the product to `run.out`. Returns what is worth saying in the summary."""

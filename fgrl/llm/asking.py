@@ -1,0 +1,213 @@
+"""Questions whose answers are read by a program: asked, read, and asked again where the answer cannot be used.
+
+Every component that asks a language model goes through `ask`. Its questions go to the client in rounds, all open ones at
+once; the answers that `parse` refuses are put again with the reason. What fails in the end is a failure with a name,
+never a value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fgrl import lazy
+from fgrl.kinds import Client
+from fgrl.llm.reading import Refused, strip_fences
+from fgrl.types import Completion, Message, Request
+
+json_repair = lazy.load("json_repair")
+
+__all__ = ["Asked", "Question", "Refused", "ask", "parse_json", "spent", "tally"]
+
+V = TypeVar("V")
+M = TypeVar("M", bound=BaseModel)
+
+SPENT = ("calls", "prompt_tokens", "completion_tokens", "usd")
+AGAIN = "That answer cannot be used: {reason}. Answer once more, in exactly the form that was asked for."
+EMPTY = "(nothing)"
+"""Stands for an empty answer when it is put again: endpoints refuse empty turns."""
+WITHHELD = ("content_filter", "refusal")
+"""How endpoints call the end of an answer that they did not let the model give."""
+
+
+@dataclass(frozen=True)
+class Question(Generic[V]):
+    """A request and how its answer is read."""
+
+    messages: Sequence[Message]
+    parse: Callable[[str], V]
+    """The value of an answer's text; raises ValueError (or `Refused`) with a reason that the model can act on."""
+    json_schema: dict[str, Any] | None = None
+    sample: int = 0
+    max_tokens: int | None = None
+    temperature: float | None = None
+    logprobs: int = 0
+    allow_truncated: bool = False
+    """Read an answer that ran into its length limit too. Else it counts as a failed try."""
+
+    @property
+    def request(self) -> Request:
+        """What the client is asked in the first round."""
+        return Request(
+            messages=list(self.messages),
+            sample=self.sample,
+            json_schema=self.json_schema,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            logprobs=self.logprobs,
+        )
+
+
+@dataclass(frozen=True)
+class Asked(Generic[V]):
+    """What became of a question. Exactly one of `value` (unless `parse` gives None) and `failure` is set."""
+
+    value: V | None
+    failure: str | None
+    """"error" (the client got no answer), "refused", "truncated" or "unreadable"."""
+    tries: int
+    completion: Completion
+    """Of the last try."""
+    reason: str | None = None
+    """What the failure was about, in words."""
+    repaired: bool = False
+    """`parse_json` had to mend the answer's JSON."""
+    earlier: tuple[Completion, ...] = field(default=(), repr=False)
+    """Of the tries before."""
+
+
+def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> list[Asked[V]]:
+    """What became of each question, in order.
+
+    1. all open questions go to the client in one `complete`
+    2. an answer that ran into its length limit or that `parse` refuses is put again with the answer and the reason
+       appended, as long as there are `tries`; an `error`, and an answer that the endpoint withheld, are not: the client
+       has tried again already
+
+    Raises `OverBudget` from the client; what was answered until then is in the client's cache.
+    """
+    if tries < 1:
+        raise ValueError(f"tries is {tries}: a question is put at least once")
+    requests = [question.request for question in questions]
+    done: dict[int, Asked[V]] = {}
+    before: list[tuple[Completion, ...]] = [()] * len(questions)
+    for number in range(1, tries + 1):
+        places = [place for place in range(len(questions)) if place not in done]
+        if not places:
+            break
+        answers = client.complete([requests[place] for place in places])
+        for place, answer in zip(places, answers, strict=True):
+            read = _read(questions[place], answer, number, before[place])
+            if read.failure in (None, "error") or _withheld(answer) or number == tries:
+                done[place] = read
+            else:
+                before[place] = (*before[place], answer)
+                requests[place] = _again(requests[place], answer.text, read.reason or "")
+    return [done[place] for place in range(len(questions))]
+
+
+def _read(question: Question[V], answer: Completion, number: int, before: tuple[Completion, ...]) -> Asked[V]:
+    def failed(failure: str, reason: str) -> Asked[V]:
+        return Asked(None, failure, number, answer, reason, earlier=before)
+
+    if answer.error is not None:
+        return failed("error", answer.error)
+    if _withheld(answer):
+        return failed("refused", f"the endpoint withheld the answer ({answer.finish})")
+    if answer.finish == "length" and not question.allow_truncated:
+        return failed("truncated", "it was cut off at the length limit")
+    mended: list[bool] = []
+    token = _mended.set(mended)
+    try:
+        value = question.parse(answer.text)
+    except Refused as problem:
+        return failed("refused", str(problem))
+    except ValueError as problem:
+        return failed("unreadable", str(problem))
+    finally:
+        _mended.reset(token)
+    return Asked(value, None, number, answer, repaired=bool(mended), earlier=before)
+
+
+def _withheld(answer: Completion) -> bool:
+    return answer.finish in WITHHELD
+
+
+def _again(request: Request, answer: str, reason: str) -> Request:
+    more = [
+        Message(role="assistant", content=answer if answer.strip() else EMPTY),
+        Message(role="user", content=AGAIN.format(reason=reason.rstrip(". "))),
+    ]
+    return request.model_copy(update={"messages": [*request.messages, *more]})
+
+
+def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:
+    """Counts for a stage's summary: `questions`, `answered`, `cached`, `asked again`, `repaired`, `failed`, and
+    `failed: <failure>` for each failure that there was."""
+    failures = Counter(one.failure for one in asked if one.failure is not None)
+    return {
+        "questions": len(asked),
+        "answered": len(asked) - failures.total(),
+        "cached": sum(one.completion.cached for one in asked),
+        "asked again": sum(one.tries > 1 for one in asked),
+        "repaired": sum(one.repaired for one in asked),
+        "failed": failures.total(),
+        **{f"failed: {failure}": count for failure, count in sorted(failures.items())},
+    }
+
+
+def spent(client: Client) -> dict[str, Any]:
+    """What a client says of its calls in this stage, for the stage's summary: `calls`, `prompt tokens`, `completion tokens`
+    and `usd` ("unknown" where the price is). Empty for a client that keeps no books."""
+    counts: dict[str, Any] = getattr(client, "counts", dict)()
+    return {name.replace("_", " "): counts[name] for name in SPENT if name in counts}
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+_mended: ContextVar[list[bool] | None] = ContextVar("mended", default=None)
+"""Where `parse_json` notes a repair for the `ask` that called it."""
+
+
+def parse_json(text: str, model: type[M]) -> M:
+    """The JSON of an answer as a `model`, for `Question.parse`.
+
+    A fence around it is taken off. What is no JSON is mended by json-repair, and `Asked.repaired` says so; what is
+    JSON and does not fit is not touched. Raises ValueError, and nothing else, with a reason that the model can act on.
+    """
+    inside = strip_fences(text)
+    try:
+        return model.model_validate_json(inside)
+    except ValidationError as problem:
+        if problem.errors(include_url=False)[0]["type"] != "json_invalid":
+            raise ValueError(_told(problem)) from None
+    try:
+        mended = json_repair.loads(inside)
+    except (ValueError, RecursionError):
+        mended = ""
+    if not isinstance(mended, dict | list):
+        raise ValueError("there is no JSON in it")
+    try:
+        value = model.model_validate(mended)
+    except ValidationError as problem:
+        raise ValueError(_told(problem)) from None
+    noted = _mended.get()
+    if noted is not None:
+        noted.append(True)
+    return value
+
+
+def _told(problem: ValidationError) -> str:
+    """The first few mistakes, each with its place."""
+    found = problem.errors(include_url=False, include_input=False)
+    said = [
+        f"{'.'.join(str(part) for part in one['loc']) or 'the JSON'}: {one['msg']}"
+        for one in found[:3]
+    ]  # fmt: skip
+    more = f" and {len(found) - 3} more mistakes" if len(found) > 3 else ""
+    return "it does not fit: " + "; ".join(said) + more

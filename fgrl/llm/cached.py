@@ -1,0 +1,215 @@
+"""What every client that asks a model shares: the cache, the ledger, the limits, the progress line.
+
+1. each request gets a key: a hash of the client's kind, model and endpoint, the messages, every parameter, the schema and
+   the sample's index
+2. what is in the cache under its key is taken from there; identical requests are asked once
+3. the rest is asked (`put`); each answer is in the ledger and in the cache before anything else can fail
+4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, PrivateAttr
+
+from fgrl.kinds import Client, Run
+from fgrl.llm import ledger, prices, tokens
+from fgrl.llm.desk import Call, Desk
+from fgrl.llm.prices import Price
+from fgrl.llm.store import FILE, CompletionStore, free
+from fgrl.registry import File, Unkeyed
+from fgrl.types import Completion, OverBudget, Request, Unavailable
+
+REASONS = 3
+"""Reasons of failures that are told; the rest is counted."""
+
+
+@dataclass
+class _Open:
+    """What a client has in a running stage."""
+
+    run: Run
+    store: CompletionStore
+    book: ledger.Ledger
+    totals: ledger.Totals
+    cached: int = 0
+    failed: int = 0
+
+
+class Cached(Client, ABC):
+    """A client whose answers are kept. A subclass says who it is (`identity`), what it sends (`parameters`), and asks (`put`)."""
+
+    max_calls: Annotated[int | None, Unkeyed] = Field(None, ge=0)
+    """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429, 5xx)
+    are not counted. One more is never made: the stage stops with exit code 4. null: no limit."""
+    budget_usd: Annotated[float | None, Unkeyed] = Field(None, ge=0)
+    """At most this many USD in a stage, over all its runs. A call starts only if its worst case still fits beside those in
+    flight; else the stage stops with exit code 4. null: no limit."""
+    prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
+    """What the model costs: {prompt: USD, completion: USD, cached: USD} for a million tokens, or a JSON or YAML file of
+    such prices by model. null: the table that ships with fgrl. A self-hosted model may say {prompt: 0, completion: 0}."""
+
+    _open: _Open | None = PrivateAttr(None)
+
+    # -- what a subclass says ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Who is asked: "client" (its kind), "model" and "endpoint", JSON-ready, without secrets."""
+
+    @abstractmethod
+    def parameters(self, request: Request) -> dict[str, Any]:
+        """Every parameter that can change the answer to the request, JSON-ready; "max_tokens" bounds what it can cost."""
+
+    @abstractmethod
+    def put(self, calls: Sequence[Call], desk: Desk) -> None:
+        """Ask. For each call: `desk.may_start(call)`; then say how it ended (`desk.answer`, `desk.fail`, ...).
+
+        Returns early when `desk.closing`; what has no outcome then is left for another run.
+        """
+
+    # -- what it gets --------------------------------------------------------------------------------------------------
+
+    def setup(self, run: Run) -> None:
+        if self.budget_usd is not None and self.tariff() is None:
+            model = self.identity()["model"]
+            raise Unavailable(
+                f"budget_usd is set, but the price of {model} at {self.identity()['endpoint']} is unknown: write "
+                "`prices: {prompt: USD, completion: USD}` (for a million tokens) beside it, name a file of prices there, "
+                "or limit `max_calls` instead"
+            )
+        book = ledger.open_at(run.dir)
+        totals = book.totals(self.who())
+        self._open = _Open(run, CompletionStore(run.cache / FILE), book, totals)
+
+    def who(self) -> str:
+        """The client's name in the ledger."""
+        return " ".join(str(value) for value in self.identity().values())
+
+    def tariff(self) -> Price | None:
+        """What a call is charged; None when nobody knows."""
+        if isinstance(self.prices, Price):
+            return self.prices
+        identity = self.identity()
+        return prices.find(str(identity["model"]), urlsplit(str(identity["endpoint"])).hostname, self.prices)
+
+    def price(self) -> tuple[float, float] | None:
+        tariff = self.tariff()
+        return None if tariff is None else (tariff.prompt, tariff.completion)
+
+    def question(self, request: Request) -> str:
+        """Everything that can change the answer, as canonical JSON: what the cache's key is a hash of."""
+        whole = {
+            **self.identity(),
+            "version": self.version,
+            "messages": [[message.role, message.content] for message in request.messages],
+            "parameters": self.parameters(request),
+            "schema": request.json_schema,
+            "sample": request.sample,
+        }
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    def key(self, request: Request) -> str:
+        """What the answer to a request is cached by: sha256, in hex."""
+        return hashlib.sha256(self.question(request).encode()).hexdigest()
+
+    def counts(self) -> dict[str, Any]:
+        """What this stage took so far, for its summary: calls and money over all its runs, the rest since it started."""
+        here = self._opened()
+        totals = here.totals
+        usd: float | str = "unknown" if totals.unknown else round(totals.usd, 6)
+        return {
+            "calls": totals.calls,
+            "prompt_tokens": totals.prompt_tokens,
+            "completion_tokens": totals.completion_tokens,
+            "usd": usd,
+            "cached": here.cached,
+            "failed": here.failed,
+        }
+
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        here = self._opened()
+        if getattr(here.run, "rank", 0) > 0:
+            raise RuntimeError("only rank 0 of a distributed stage asks a model: ask there and hand the answers on")
+        tariff = self.tariff()
+        calls = [self._call(request, tariff) for request in requests]
+        distinct = {call.key: call for call in calls}
+        known = here.store.get(list(distinct))
+        missing = [call for call in distinct.values() if call.key not in known]
+        here.cached += len(distinct) - len(missing)
+        new = self._asked(here, missing, tariff, total=len(distinct)) if missing else {}
+        told: set[str] = set()
+        answers: list[Completion] = []
+        for call in calls:
+            answer = known.get(call.key) or new[call.key]
+            answers.append(free(answer) if call.key in told and answer.error is None else answer)
+            told.add(call.key)
+        return answers
+
+    def _asked(self, here: _Open, missing: list[Call], tariff: Price | None, *, total: int) -> dict[str, Completion]:
+        """Outcomes of calls that nobody made before, by key."""
+        desk = Desk(
+            missing, run=here.run, store=here.store, book=here.book, who=self.who(), tariff=tariff,
+            max_calls=self.max_calls, budget_usd=self.budget_usd, cached=total - len(missing),
+        )  # fmt: skip
+        with here.run.progress(f"asking {self.identity()['model']}", total, total - len(missing)) as ticker:
+            desk.ticker = ticker
+            try:
+                self.put(missing, desk)
+            finally:
+                here.failed += desk.failed
+                desk.tick()
+        if desk.failed:
+            here.run.say(self._why(desk))
+        if desk.problem is not None:
+            raise desk.problem
+        if desk.interrupted:
+            here.run.stop_if_interrupted()
+            raise KeyboardInterrupt
+        if desk.over:
+            raise OverBudget(self._over(desk))
+        return desk.outcomes
+
+    def _why(self, desk: Desk) -> str:
+        """How many requests failed, and the most frequent reasons."""
+        said = [f"{count:,} x {reason}" for reason, count in desk.reasons.most_common(REASONS)]
+        more = len(desk.reasons) - len(said)
+        said += [f"and {more:,} other reasons"] if more else []
+        return (
+            f"{desk.failed:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} got no answer: "
+            f"{'; '.join(said)} (each is in {desk.book.path.with_name(ledger.FAILED)})"
+        )
+
+    def _over(self, desk: Desk) -> str:
+        allowance, totals = desk.allowance, desk.allowance.totals
+        left = len(desk.calls) - len(desk.outcomes)
+        limit = allowance.which()
+        money = "unknown cost" if desk.tariff is None else f"{totals.usd:.6g} USD"
+        if limit == "max_calls":
+            told = f"{totals.calls:,} of {self.max_calls:,} calls are made ({money})"
+        else:
+            told = f"{totals.usd:.6g} of {self.budget_usd:.6g} USD are spent in {totals.calls:,} calls, and the next one may cost up to {desk.refused_at:.6g}"
+        return (
+            f"{told}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
+            f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"
+        )
+
+    def _call(self, request: Request, tariff: Price | None) -> Call:
+        question = self.question(request)
+        longest = self.parameters(request).get("max_tokens")
+        at_most = None
+        if tariff is not None and longest is not None:
+            at_most = tariff.at_most(tokens.at_most(request), longest)
+        return Call(hashlib.sha256(question.encode()).hexdigest(), question, request, at_most)
+
+    def _opened(self) -> _Open:
+        if self._open is None:
+            raise RuntimeError(f"{type(self).__name__}: call setup(run) before complete()")
+        return self._open

@@ -1,0 +1,59 @@
+"""Samples and pairs to rows of token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from fgrl import rollouts
+from fgrl.rollouts.rows import Table, Units
+from fgrl.types import DataError, Message, Pair
+
+
+def add(
+    table: Table, model: Any, prompt: str | list[Message], responses: Iterable[str], max_prompt: int, max_tokens: int
+) -> None:
+    """Responses to one prompt. The prompt is cut on the left, each response on the right, closed by EOS; both are counted."""
+    whole = rollouts.encode_prompt(model.tokenizer, prompt)
+    prompt_ids = rollouts.cut_prompt(whole, model.tokenizer, max_prompt)
+    room = max(1, max_tokens - len(prompt_ids))
+    encoded = [rollouts.encode_response(model.tokenizer, text, None, model.end_id) for text in responses]
+    table.cut["prompts"] += len(prompt_ids) < len(whole)
+    table.cut["responses"] += sum(len(ids) > room for ids in encoded)
+    cut = [rollouts.cut_response(ids, room, model.end_id) for ids in encoded]
+    table.add(prompt_ids, *cut, eos_ids=model.eos_ids)
+
+
+def pairs(found: Iterable[Pair], model: Any, max_prompt: int, max_tokens: int) -> Table:
+    """Rows 2i are chosen, 2i+1 rejected."""
+    table = Table()
+    for pair in found:
+        add(table, model, pair.prompt, (pair.chosen, pair.rejected), max_prompt, max_tokens)
+    return table
+
+
+def units(stage: Any, model: Any, limit: int | None = None) -> Units:
+    """The stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
+    if stage.algorithm.data == "pairs":
+        some = islice(stage.data.pairs(), limit)
+        return Units(pairs(some, model, stage.max_prompt_tokens, stage.max_tokens), each=2)
+    table = Table()
+    columns: list[Mapping[str, Tensor]] = []
+    for sample in islice(stage.data.read(), limit):
+        own = stage.algorithm.encode(sample, model, stage.max_tokens)
+        if own is not None:
+            if own.response:  # an empty response has nothing to learn from
+                table.add(own.prompt, own.response, eos_ids=model.eos_ids)
+                columns.append(own.columns)
+            continue
+        answer = sample.response if sample.response is not None else sample.reference
+        answer = answer[0] if isinstance(answer, list) else answer
+        if answer is None:
+            raise DataError(f"sample {sample.id} has neither a response nor a reference to train on")
+        add(table, model, sample.prompt, [answer], stage.max_prompt_tokens, stage.max_tokens)
+    for row, values in zip(table, columns, strict=bool(columns)):
+        row["columns"].update(values)
+    return Units(table, each=1)

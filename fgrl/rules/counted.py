@@ -1,0 +1,61 @@
+"""Rules that count something."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from fgrl.rules.rule import Relation, Rule, Scope, broken_at, kept_at
+from fgrl.types import Span
+
+Place = tuple[int, int]
+"""Characters `start:end`."""
+
+
+class Counted(Rule):
+    """Something occurs so many times.
+
+    Too many: those beyond the bound break the rule. Too few: it is broken nowhere in particular. Whatever is asked for
+    speaks for the rule where it occurs, up to the bound.
+    """
+
+    what: ClassVar[str]
+    """One of what is counted, for the reasons of spans."""
+
+    @abstractmethod
+    def places(self, response: str) -> list[Place]:
+        """Where it occurs, from left to right."""
+
+    @abstractmethod
+    def bounds(self) -> tuple[int, int | None]:
+        """(at least, at most); None = no upper bound."""
+
+    def keeps(self, response: str) -> bool:
+        low, high = self.bounds()
+        count = len(self.places(response))
+        return low <= count and (high is None or count <= high)
+
+    def breaking(self, response: str) -> list[Span] | None:
+        low, high = self.bounds()
+        places = self.places(response)
+        if len(places) < low:
+            return None
+        if high is None or len(places) <= high:
+            return []
+        if high < 0:  # "less than 0" cannot be kept
+            return [broken_at(start, end, self.what) for start, end in places] or None
+        return [broken_at(start, end, f"{self.what} beyond {high}") for start, end in places[high:]]
+
+    def supporting(self, response: str) -> list[Span] | None:
+        low, high = self.bounds()
+        if low <= 0:
+            return None
+        return [kept_at(start, end, self.what) for start, end in self.places(response)[:high]]
+
+    def scope(self) -> Scope:
+        return "positive" if self.bounds()[0] > 0 else "negative"
+
+
+def related(relation: Relation, bound: int) -> tuple[int, int | None]:
+    """IFEval's relation as (at least, at most)."""
+    return (bound, None) if relation == "at least" else (0, bound - 1)

@@ -1,0 +1,42 @@
+"""From the criteria of a rubric to the rules that check them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fgrl.kinds import Verifier
+from fgrl.registry import Problems, build
+from fgrl.types import Criterion, DataError
+
+
+class RulesOf:
+    """Rules by what criteria say of them, each built and set up once."""
+
+    def __init__(self, run: Any = None) -> None:
+        self._run = run
+        self._built: dict[str, Verifier] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """What was built so far is a cache: components that hold one are equal when their settings are."""
+        return isinstance(other, RulesOf)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, criterion: Criterion, owner: str) -> Verifier | None:
+        """The rule that checks a criterion; None when it has no check.
+
+        owner: the sample's id, for the message. Raises `DataError` for a check that no rule understands.
+        """
+        if criterion.check is None:
+            return None
+        key = json.dumps(criterion.check, sort_keys=True)
+        if key not in self._built:
+            try:
+                rule = build(Verifier, dict(criterion.check))
+            except Problems as found:
+                what = "\n".join(map(str, found.problems))
+                raise DataError(f"sample {owner}, criterion {criterion.text!r}: {what}") from None
+            rule.setup(self._run)
+            self._built[key] = rule
+        return self._built[key]

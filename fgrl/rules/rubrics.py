@@ -1,0 +1,59 @@
+"""Rubrics, and what became of their criteria: hard ones are decided by their verifiers, soft ones by a judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fgrl.kinds import Checked, Judge, Verifier
+from fgrl.rules.of_criteria import RulesOf
+from fgrl.types import Criterion, DataError, Sample
+
+
+def criteria(sample: Sample, most: int | None = None) -> list[Criterion]:
+    """The first `most` criteria of a prompt (None: all). Raises `DataError` when it has none."""
+    if not sample.rubric:
+        raise DataError(
+            f"sample {sample.id} has no rubric, so nothing says what a response has to keep: give each prompt criteria, as "
+            '{"text": ..., "check": {"name": a verifier, ...}} in its `rubric` (a file of `format: records` has them)'
+        )
+    return sample.rubric[:most]
+
+
+def rule_of(criterion: Criterion, sample: Sample, rules: RulesOf, judge: Judge | None) -> Verifier | None:
+    """What decides a criterion; None is the judge. Raises `DataError` when nothing can."""
+    rule = rules.get(criterion, sample.id)
+    if rule is None and judge is None:
+        raise DataError(
+            f"sample {sample.id}: no verifier decides {criterion.text!r}: set `judge` beside `name: rubric`, or give the "
+            "criterion a `check`"
+        )
+    return rule
+
+
+def check_prompts(samples: Sequence[Sample], rules: RulesOf, judge: Judge | None, most: int | None = None) -> None:
+    """Raise `DataError` when a prompt has no rubric, or one of its criteria cannot be decided."""
+    for sample in samples:
+        for criterion in criteria(sample, most):
+            rule_of(criterion, sample, rules, judge)
+
+
+def check(
+    samples: Sequence[Sample], texts: Sequence[str], rules: RulesOf, judge: Judge | None, most: int | None = None
+) -> list[Checked]:
+    """Every criterion of every response with its verdict, by response (`row`), then in the rubric's order.
+
+    The judge is asked once for all, and called also where there is nothing to ask: in a distributed stage other processes
+    may have something.
+    """
+    found: list[Checked] = []
+    for row, (sample, text) in enumerate(zip(samples, texts, strict=True)):
+        for criterion in criteria(sample, most):
+            rule = rule_of(criterion, sample, rules, judge)
+            found.append(Checked(row, criterion, rule, None if rule is None else rule.verdict(text)))
+    if judge is None:
+        return found
+    soft = [place for place, one in enumerate(found) if one.rule is None]
+    cases = [(samples[found[place].row], texts[found[place].row], found[place].criterion) for place in soft]
+    for place, kept in zip(soft, judge.decide(cases), strict=True):
+        found[place] = Checked(found[place].row, found[place].criterion, None, kept)
+    return found

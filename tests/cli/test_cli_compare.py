@@ -1,0 +1,345 @@
+"""`fgrl compare`: evaluations of given answers, which need no model, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from fgrl import registry
+from fgrl.cli import app, main
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.statistics import weighted_mean
+from fgrl.kinds import Metric
+from fgrl.pipeline.run import Run
+from fgrl.recipe import know_components
+from fgrl.results.comparing import Again, Evaluation, compare, measure_again
+
+RECIPE = """about: "Answers that are there already."
+seed: 0
+vars: {{who: {who}}}
+stages:
+  evaluate:
+    name: evaluate
+    prompts: {{name: jsonl, path: prompts.jsonl}}
+    given:
+      sft: {{name: jsonl, path: sft.jsonl}}
+      policy: {{name: jsonl, path: "${{vars.who}}-${{seed}}.jsonl"}}
+    baseline: sft
+    metrics: {metrics}
+"""
+METRICS = "[length, {name: rule, rule: 'punctuation:no_comma'}]"
+T2 = math.sqrt(2) * 0.95 / math.sqrt(1 - 0.95**2)
+"""The 0.975 quantile of Student's t with two degrees of freedom, for which P(|T| < t) = t / sqrt(2 + t^2)."""
+PROMPTS = 5
+KEPT: dict[str, list[list[int]]] = {
+    "plain": [[1, 0, 0, 1, 0], [0, 0, 1, 1, 0], [1, 0, 0, 0, 0]],
+    "fine": [[1, 1, 0, 1, 1], [1, 0, 1, 1, 0], [1, 1, 0, 1, 0]],
+}
+"""By recipe and seed: which prompts get an answer without a comma."""
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def answered(kept: list[int]) -> list[dict[str, Any]]:
+    return [
+        {"id": str(place), "prompt": "", "response": "a b c" if good else "a, b"} for place, good in enumerate(kept)
+    ]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two recipes whose policies' answers are files."""
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path / "prompts.jsonl", [{"id": str(place), "prompt": f"Number {place}?"} for place in range(PROMPTS)])
+    lines(tmp_path / "sft.jsonl", answered([0, 0, 0, 0, 1]))
+    for who, seeds in KEPT.items():
+        recipe(tmp_path, who)
+        for seed, kept in enumerate(seeds):
+            lines(tmp_path / f"{who}-{seed}.jsonl", answered(kept))
+    return tmp_path
+
+
+def recipe(folder: Path, who: str, name: str = "", metrics: str = METRICS) -> Path:
+    path = folder / f"{name or who}.yaml"
+    path.write_text(RECIPE.format(who=who, metrics=metrics), encoding="utf-8")
+    return path
+
+
+def fgrl(*words: object) -> Result:
+    """In this process. A mistake leaves as its exception."""
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def told(*words: object) -> dict[str, Any]:
+    result = fgrl("compare", *words, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def number(data: dict[str, Any], title: str) -> dict[str, Any]:
+    (found,) = [one for one in data["stages"]["evaluate"]["numbers"] if one["number"] == title]
+    return found
+
+
+def test_three_seeds_against_numbers_worked_out_by_hand(world: Path) -> None:
+    data = told("plain.yaml", "fine.yaml", "--seeds", "0,1,2", "--run")
+    assert data["missing"] == []
+    assert data["seeds"] == ["0", "1", "2"]
+    assert data["stages"]["evaluate"]["prompts"] == PROMPTS
+    assert data["stages"]["evaluate"]["answers"]["fine"] == {"sft": 15, "policy": 15}
+    kept = number(data, "rule: kept")
+    assert kept["measured_again"]
+    assert kept["before"]["mean"] == pytest.approx(0.2)
+    for who, seeds in KEPT.items():
+        assert kept["recipes"][who]["seeds"] == {str(k): pytest.approx(sum(row) / 5) for k, row in enumerate(seeds)}
+        assert kept["recipes"][who]["mean"] == pytest.approx(np.mean(seeds))
+    changes = np.mean(KEPT["fine"], 1) - np.mean(KEPT["plain"], 1)
+    change = kept["differences"]["fine"]
+    assert list(change["seeds"].values()) == pytest.approx(changes)
+    mean, half = changes.mean(), T2 * changes.std(ddof=1) / math.sqrt(3)
+    over_seeds = change["over_seeds"]
+    assert [over_seeds[key] for key in ("mean", "low", "high", "n")] == pytest.approx(
+        [mean, mean - half, mean + half, 3]
+    )
+    # pairing by prompt: what is drawn is a prompt with the answers of all seeds and of both recipes
+    each = (np.array(KEPT["fine"]) - np.array(KEPT["plain"])).mean(0)
+    drawn = np.random.default_rng(0).multinomial(PROMPTS, [1 / PROMPTS] * PROMPTS, size=2000) @ each / PROMPTS
+    over_prompts = change["over_prompts"]
+    assert over_prompts["mean"] == pytest.approx(mean)
+    assert [over_prompts["low"], over_prompts["high"]] == pytest.approx(list(np.quantile(drawn, [0.025, 0.975])))
+    assert over_prompts["groups"] == PROMPTS
+
+
+def test_it_says_what_differs_and_prints_every_seed(world: Path) -> None:
+    words = ["plain.yaml", "fine.yaml", "--seeds", "0,1,2", "--number", "kept"]
+    result = fgrl("compare", *words, "--run")
+    assert result.exit_code == 0, result.output
+    text = result.stdout
+    assert text.startswith("fine against plain; seeds: 0, 1, 2\n")
+    rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    assert ["what differs", "plain", "fine"] in rows
+    assert ["evaluate.given.policy.path", "plain-0.jsonl", "fine-0.jsonl"] in rows
+    assert "evaluate, policy: 5 prompts; answers: plain 15, fine 15" in text
+    assert ["mean", "95% over prompts", "95% over seeds", "seed 0", "seed 1", "seed 2"] in rows
+    (before,) = [row for row in rows if row[0] == "before"]
+    assert before[-3:] == ["0.20"] * 3
+    (plain,) = [row for row in rows if row[0] == "plain"]
+    assert plain[1] == "0.33"
+    assert plain[-3:] == ["0.40", "0.40", "0.20"]
+    (change,) = [row for row in rows if row[0] == "fine − plain"]
+    assert change[1] == "+0.33"
+    assert change[3].endswith("(n = 3)")
+    assert change[-3:] == ["+0.40", "+0.20", "+0.40"]
+    assert "length" not in text
+    markdown = fgrl("compare", *words, "--markdown").stdout.splitlines()
+    (row,) = [line for line in markdown if line.startswith("| fine − plain |")]
+    assert row.endswith("| +0.40 | +0.20 | +0.40 |")
+    table = [line for line in markdown if line.startswith("| ") and line.count("|") == row.count("|")]
+    assert len(table) == 6  # head and rule, before, two recipes, difference
+    assert "|  | mean | 95% over prompts | 95% over seeds | seed 0 | seed 1 | seed 2 |" in markdown
+
+
+def test_identical_recipes_differ_by_exactly_nothing(world: Path) -> None:
+    recipe(world, "fine", "again")
+    data = told("fine.yaml", "again.yaml", "fine.yaml", "--seeds", "0,1", "--run")
+    assert list(data["recipes"]) == ["fine", "again", "fine (2)"]
+    assert data["settings"] == []
+    for one in data["stages"]["evaluate"]["numbers"]:
+        for change in one["differences"].values():
+            for interval in change.values():
+                if one["number"] in ("length: tokens", "length: finished"):
+                    assert one["notes"]  # text has none
+                elif "mean" in interval:
+                    assert (interval["mean"], interval["low"], interval["high"]) == (0, 0, 0)
+    assert "no setting differs" in fgrl("compare", "fine.yaml", "again.yaml").stdout
+
+
+def test_without_seeds_each_recipe_keeps_its_own(world: Path) -> None:
+    text = (world / "fine.yaml").read_text()
+    (world / "fine.yaml").write_text(text.replace("seed: 0", "seed: 2"))
+    data = told("plain.yaml", "fine.yaml", "--run")
+    assert data["seeds"] == ["own"]
+    assert data["recipes"]["fine"]["seeds"] == {"own": 2}
+    kept = number(data, "rule: kept")
+    assert kept["recipes"]["fine"]["seeds"] == {"own": pytest.approx(0.6)}
+    assert kept["differences"]["fine"]["over_seeds"]["low"] is None
+    text = fgrl("compare", "plain.yaml", "fine.yaml").stdout
+    assert "seeds: own (plain 0, fine 2)" in text
+    assert "over seeds: no interval, there is one seed" in text
+
+
+def test_what_has_not_run_is_said_with_its_command(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "plain.yaml", "fine.yaml", "--seeds", "0,1", "--runs", "elsewhere", "vars.who=plain"]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "nothing can be compared" in said
+    assert "  fgrl run plain.yaml vars.who=plain seed=0 --runs elsewhere\n" in said
+    assert "  fgrl run fine.yaml vars.who=plain seed=1 --runs elsewhere\n" in said
+    for seed in (0, 1):
+        assert fgrl("run", "plain.yaml", f"seed={seed}", "-q").exit_code == 0
+    assert fgrl("run", "fine.yaml", "seed=1", "-q").exit_code == 0
+    data = told("plain.yaml", "fine.yaml", "--seeds", "0,1")
+    assert data["missing"] == [
+        {"recipe": "fine", "seed": "0", "stages": ["evaluate"], "command": "fgrl run fine.yaml seed=0"}
+    ]
+    kept = number(data, "rule: kept")
+    assert list(kept["recipes"]["plain"]["seeds"]) == ["0", "1"]
+    assert kept["differences"]["fine"]["seeds"] == {"1": pytest.approx(0.2)}
+    assert kept["differences"]["fine"]["over_prompts"]["mean"] == pytest.approx(0.2)  # of that seed alone
+    text = fgrl("compare", "plain.yaml", "fine.yaml", "--seeds", "0,1").stdout
+    assert "- fine, seed 0: evaluate: fgrl run fine.yaml seed=0" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plain.yaml"], "at least two recipes"),
+        (["plain.yaml", "fine.yaml", "--seeds", "0,a"], "wants whole numbers"),
+        (["plain.yaml", "fine.yaml", "--seeds", "0,0"], "wants different numbers"),
+        (["plain.yaml", "fine.yaml", "--seeds", "0", "seed=1"], "give one of the two"),
+        (["plain.yaml", "fine.yaml", "--stage", "evalute"], 'did you mean "evaluate"'),
+        (["plain.yaml", "fine.yaml", "--number", "kappa"], "has 'kappa' in its name"),
+        (["plain.yaml", "fine.yaml", "--model", "pilicy"], "no model is called pilicy; there are sft, policy"),
+        (["plain.yaml", "fin.yaml"], 'did you mean "fine.yaml"'),
+    ],
+)
+def test_mistakes_are_explained(world: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for who in KEPT:
+        fgrl("run", f"{who}.yaml", "-q")
+    with pytest.raises(SystemExit) as left:
+        main(["compare", *words])
+    assert left.value.code == 2
+    assert said in re.sub(r"[\s│]+", " ", capsys.readouterr().err)
+
+
+def test_other_prompts_and_other_settings_are_not_compared(world: Path) -> None:
+    recipe(world, "fine", metrics="[length, {name: rule, rule: 'change_case:english_lowercase', title: rule}]")
+    data = told("plain.yaml", "fine.yaml", "--run")
+    kept = number(data, "rule: kept")
+    assert set(kept["recipes"]) == {"plain", "fine"}
+    assert kept["differences"] == {}
+    assert kept["notes"][-1] == "fine measures it with other settings than plain: no difference is taken"
+    assert any("evaluate.metrics.1.rule" in one["key"] for one in data["settings"])
+    lines(world / "asked.jsonl", [{"id": str(place), "prompt": "Why?"} for place in range(PROMPTS)])
+    text = (world / "plain.yaml").read_text()
+    (world / "third.yaml").write_text(text.replace("prompts.jsonl", "asked.jsonl"))
+    data = told("plain.yaml", "third.yaml", "fine.yaml", "--run")
+    assert set(number(data, "length: words")["recipes"]) == {"plain", "fine"}
+    (note,) = data["stages"]["evaluate"]["notes"]
+    assert note.startswith("third, seed 0, is left out: it was asked something else than plain (5 prompts")
+
+
+def test_a_baseline_that_is_not_the_same_is_shown_for_each(world: Path) -> None:
+    lines(world / "other.jsonl", answered([1, 1, 1, 1, 1]))
+    text = (world / "fine.yaml").read_text()
+    (world / "fine.yaml").write_text(text.replace("sft.jsonl", "other.jsonl"))
+    before = number(told("plain.yaml", "fine.yaml", "--run"), "rule: kept")["before"]
+    assert {name: side["mean"] for name, side in before.items()} == {"plain": pytest.approx(0.2), "fine": 1.0}
+    assert "before (fine)" in fgrl("compare", "plain.yaml", "fine.yaml").stdout
+
+
+def test_a_failed_run_leaves_with_its_code(world: Path) -> None:
+    lines(world / "fine-1.jsonl", answered([1, 1]))  # three prompts have no answer
+    result = fgrl("compare", "plain.yaml", "fine.yaml", "--seeds", "0,1", "--run")
+    assert result.exit_code == 3
+    assert "fgrl run fine.yaml seed=1" in result.stderr
+
+
+# -- beneath the command -----------------------------------------------------------------------------------------------
+
+
+def an_answer(id: str, response: str, references: list[str] | None = None) -> Answer:
+    return Answer(id, f"{id}?", response, [], [], None, 0, references=references or [])
+
+
+def judged(mean: float, half: float = 0.1) -> dict[str, Any]:
+    numbers = {"policy": {"win_rate": {"mean": mean, "low": mean - half, "high": mean + half, "n": 8}}}
+    return {"baseline": "sft", "metrics": {"judge": numbers}}
+
+
+def test_judged_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
+    know_components()
+    (tmp_path / "judge.jsonl").write_text("")
+    answers = {"sft": [an_answer("1", "a")], "policy": [an_answer("1", "b")]}
+    node = {"name": "win_rate", "title": "judge", "client": {"name": "replay", "answers": str(tmp_path / "judge.jsonl")},
+            "prompt": str(Path(__file__).parents[2] / "prompts" / "judge_pairwise.txt")}  # fmt: skip
+    judge = {"name": "llm", "client": node["client"],
+             "prompt": str(Path(__file__).parents[2] / "prompts" / "judge_criterion.txt")}  # fmt: skip
+    rubric = {"name": "rubric", "judge": judge}
+    work = Run("evaluate", tmp_path, cache=tmp_path)
+    again, reasons = measure_again([registry.build(Metric, one) for one in (node, rubric)], answers, "sft", work)
+    assert (again, reasons) == ({}, {"judge": "it asks a judge", "rubric": "it asks a judge"})
+    sides = {
+        "a": {"0": Evaluation(judged(0.5), answers, {}, reasons), "1": Evaluation(judged(0.6), answers, {}, reasons)},
+        "b": {"0": Evaluation(judged(0.7), answers, {}, reasons), "1": Evaluation(judged(0.6), answers, {}, reasons)},
+    }
+    (found,) = compare("evaluate", sides).numbers
+    assert not found.again
+    assert found.differences["b"].over_prompts is None
+    assert found.differences["b"].over_seeds.mean == pytest.approx(0.1)
+    assert found.notes == ["taken from metrics.json as it is, because it asks a judge: no paired interval over prompts"]
+    assert (found.recipes["a"].over_prompts.mean, found.recipes["a"].over_prompts.low) == (pytest.approx(0.55), None)
+    one = {name: {"0": seeds["0"]} for name, seeds in sides.items()}
+    (found,) = compare("evaluate", one).numbers
+    assert found.recipes["b"].over_prompts.low == pytest.approx(0.6)  # of one seed the stage's own interval holds
+
+
+def test_numbers_across_answers_are_never_mixed_between_seeds(tmp_path: Path) -> None:
+    """Two seeds that say the same to different prompts copied nothing, and an answer without a reference is left out."""
+    know_components()
+    metrics = [registry.build(Metric, "repetition"), registry.build(Metric, "exact_match")]
+    work = Run("evaluate", tmp_path, cache=tmp_path)
+
+    def of(one: str, two: str) -> Evaluation:
+        found = [
+            an_answer("1", one, ["x"]),
+            an_answer("2", two, ["y"]),
+            an_answer("3", one + two, ["No Answer Present."]),
+        ]
+        again, reasons = measure_again(metrics, {"policy": found}, "", work)
+        assert reasons == {}
+        report = {"metrics": {m.called: m.measure({"policy": found})[m.called] for m in metrics}}  # type: ignore[attr-defined]
+        return Evaluation(report, {"policy": found}, again)
+
+    found = compare("e", {"a": {"0": of("x", "q"), "1": of("q", "x")}, "b": {"0": of("x", "y"), "1": of("x", "y")}})
+    by_title = {one.title: one for one in found.numbers}
+    assert by_title["repetition: copied"].recipes["a"].over_prompts.mean == 0
+    match = by_title["exact match"]
+    assert match.recipes["a"].seeds == {"0": 0.5, "1": 0.0}
+    assert match.differences["b"].seeds == {"0": 0.5, "1": 1.0}
+    assert "a: 4 of 6 answers have a value" in match.notes
+    assert match.recipes["a"].over_prompts.groups == 2
+
+
+def test_a_seed_without_a_value_is_left_out_and_said() -> None:
+    def of(values: list[float | None], stored: float | None) -> Evaluation:
+        answers = {"policy": [an_answer(str(place), "") for place in range(len(values))]}
+        part = weighted_mean(values, [str(place) for place in range(len(values))])
+        again = {"m": Again({}, {"policy": {"n": part}}, {"resamples": 200, "level": 0.9, "seed": 1})}
+        return Evaluation({"metrics": {"m": {"policy": {"n": {"mean": stored}}}}}, answers, again)
+
+    sides = {
+        "a": {"0": of([1, 2], 1.5), "1": of([3, 4], 9.0)},
+        "b": {"0": of([None, None], None), "1": of([4, 6], 5.0)},
+    }
+    (found,) = compare("e", sides).numbers
+    assert found.recipes["b"].seeds == {"0": None, "1": 5.0}
+    assert found.differences["b"].seeds == {"0": None, "1": 1.5}
+    assert found.differences["b"].over_seeds.n == 1
+    over_prompts = found.differences["b"].over_prompts
+    assert over_prompts is not None
+    assert over_prompts.mean == 1.5  # of the seed that both have
+    assert found.level == 0.9
+    assert "b has no value at seed 0, which its mean leaves out" in found.notes
+    assert "a: measured again it is not what metrics.json has (9 at seed 1)" in found.notes

@@ -1,0 +1,383 @@
+"""Keys, cache, ledger, prices, limits, secrets: what clients keep, without an endpoint."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+from client_helpers import a_run, request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgrl import registry
+from fgrl.components.clients.openai import OpenAI
+from fgrl.kinds import Client
+from fgrl.llm import ledger, prices, tokens
+from fgrl.llm.allowance import Allowance
+from fgrl.llm.prices import Price
+from fgrl.llm.secrets import HIDDEN, Scrubber
+from fgrl.llm.store import CompletionStore
+from fgrl.types import Completion, DataError, Message, Request, Unavailable, Usage
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "model": "other",
+    "base_url": "http://127.0.0.1:2/v1",
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "max_tokens": 7,
+    "seed": 3,
+    "stop": ["\n"],
+    "structured": "none",
+    "logprobs": False,
+}
+UNKEYED = {
+    "max_calls": 5,
+    "budget_usd": 1.0,
+    "prices": Price(prompt=1, completion=1),
+    "api_key_env": "OTHER",
+    "concurrency": 1,
+    "requests_per_minute": 5.0,
+    "tokens_per_minute": 5.0,
+    "timeout": 1.0,
+    "max_retries": 0,
+    "tokenizer": "x",
+    "max_tokens_name": "max_completion_tokens",
+}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+
+
+def test_every_field_either_changes_the_key_or_cannot_change_answers() -> None:
+    assert set(CHANGES) | set(UNKEYED) == set(OpenAI.model_fields)
+    asked = request("q", json_schema=SCHEMA, logprobs=2)
+    plain = OpenAI(model="m", base_url="http://127.0.0.1:1/v1")
+    keys = {plain.key(asked)}
+    for name, value in CHANGES.items():
+        keys.add(OpenAI(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", name: value}).key(asked))
+    assert len(keys) == len(CHANGES) + 1
+    for name, value in UNKEYED.items():
+        assert OpenAI(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", name: value}).key(asked) == plain.key(asked)
+
+
+any_request = st.builds(
+    Request,
+    messages=st.lists(
+        st.builds(Message, role=st.sampled_from(["user", "system"]), content=st.text(max_size=5)),
+        min_size=1,
+        max_size=3,
+    ),
+    sample=st.integers(0, 2),
+    json_schema=st.none() | st.dictionaries(st.text(max_size=2), st.integers(0, 2) | st.text(max_size=2), max_size=2),
+    max_tokens=st.none() | st.integers(1, 3),
+    temperature=st.none() | st.sampled_from([0.0, 0.5]),
+    logprobs=st.integers(0, 2),
+)
+
+
+@given(any_request, any_request)
+def test_requests_share_a_key_exactly_when_the_same_is_sent(one: Request, other: Request) -> None:
+    client = OpenAI(model="m", temperature=0.25, max_tokens=1000)
+    alike = json.dumps(one.model_dump(), sort_keys=True) == json.dumps(other.model_dump(), sort_keys=True)
+    assert (client.key(one) == client.key(other)) == alike
+
+
+@given(st.dictionaries(st.text(), st.dictionaries(st.text(), st.integers()), min_size=2))
+def test_the_order_of_a_schema_does_not_matter(schema: dict[str, dict[str, int]]) -> None:
+    turned = {name: dict(reversed(value.items())) for name, value in reversed(schema.items())}
+    client = OpenAI(model="m")
+    assert client.key(request("q", json_schema=schema)) == client.key(request("q", json_schema=turned))
+
+
+def test_the_settings_a_request_leaves_open_are_the_clients() -> None:
+    assert OpenAI(model="m", temperature=0.5).key(request("q")) == OpenAI(model="m", temperature=0.1).key(
+        request("q", temperature=0.5)
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["https://user:secret@host/v1", "https://host/v1?api-key=secret", "host/v1", "ftp://host/v1"]
+)
+def test_an_address_carries_no_secrets(url: str) -> None:
+    with pytest.raises(ValueError, match="wants an address"):
+        OpenAI(model="m", base_url=url)
+
+
+# -- cache -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_stored_comes_back_free_of_charge(tmp_path: Path) -> None:
+    store = CompletionStore(tmp_path / "c.sqlite")
+    answer = Completion(
+        text="ä", finish="stop", usage=Usage(prompt_tokens=3, completion_tokens=2, usd=0.5), logprobs={"a": -1.0}
+    )
+    assert store.put([("k", "{}", answer)]) == [answer]
+    again = CompletionStore(tmp_path / "c.sqlite").get(["k", "other"])
+    assert again == {
+        "k": answer.model_copy(update={"cached": True, "usage": Usage(prompt_tokens=3, completion_tokens=2, usd=0.0)})
+    }
+
+
+def test_the_first_answer_stays(tmp_path: Path) -> None:
+    one, two = CompletionStore(tmp_path / "c.sqlite"), CompletionStore(tmp_path / "c.sqlite")
+    one.put([("k", "{}", Completion(text="first"))])
+    (kept,) = two.put([("k", "{}", Completion(text="second", usage=Usage(usd=0.5)))])
+    assert (kept.text, kept.usage.usd, kept.cached) == ("first", 0.5, False)
+
+
+def test_thousands_of_keys_are_looked_up(tmp_path: Path) -> None:
+    store = CompletionStore(tmp_path / "c.sqlite")
+    store.put((f"k{number}", "{}", Completion(text=str(number))) for number in range(1500))
+    found = store.get([f"k{number}" for number in range(3000)])
+    assert {key: value.text for key, value in found.items()} == {f"k{number}": str(number) for number in range(1500)}
+
+
+def test_a_damaged_cache_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "c.sqlite").write_bytes(b"this is no data base at all" * 100)
+    with pytest.raises(DataError, match=r"c\.sqlite: .*move the file away"):
+        CompletionStore(tmp_path / "c.sqlite")
+
+
+def test_an_answer_that_cannot_be_read_says_which_and_what_to_do(tmp_path: Path) -> None:
+    store = CompletionStore(tmp_path / "c.sqlite")
+    store.put([("good", "{}", Completion(text="x")), ("bad", "{}", Completion(text="y"))])
+    store._database.execute("UPDATE completions SET answer = '{\"from\": \"another version\"}' WHERE key = 'bad'")
+    assert store.get(["good"])["good"].text == "x"
+    with pytest.raises(DataError, match=r"c\.sqlite: the answer stored under bad .*asked for again"):
+        store.get(["good", "bad"])
+
+
+def fill(path: Path, who: int, rows: int) -> None:
+    store = CompletionStore(path)
+    for number in range(rows):
+        store.put(
+            [
+                (f"{who}-{number}", "{}", Completion(text=f"{who}")),
+                (f"shared-{number}", "{}", Completion(text=f"{who}")),
+            ]
+        )
+
+
+def test_several_processes_write_to_one_cache(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=fill, args=(tmp_path / "c.sqlite", who, 150)) for who in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    store = CompletionStore(tmp_path / "c.sqlite")
+    keys = [f"{who}-{number}" for who in (0, 1, "shared") for number in range(150)]
+    assert len(store.get(keys)) == 450
+
+
+# -- ledger ------------------------------------------------------------------------------------------------------------
+
+
+def add(book: ledger.Ledger, client: str, usd: float | None, at_most: float | None = None) -> None:
+    usage = Usage(prompt_tokens=10, completion_tokens=2, usd=usd)
+    book.add(client, "k", "answered", usage, at_most=at_most, seconds=0.1)
+
+
+def test_totals_survive_and_a_half_line_is_dropped(tmp_path: Path) -> None:
+    book = ledger.Ledger(tmp_path / "calls.jsonl")
+    add(book, "a", 0.5)
+    add(book, "a", None, at_most=0.25)
+    add(book, "b", None)
+    with (tmp_path / "calls.jsonl").open("a") as file:
+        file.write('{"time": 1, "client": "a", "usd"')
+    again = ledger.Ledger(tmp_path / "calls.jsonl")
+    assert (again.totals("a").calls, again.totals("a").usd, again.totals("a").unknown) == (2, 0.75, 0)
+    assert (again.totals("b").calls, again.totals("b").unknown, again.totals("b").prompt_tokens) == (1, 1, 10)
+    add(again, "a", 0.5)
+    lines = (tmp_path / "calls.jsonl").read_text().splitlines()
+    assert len([json.loads(line) for line in lines]) == 4
+    assert ledger.Ledger(tmp_path / "calls.jsonl").totals("a").usd == 1.25
+
+
+@given(st.integers(0, 400))
+def test_whatever_a_kill_leaves_of_the_file_is_read(cut: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calls.jsonl"
+        book = ledger.Ledger(path)
+        add(book, "a", 0.5)
+        add(book, "a", 0.25)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:cut])
+        assert ledger.Ledger(path).totals("a").calls == whole[:cut].count(b"\n")
+
+
+def test_a_spoilt_line_is_shown_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "calls.jsonl").write_text("what\n")
+    with pytest.raises(DataError, match=r"calls\.jsonl:1: not a line of the ledger"):
+        ledger.Ledger(tmp_path / "calls.jsonl")
+
+
+def test_clients_of_a_stage_share_its_ledger(tmp_path: Path) -> None:
+    one, two = ledger.open_at(tmp_path), ledger.open_at(tmp_path)
+    assert one is two
+    add(one, "a", 1.0)
+    assert two.totals("a").calls == 1
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    max_calls=st.none() | st.integers(0, 12),
+    budget=st.none() | st.floats(0, 2),
+    costs=st.lists(st.tuples(st.floats(0, 0.5), st.sampled_from(["paid", "lost", "refused"])), max_size=30),
+    width=st.integers(1, 5),
+    order=st.randoms(use_true_random=False),
+)
+def test_no_order_of_events_exceeds_a_limit(max_calls, budget, costs, width, order) -> None:
+    totals = ledger.Totals()
+    allowance = Allowance(totals, max_calls, budget)
+    waiting, flying = list(costs), []
+    stopped = False
+    while flying or (waiting and not stopped):
+        assert max_calls is None or totals.calls + len(flying) <= max_calls
+        assert budget is None or totals.usd + sum(at_most for at_most, _ in flying) <= budget + 1e-9
+        if waiting and not stopped and len(flying) < width and order.random() < 0.7:
+            verdict = allowance.ask(waiting[0][0])
+            assert not (verdict == "wait" and not flying)
+            if verdict == "go":
+                flying.append(waiting.pop(0))
+            stopped = verdict == "stop"
+            if verdict != "wait":
+                continue
+        if flying:
+            at_most, end = flying.pop(order.randrange(len(flying)))
+            if end != "refused":
+                usd = at_most * order.random() if end == "paid" else None
+                totals.add({"prompt_tokens": 0, "completion_tokens": 0, "usd": usd, "at_most": at_most})
+            allowance.settle(at_most)
+    assert max_calls is None or totals.calls <= max_calls
+    assert budget is None or totals.usd <= budget + 1e-9
+    assert allowance.flying == 0
+    if stopped:
+        assert max_calls == totals.calls or (budget is not None and totals.usd + waiting[0][0] > budget)
+
+
+def test_an_unknown_price_never_fits_a_budget() -> None:
+    assert Allowance(ledger.Totals(), budget_usd=100.0).ask(None) == "stop"
+    assert Allowance(ledger.Totals()).ask(None) == "go"
+
+
+# -- prices ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_table_is_dated_and_orders_its_prices() -> None:
+    for table in prices.read_tables(prices.SHIPPED):
+        assert table.as_of
+        assert table.source
+        for model, price in table.models.items():
+            assert 0 < (price.cached or price.prompt) <= price.prompt <= price.completion, model
+
+
+def test_prices_by_hand() -> None:
+    gpt = prices.find("gpt-4o", "api.openai.com")
+    assert gpt == Price(prompt=2.5, cached=1.25, completion=10)
+    assert gpt.of(1_000_000, 0) == 2.5
+    assert gpt.of(1000, 100, cached_tokens=400) == pytest.approx((600 * 2.5 + 400 * 1.25 + 100 * 10) / 1e6)
+    assert gpt.at_most(1000, 100) == pytest.approx((1000 * 2.5 + 100 * 10) / 1e6)
+
+
+def test_an_unknown_model_or_host_costs_unknown_and_never_nothing() -> None:
+    assert OpenAI(model="gpt-17").price() is None
+    assert OpenAI(model="gpt-4o", base_url="http://127.0.0.1:1/v1").price() is None
+    assert OpenAI(model="gpt-4o").price() == (2.5, 10.0)
+    assert OpenAI(model="x", base_url="http://127.0.0.1:1/v1", prices=Price(prompt=0, completion=0)).price() == (0, 0)
+
+
+def test_a_users_file_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("as_of: 2027-01\nmodels:\n  gpt-4o: {prompt: 1, completion: 2}\n")
+    assert OpenAI(model="gpt-4o", prices=str(tmp_path / "p.yaml")).price() == (1, 2)
+    assert OpenAI(model="gpt-4o-mini", prices=str(tmp_path / "p.yaml")).price() == (0.15, 0.6)
+
+
+@pytest.mark.parametrize(
+    "text", ["models: 3", "models: {m: {prompt: -1, completion: 2}}", "a: [", "models: {m: {prompt: 1}}"]
+)
+def test_a_file_that_holds_no_prices_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(DataError, match=r"p\.yaml: not a table of prices"):
+        prices.read_tables(tmp_path / "p.yaml")
+
+
+def test_a_recipe_builds_the_client_with_a_price_or_a_file(tmp_path: Path) -> None:
+    node = {"name": "openai", "model": "m", "prices": {"prompt": 0, "completion": 0}}
+    assert registry.build(Client, node).price() == (0, 0)
+    (tmp_path / "p.json").write_text('{"models": {"m": {"prompt": 1.0, "completion": 2.0}}}')
+    built = registry.build(Client, {"name": "openai", "model": "m", "prices": str(tmp_path / "p.json")})
+    assert built.price() == (1, 2)
+    assert "prices" not in registry.dump(built)
+
+
+def test_a_budget_wants_a_price(tmp_path: Path) -> None:
+    client = OpenAI(model="gpt-17", api_key_env=None, budget_usd=1.0)
+    with pytest.raises(
+        Unavailable, match=r"price of gpt-17 .* is unknown: write `prices: \{prompt: USD, completion: USD\}`"
+    ):
+        client.setup(a_run(tmp_path))
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+TEXT = (
+    "You compare two answers to one question. Say which of them serves the reader better, and why; do not be "
+    "misled by length, by politeness, or by the order in which they stand. A definition that names the wrong kind "
+    "of thing is worse than one that is merely incomplete.\n\nQuestion: what is a river?\nFirst answer: a large "
+    "natural stream of water (larger than a creek), 42 kilometres long.\nSecond answer: the sea."
+)
+
+
+@pytest.mark.smollm2
+def test_the_estimate_is_near_a_real_tokenizer_and_the_bound_above_it() -> None:
+    asked = Request(messages=[Message(role="system", content="You are a judge."), Message(role="user", content=TEXT)])
+    real = OpenAI(model="m", tokenizer="smollm2-135m-instruct").count_tokens(asked)
+    assert real < tokens.at_most(asked)
+    assert OpenAI(model="m").count_tokens(asked) == pytest.approx(real, rel=0.1)
+
+
+@given(st.text(max_size=200))
+def test_the_bound_is_above_the_estimate(text: str) -> None:
+    assert 0 < tokens.estimate(request(text)) <= tokens.at_most(request(text))
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+KEY = "sk-proj-Abc/123+xyz=="
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"Bearer {KEY}", f"key: {KEY}!", repr({"Authorization": f"Bearer {KEY}"}), "sk-proj-Abc/123%2Bxyz%3D%3D",
+     "sk-proj-Abc%2F123%2Bxyz%3D%3D", f"token={KEY} again {KEY}", "Incorrect API key provided: sk-proj-********wxyz."],
+)  # fmt: skip
+def test_a_key_is_scrubbed_in_every_form(text: str) -> None:
+    scrubbed = Scrubber(KEY)(text)
+    assert HIDDEN in scrubbed
+    assert "Abc" not in scrubbed
+    assert "wxyz" not in scrubbed
+
+
+def test_answers_lose_the_key_and_nothing_else() -> None:
+    assert Scrubber(KEY).own(f"Bearer of news, sk-other-key, {KEY}") == f"Bearer of news, sk-other-key, {HIDDEN}"
+    assert Scrubber(None).own("text") == "text"
+
+
+def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(Unavailable, match=r"environment variable MY_KEY is not set"):
+        OpenAI(model="m", api_key_env="MY_KEY").setup(a_run(tmp_path))
+    monkeypatch.setenv("MY_KEY", "sk-with space")
+    with pytest.raises(Unavailable, match="signs that no key has") as caught:
+        OpenAI(model="m", api_key_env="MY_KEY").setup(a_run(tmp_path))
+    assert "sk-with" not in str(caught.value)
+    assert os.environ["MY_KEY"] == "sk-with space"

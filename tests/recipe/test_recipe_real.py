@@ -1,0 +1,184 @@
+"""The registry over the components that ship: their help, the schema, and mistakes in a real recipe."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fgrl import registry
+from fgrl.cli import main
+from fgrl.recipe import know_components, load, schema
+from fgrl.recipe.tree import Text, parse
+from fgrl.registry import Problems, build, describe, dump, undocumented
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(file for folder in ("recipes", "recipes/small") for file in (ROOT / folder).glob("*.yaml"))
+know_components()
+COMPONENTS = [(kind, name) for kind in registry.kinds() for name in registry.names(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids="/".join)
+def test_every_field_of_every_component_has_help(kind: str, name: str) -> None:
+    cls = registry.get(kind, name)
+    assert undocumented(cls) == []
+    about = describe(kind, name)
+    assert about["doc"]
+    assert re.fullmatch(r".+\.py:\d+", about["source"])
+
+    def documented(fields: list[dict[str, Any]]) -> None:
+        for field in fields:
+            assert field["help"], f"{cls.__name__}.{field['name']}"
+            documented(field.get("fields", []))
+
+    documented(about["fields"])
+    json.dumps(about)
+
+
+@pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids="/".join)
+def test_a_component_of_defaults_dumps_and_builds_again(kind: str, name: str) -> None:
+    if any(field.is_required() for field in registry.get(kind, name).model_fields.values()):
+        with pytest.raises(Problems, match="missing; wants"):
+            build(kind, name)
+        return
+    built = build(kind, name)
+    assert build(kind, json.loads(json.dumps(dump(built)))) == built
+
+
+def complaints(value: Any, rule: dict[str, Any], root: dict[str, Any], path: str = "") -> list[str]:
+    """What JSON Schema's keywords, as far as `schema` uses them, have against a value."""
+    unknown = set(rule) - {
+        "$ref", "anyOf", "allOf", "if", "then", "type", "enum", "const", "pattern", "properties", "additionalProperties",
+        "required", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems",
+        "maxItems", "minLength", "maxLength", "description", "default", "title", "$schema", "$defs",
+    }  # fmt: skip
+    assert not unknown, f"the test does not know {unknown}"
+    found: list[str] = []
+    if "$ref" in rule:
+        found += complaints(value, root["$defs"][rule["$ref"].removeprefix("#/$defs/")], root, path)
+    if "anyOf" in rule:
+        tries = [complaints(value, option, root, path) for option in rule["anyOf"]]
+        found += [] if any(not one for one in tries) else max(tries, key=len)
+    for option in rule.get("allOf", []):
+        found += complaints(value, option, root, path)
+    if "if" in rule and not complaints(value, rule["if"], root, path):
+        found += complaints(value, rule["then"], root, path)
+    types = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "null": type(None),
+    }
+    names = rule.get("type", [])
+    names = [names] if isinstance(names, str) else names
+    if names and not any(
+        isinstance(value, types[name]) and (not isinstance(value, bool) or name == "boolean") for name in names
+    ):
+        return [*found, f"{path}: {value!r} is no {names}"]
+    if "enum" in rule and value not in rule["enum"]:
+        found.append(f"{path}: {value!r} not in {rule['enum']}")
+    if "const" in rule and value != rule["const"]:
+        found.append(f"{path}: {value!r} != {rule['const']}")
+    if isinstance(value, str) and not re.search(rule.get("pattern", ""), value):
+        found.append(f"{path}: {value!r} is not like {rule['pattern']}")
+    if isinstance(value, int | float) and not (
+        rule.get("minimum", value) <= value <= rule.get("maximum", value)
+        and rule.get("exclusiveMinimum", value - 1) < value < rule.get("exclusiveMaximum", value + 1)
+    ):
+        found.append(f"{path}: {value} is out of bounds")
+    if isinstance(value, list):
+        if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
+            found.append(f"{path}: {len(value)} items")
+        for index, item in enumerate(value):
+            found += complaints(item, rule.get("items", {}), root, f"{path}[{index}]")
+    if isinstance(value, dict):
+        found += [f"{path}: {key} is missing" for key in rule.get("required", []) if key not in value]
+        for key, item in value.items():
+            inner = rule.get("properties", {}).get(key, rule.get("additionalProperties", {}))
+            found += [f"{path}: unknown {key}"] if inner is False else complaints(item, inner, root, f"{path}.{key}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def rules() -> dict[str, Any]:
+    return json.loads(json.dumps(schema()))
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_schema_takes_every_shipped_recipe(file: Path, rules: dict[str, Any]) -> None:
+    tree, problems = parse(Text(file.read_text(encoding="utf-8"), file.name))
+    assert tree is not None
+    assert not problems
+    assert complaints(tree.plain(), rules, rules) == []
+
+
+def test_there_are_recipes() -> None:
+    assert len(RECIPES) >= 30
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "stages: {}",
+        "about: x\nsed: 3",
+        "about: x\nseed: -1",
+        "about: x\nseed: a",
+        "about: x\nstages: {a: {name: finetun}}",
+        "about: x\nstages: {a: {name: finetune, dat: 1}}",
+        "about: x\nstages: {a: {name: finetune, train: {lr: 0}}}",
+        "about: x\nstages: {a: {name: finetune, train: {lr: fast}}}",
+        "about: x\nstages: {a: {name: finetune, algorithm: {name: bradley_terry, segmenter: entropi}}}",
+        "about: x\nstages: {a: {name: finetune, algorithm: {name: bradley_terry, segmenter: {name: ngram, n: 0}}}}",
+        "about: x\nstages: {a: {name: finetune, algorithm: {name: bradley_terry, aggregate: mea}}}",
+    ],
+)
+def test_the_schema_refuses(text: str, rules: dict[str, Any]) -> None:
+    tree, _ = parse(Text(text, "x"))
+    assert tree is not None
+    assert complaints(tree.plain(), rules, rules) != []
+
+
+def test_a_recipe_that_only_waits_for_a_variable_is_right_but_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = 'about: x\nvars: {sft: null}\nstages:\n  a: {name: sample, prompts: {name: lines, path: t.txt}, model: "${vars.sft}",'
+    Path("t.txt").write_text("x\n")
+    Path("r.yaml").write_text(text + " sampling: {max_new_tokens: 5}}\n")
+    with pytest.raises(Problems, match=r"r\.yaml:2:8: vars\.sft: has no value: set it with vars\.sft=\.\.\.") as caught:
+        load("r.yaml")
+    assert caught.value.needs == ["vars.sft"]
+    assert load("r.yaml", ["vars.sft=hub/model"]).stages["a"].model.base == "hub/model"
+    with pytest.raises(SystemExit) as left:
+        main(["validate", "r.yaml"])
+    assert left.value.code == 0
+    assert "r.yaml: ok, to be run with vars.sft=..." in capsys.readouterr().out
+    Path("r.yaml").write_text(text + " sampling: {max_new_tokens: 0}}\n")
+    with pytest.raises(Problems) as caught:
+        load("r.yaml")
+    assert caught.value.needs == []
+    with pytest.raises(SystemExit) as left:
+        main(["validate", "r.yaml"])
+    assert left.value.code == 2
+
+
+def test_the_messages_in_the_documentation_are_the_real_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ```yaml block of docs/recipes.md that names its file is followed by what `fgrl validate` says of it."""
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"```yaml\n# (\S+\.yaml)\n(.*?)```\n+```text\n\$ fgrl validate \1(.*?)\n(.*?)```", page, re.DOTALL
+    )
+    assert len(shown) == 2
+    monkeypatch.chdir(tmp_path)
+    Path("topics.txt").write_text("rivers\n")
+    for name, text, overrides, message in shown:
+        Path(name).write_text(f"# {name}\n{text}", encoding="utf-8")
+        with pytest.raises(Problems) as caught:
+            load(name, overrides.split())
+        assert str(caught.value) == message.rstrip("\n")

@@ -1,0 +1,125 @@
+"""One-time passes: what is kept, under which name, and what a kill costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_helpers import a_run, row, tiny
+
+from fgrl import rollouts
+from fgrl.kinds import Run
+from fgrl.rollouts import passes
+from fgrl.rollouts.rows import Table
+from fgrl.specs import ModelSpec
+
+
+@pytest.fixture
+def rows() -> list[dict[str, Any]]:
+    return [row(2 + i % 9, seed=i) for i in range(21)]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "PART", 2)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None) -> list[int]:
+    """Rows of each batch that is computed; the `fail_at`-th one falls over."""
+    seen: list[int] = []
+    score = rollouts.score
+
+    def counted(model: Any, reference: Any, tokens: Any, needs: Any, **more: Any) -> Any:
+        if len(seen) == fail_at:
+            raise RuntimeError("killed")
+        seen.append(len(tokens.mask))
+        return score(model, reference, tokens, needs, **more)
+
+    monkeypatch.setattr(passes.rollouts, "score", counted)
+    return seen
+
+
+def entropies(rows: Any, run: Run, base: Path) -> list[list[float]]:
+    found = passes.cached_pass("entropy", "ref_entropy", rows, run, ModelSpec(base=str(base)), size=3)
+    return [one.tolist() for one in found]
+
+
+def test_values_are_those_of_each_row_alone(rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path) -> None:
+    model = tiny(tiny_model_dir)
+    for one, values in zip(rows, entropies(rows, a_run(tmp_path), tiny_model_dir), strict=True):
+        with torch.no_grad():
+            logits = model.transformer(input_ids=torch.tensor([one["prompt"] + one["response"]])).logits[0]
+        logp = logits[len(one["prompt"]) - 1 : -1].log_softmax(-1)
+        assert values == pytest.approx((-(logp.exp() * logp).sum(-1)).tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("fail_at", [0, 1, 2, 5, 6])
+def test_a_kill_costs_a_part_at_most(
+    rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int
+) -> None:
+    """21 rows are 7 batches, two a part."""
+    undisturbed = entropies(rows, a_run(tmp_path / "undisturbed"), tiny_model_dir)
+    run = a_run(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        counting(patch, fail_at)
+        with pytest.raises(RuntimeError, match="killed"):
+            entropies(rows, run, tiny_model_dir)
+    assert not list((tmp_path / "killed" / "cache").glob("*.safetensors")), "nothing unfinished has the pass's own name"
+    seen = counting(monkeypatch)
+    assert entropies(rows, run, tiny_model_dir) == undisturbed
+    assert len(seen) == 7 - fail_at // 2 * 2
+    files = [sorted((tmp_path / name / "cache").iterdir()) for name in ("undisturbed", "killed")]
+    assert [file.name for file in files[0]] == [file.name for file in files[1]], "the parts are gone"
+    assert files[0][0].read_bytes() == files[1][0].read_bytes()
+    seen.clear()
+    assert entropies(rows, run, tiny_model_dir) == undisturbed
+    assert seen == []
+
+
+def test_half_a_part_is_not_taken_for_a_whole_one(
+    rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "save_file", lambda tensors, path: Path(path).write_bytes(b"half"))
+        patch.setattr(Path, "replace", lambda self, target: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            entropies(rows, run, tiny_model_dir)
+    seen = counting(monkeypatch)
+    entropies(rows, run, tiny_model_dir)
+    assert len(seen) == 7
+
+
+def test_ctrl_c_leaves_between_parts(
+    rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = counting(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        entropies(rows, a_run(tmp_path, interrupted=lambda: bool(seen)), tiny_model_dir)
+    assert len(seen) == 2
+    entropies(rows, a_run(tmp_path), tiny_model_dir)
+    assert len(seen) == 7
+
+
+def test_tables_and_dicts_share_a_pass(
+    rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is that of the token ids, however they are kept."""
+    run, table = a_run(tmp_path), Table()
+    for one in rows:
+        table.add(one["prompt"], one["response"], eos_ids={2})
+    before = entropies(rows, run, tiny_model_dir)
+    seen = counting(monkeypatch)
+    assert entropies(table, run, tiny_model_dir) == before
+    assert seen == []
+
+
+def test_only_rank_0_writes(rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path) -> None:
+    entropies(rows, a_run(tmp_path, rank=1), tiny_model_dir)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_no_rows_are_no_work(tmp_path: Path) -> None:
+    assert len(passes.cached_pass("entropy", "ref_entropy", [], a_run(tmp_path), ModelSpec(base="owner/none"))) == 0

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from fgrl import ops
+from fgrl.errors import DataError, Undecided
 from fgrl.registry import Component, build, kind, name_of
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
@@ -29,7 +30,6 @@ from fgrl.types import (
     Batch,
     Completion,
     Criterion,
-    DataError,
     Pair,
     Product,
     Ref,
@@ -40,7 +40,6 @@ from fgrl.types import (
     Segmentable,
     Span,
     Stats,
-    Undecided,
 )
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class Peek(Protocol):
     cache: Path
 
     def path(self, ref: Ref[Any]) -> Path:
-        """The product folder of a finished stage. Raises `fgrl.types.NotYet`."""
+        """The product folder of a finished stage. Raises `fgrl.errors.NotYet`."""
 
     def stage(self, ref: Ref[Any]) -> Stage:
         """The stage that makes it, as the recipe describes it; it need not have run."""
@@ -526,7 +525,7 @@ class Stage(Component, ABC):
     def estimate(self, peek: Peek) -> dict[str, Any]:
         """What `fgrl plan` says the stage will take, JSON-ready by topic: "parameters", "memory", "calls".
 
-        Raises `fgrl.types.NotYet` (from `peek.path`) where that depends on a stage that has not run.
+        Raises `fgrl.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
         """
         return {}
 

@@ -17,7 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgrl.types import DataError, Message
+from fgrl.errors import DataError
+from fgrl.types import Message
 
 _TURN = re.compile(r"^\[(system|user|assistant)\]\s*$", re.MULTILINE)
 _FIELD = re.compile(r"\{([a-z][a-z0-9_]*)\}")

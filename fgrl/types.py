@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import core_schema
 
+from fgrl.errors import DataError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -120,30 +122,6 @@ class Completion(Record):
     """Log-probabilities (nats) of the most probable first tokens, where they were asked for and the endpoint gives them."""
     error: str | None = None
     """Why there is no answer. Such a request is missing and counted, never taken for an answer."""
-
-
-class DataError(Exception):
-    """Data that cannot be used. The message says where and what to do next (exit code 3)."""
-
-
-class OverBudget(Exception):
-    """Money, tokens or time that the recipe allows is spent (exit code 4)."""
-
-
-class Unavailable(Exception):
-    """The recipe asks for a package or a device that this machine does not have (exit code 2)."""
-
-
-class NotYet(Exception):
-    """A plan asks about the product of a stage that has not run."""
-
-
-class Undecided(Exception):
-    """Whether a response keeps a rule could not be found out. The verdict is missing, which is not "broken"."""
-
-
-class Stopped(Exception):
-    """Training diverged or an alarm stopped it. The message says which and shows what was seen (exit code 5)."""
 
 
 R = TypeVar("R", bound=Record)

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from fgrl.errors import DataError, OverBudget, Stopped
 from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
 from fgrl.report.terminal import Annotated as Shown
 from fgrl.specs import ModelSpec
-from fgrl.types import DataError, OverBudget, Ref, Report, Samples, Stopped
+from fgrl.types import Ref, Report, Samples
 
 
 class Inner(Settings):

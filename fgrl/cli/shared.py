@@ -71,9 +71,9 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
 
 def fail(error: Exception, *, as_json: bool = False) -> int:
     """Explain a user's mistake and give its exit code; anything else is a bug and is raised again."""
+    from fgrl.errors import DataError
     from fgrl.pipeline.execution import DATA, USAGE, Usage
     from fgrl.registry import NotRegistered, Problems
-    from fgrl.types import DataError
 
     if isinstance(error, Problems):
         code, message = USAGE, str(error)

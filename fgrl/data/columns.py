@@ -15,8 +15,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from fgrl.errors import DataError
 from fgrl.registry import Settings
-from fgrl.types import Candidate, DataError, Message, Pair, Sample
+from fgrl.types import Candidate, Message, Pair, Sample
 
 Format = Literal["preference", "prompts", "sft"]
 Row = Mapping[str, Any]

@@ -12,8 +12,8 @@ from pydantic import model_validator
 from fgrl import lazy
 from fgrl.data.columns import Row
 from fgrl.data.rows import Rows
+from fgrl.errors import DataError
 from fgrl.registry import File
-from fgrl.types import DataError
 
 datasets = lazy.load("datasets")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.data.columns import BadRow, Row, short
-from fgrl.types import DataError
+from fgrl.errors import DataError
 
 LONGEST_LITERAL = 1_000_000
 

@@ -21,11 +21,12 @@ from fgrl.data.hub import Hub
 from fgrl.data.nested import Missing, look
 from fgrl.data.passages import Passage, cut, render
 from fgrl.data.shots import Shot, Shots, draw, same, shown
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, Settings, name_of
 from fgrl.rules.refusals import answers_among
 from fgrl.templates import Prompt, read_prompt
-from fgrl.types import DataError, Message, Sample
+from fgrl.types import Message, Sample
 
 
 class ContextColumns(Settings):

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import build, get
 from fgrl.rules.untrusted import Unwelcome, welcome
-from fgrl.types import DataError
 
 BOUNDS = ("num_words", "num_sentences", "frequency", "let_frequency", "capital_frequency")
 """Parameters that a relation goes with; a rule has one at most."""

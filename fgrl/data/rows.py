@@ -10,8 +10,8 @@ from pydantic import Field
 
 from fgrl.data.columns import Row
 from fgrl.data.sliced import Sliced
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
-from fgrl.types import DataError
 
 
 class Rows(Sliced):

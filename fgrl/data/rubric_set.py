@@ -22,10 +22,11 @@ from fgrl.data.hub import Hub
 from fgrl.data.nested import Missing, look
 from fgrl.data.plain import parsed, plain_rows
 from fgrl.data.row_checks import checked_by
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import Settings, name_of
 from fgrl.rules.wording import sentence
-from fgrl.types import Criterion, DataError, Message, Sample
+from fgrl.types import Criterion, Message, Sample
 
 huggingface_hub = lazy.load("huggingface_hub")
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fgrl.errors import DataError
 from fgrl.registry import File, Settings
-from fgrl.types import DataError
 
 
 class Shots(Settings):

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader
-from fgrl.types import DataError
 
 
 class Sliced(Reader):

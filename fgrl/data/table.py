@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from fgrl.data.columns import BadRow, Columns, Converter, Row
 from fgrl.data.rows import Rows
-from fgrl.types import DataError, Pair, Sample
+from fgrl.errors import DataError
+from fgrl.types import Pair, Sample
 
 Made = TypeVar("Made", Sample, Pair)
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fgrl.components.verifiers.code_checker import RESPONSE
-from fgrl.types import Criterion, DataError
+from fgrl.errors import DataError
+from fgrl.types import Criterion
 
 ASKS = re.compile(r"\bllm_(?:call|score|judge|extract)\b")
 """What VerIF's functions call to ask a language model."""

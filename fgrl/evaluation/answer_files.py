@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
-from fgrl.types import DataError
 
 
 def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) -> list[Path]:

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from fgrl import rollouts
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, Turn
 from fgrl.evaluation.attributing import as_rollout, attributions
 from fgrl.evaluation.given import asked_for, follow_ups
 from fgrl.rollouts import vocabulary
 from fgrl.rollouts.drawing import draw
-from fgrl.types import DataError, Message, Rewards, Rollout, Sample
+from fgrl.types import Message, Rewards, Rollout, Sample
 
 LATER = 1_000_003
 """Later turns draw from random streams of their own: the run's seed plus this for each turn."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import Field
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Measured, difference, estimate, weighted_mean
 from fgrl.kinds import Metric
 from fgrl.registry import name_of
-from fgrl.types import DataError
 
 
 class Compared(Metric):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, Turn
-from fgrl.types import DataError, Message, Sample
+from fgrl.types import Message, Sample
 
 
 def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Estimate, Measured, difference, weighted_mean
 from fgrl.registry.problems import nearest
-from fgrl.types import DataError
 
 evaluator = lazy.load("lm_eval.evaluator")
 huggingface = lazy.load("lm_eval.models.huggingface")

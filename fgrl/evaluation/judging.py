@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, PrivateAttr
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.statistics import Measured, weighted_mean
@@ -17,7 +18,7 @@ from fgrl.kinds import Client
 from fgrl.llm.asking import Asked, Question, ask, tally
 from fgrl.registry import File
 from fgrl.templates import Prompt, as_text, read_prompt
-from fgrl.types import DataError, Message
+from fgrl.types import Message
 
 V = TypeVar("V")
 

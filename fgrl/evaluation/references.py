@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison
 from fgrl.rules.refusals import answers_among
-from fgrl.types import DataError
 
 
 class Referenced(Comparison):

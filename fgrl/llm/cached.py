@@ -19,13 +19,14 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr
 
+from fgrl.errors import OverBudget, Unavailable
 from fgrl.kinds import Client, Run
 from fgrl.llm import ledger, prices, tokens
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
 from fgrl.llm.store import FILE, CompletionStore, free
 from fgrl.registry import File, Unkeyed
-from fgrl.types import Completion, OverBudget, Request, Unavailable
+from fgrl.types import Completion, Request
 
 REASONS = 3
 """Reasons of failures that are told; the rest is counted."""

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fgrl.types import DataError, Usage
+from fgrl.errors import DataError
+from fgrl.types import Usage
 
 FILE = "calls.jsonl"
 FAILED = "failed.jsonl"

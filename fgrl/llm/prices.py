@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from fgrl.errors import DataError
 from fgrl.registry import Settings
-from fgrl.types import DataError
 
 SHIPPED = Path(__file__).with_name("prices.json")
 MILLION = 1_000_000

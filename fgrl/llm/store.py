@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from fgrl import lazy
-from fgrl.types import Completion, DataError
+from fgrl.errors import DataError
+from fgrl.types import Completion
 
 if TYPE_CHECKING:
     import filelock

@@ -14,13 +14,13 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
+from fgrl.errors import DataError
 from fgrl.models.chat import end_of_answer, end_tokens
 from fgrl.models.checkpointing import checkpoint_layers
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import LanguageModel
 from fgrl.models.sources import Resolve, Source, base_of, locate, quiet
 from fgrl.specs import LoraSpec, ModelSpec
-from fgrl.types import DataError
 
 Head = Literal["lm", "scalar", "token"]
 

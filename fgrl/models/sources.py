@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.specs import ModelSpec
-from fgrl.types import DataError, Ref
+from fgrl.types import Ref
 
 if TYPE_CHECKING:
     import filelock

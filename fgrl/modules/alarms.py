@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from fgrl.errors import Stopped
 from fgrl.registry import Settings
-from fgrl.types import Stopped
 
 
 class Alarm(Settings):

@@ -17,10 +17,11 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from fgrl import models
+from fgrl.errors import Stopped
 from fgrl.kinds import Run, Ticker
 from fgrl.modules.tally import Tally
 from fgrl.modules.trainer import SHARDED, TrainSettings, fit, schedule, trainer
-from fgrl.types import Batch, Stopped
+from fgrl.types import Batch
 
 
 class RoundModule(LightningModule):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fgrl import models, rollouts
+from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Engine, OnlineAlgorithm, Reward, Run
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
@@ -18,7 +19,7 @@ from fgrl.modules.base import RoundModule
 from fgrl.modules.data import StepLoader, order, pieces, split
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.specs import Sampling
-from fgrl.types import Advantages, Batch, DataError, Rewards, Rollout, Sample, Stopped
+from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample
 
 
 class OnlineModule(RoundModule):

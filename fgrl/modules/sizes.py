@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fgrl.errors import NotYet
 from fgrl.kinds import Engine, Peek
 from fgrl.models import shapes
 from fgrl.models.shapes import Architecture, Unknown
 from fgrl.modules.trainer import TrainSettings
 from fgrl.registry import Settings, walk
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import NotYet, Ref
+from fgrl.types import Ref
 
 BYTES = {"float32": 4, "bfloat16": 2}
 NF4 = 0.5 + 0.127 / 8

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
+from fgrl.errors import Unavailable
 from fgrl.kinds import Accelerator, Run
 from fgrl.registry import Settings, Unkeyed
-from fgrl.types import Unavailable
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -27,6 +27,7 @@ import yaml
 
 from fgrl import lazy
 from fgrl.console import Console, duration
+from fgrl.errors import DataError, OverBudget, Stopped, Unavailable
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment, versions
 from fgrl.pipeline.folders import is_done, now, read_stage, write_json, write_text
@@ -35,7 +36,6 @@ from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import Plan, Planned, criteria, plan
 from fgrl.pipeline.run import Run
 from fgrl.pipeline.tracking import WandbTracker
-from fgrl.types import DataError, OverBudget, Stopped, Unavailable
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import registry
 from fgrl.data.rubric_set import RubricSet
+from fgrl.errors import DataError, NotYet
 from fgrl.kinds import Expected, Stage
 from fgrl.pipeline import keys
 from fgrl.pipeline.folders import Runs, is_done, recipe_name
 from fgrl.registry.problems import dotted
-from fgrl.types import DataError, NotYet, Ref
+from fgrl.types import Ref
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fgrl.types import DataError
+from fgrl.errors import DataError
 
 
 class WandbTracker:

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import registry
+from fgrl.errors import DataError, Unavailable
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.judging import Judged
 from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
 from fgrl.kinds import Client, Judge, Metric
 from fgrl.results.numbers import Measure, measures
-from fgrl.types import DataError, Ref, Unavailable
+from fgrl.types import Ref
 
 ALIKE = 1e-6
 """Two numbers that differ by less, relative to their size, are the same number."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.specs import Sampling
-from fgrl.types import DataError, Message, Rollout, Sample, Tokens
+from fgrl.types import Message, Rollout, Sample, Tokens
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from fgrl import rollouts
+from fgrl.errors import DataError
 from fgrl.rollouts.rows import Table, Units
-from fgrl.types import DataError, Message, Pair
+from fgrl.types import Message, Pair
 
 
 def add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fgrl.types import DataError
+from fgrl.errors import DataError
 
 
 def check(model: Any, **others: Any) -> None:

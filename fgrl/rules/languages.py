@@ -6,7 +6,7 @@ import functools
 from typing import Any, Literal
 
 from fgrl import lazy
-from fgrl.types import Unavailable
+from fgrl.errors import Unavailable
 
 langdetect = lazy.load("langdetect")
 exceptions = lazy.load("langdetect.lang_detect_exception")

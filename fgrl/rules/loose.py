@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fgrl.errors import Undecided
 from fgrl.kinds import Verifier
 from fgrl.rules.rule import Rule, Scope, kept_at
-from fgrl.types import Span, Undecided
+from fgrl.types import Span
 
 
 def variants(response: str) -> list[str]:

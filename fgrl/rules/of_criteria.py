@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import Problems, build
-from fgrl.types import Criterion, DataError
+from fgrl.types import Criterion
 
 
 class RulesOf:

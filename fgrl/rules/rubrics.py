@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fgrl.errors import DataError
 from fgrl.kinds import Checked, Judge, Verifier
 from fgrl.rules.of_criteria import RulesOf
-from fgrl.types import Criterion, DataError, Sample
+from fgrl.types import Criterion, Sample
 
 
 def criteria(sample: Sample, most: int | None = None) -> list[Criterion]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from fgrl.errors import DataError
 from fgrl.registry import Component, get
 from fgrl.registry.annotations import full, needs_building
-from fgrl.types import DataError, Sample
+from fgrl.types import Sample
 
 SANDBOX = "sandbox"
 

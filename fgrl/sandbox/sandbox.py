@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from fgrl.errors import Unavailable
 from fgrl.sandbox.calls import Call, Kind, Outcome, line, parse
 from fgrl.sandbox.limits import Limits
 from fgrl.sandbox.strength import refuse_unless, wall_of
 from fgrl.sandbox.walls import Wall
 from fgrl.sandbox.worker import LARGEST_REQUEST, Gone, Worker
-from fgrl.types import Unavailable
 
 PASSED: dict[str, tuple[Kind, str]] = {
     "timeout": ("timeout", "it took longer than {seconds:g} s"),

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from fgrl.errors import Unavailable
 from fgrl.sandbox import seccomp, walls
 from fgrl.sandbox.calls import Call, Outcome, parse
 from fgrl.sandbox.limits import RANK, Limits, Strength
 from fgrl.sandbox.walls import Wall
 from fgrl.sandbox.worker import Gone, Worker
-from fgrl.types import Unavailable
 
 GUIDE = "docs/how-to/sandbox.md"
 

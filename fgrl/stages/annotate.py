@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl import registry
+from fgrl.errors import DataError, NotYet, Unavailable
 from fgrl.kinds import Annotator, Client, Expected, Peek, Reader, Run, Stage
 from fgrl.llm.estimating import estimate
 from fgrl.registry import Unkeyed, register
-from fgrl.types import DataError, NotYet, Samples, Unavailable, write_jsonl
+from fgrl.types import Samples, write_jsonl
 
 
 @register("annotate")

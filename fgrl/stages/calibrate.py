@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.kinds import Normalizer, Peek, Reader, Reward, Run, Stage
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
-from fgrl.types import DataError, Stats
+from fgrl.types import Stats
 
 encoding = lazy.load("fgrl.rollouts.encoding")
 scoring = lazy.load("fgrl.evaluation.attributing")

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, default_engine
 from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import DataError, Report, Sample
+from fgrl.types import Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
 judge_calls = lazy.load("fgrl.stages.judge_calls")

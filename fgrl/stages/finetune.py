@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import Field
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.kinds import Accelerator, OfflineAlgorithm, Peek, Reader, Run, Stage
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
-from fgrl.types import Checkpoint, DataError
+from fgrl.types import Checkpoint
 
 encoding = lazy.load("fgrl.rollouts.encoding")
 models = lazy.load("fgrl.models")

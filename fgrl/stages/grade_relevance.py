@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fgrl import lazy, ops
+from fgrl.errors import DataError
 from fgrl.evaluation import statistics
 from fgrl.evaluation.comparison import against
 from fgrl.evaluation.statistics import Measured
@@ -20,7 +21,7 @@ from fgrl.registry import Unkeyed, register
 from fgrl.rules.of_criteria import RulesOf
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import flat
-from fgrl.types import DataError, Report, Rollout, Sample
+from fgrl.types import Report, Rollout, Sample
 
 rollouts = lazy.load("fgrl.rollouts")
 sizes = lazy.load("fgrl.modules.sizes")

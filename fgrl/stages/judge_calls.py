@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fgrl.components.metrics.rubric import RubricAccuracy
+from fgrl.errors import DataError, NotYet, Unavailable
 from fgrl.evaluation import given
 from fgrl.evaluation.judging import Judged
 from fgrl.kinds import Client, Judge, Peek, Reward
 from fgrl.llm.estimating import MILLION, estimate, longest_answer
 from fgrl.registry import Settings, walk
 from fgrl.specs import Sampling
-from fgrl.types import Criterion, DataError, Message, NotYet, Request, Sample, Unavailable
+from fgrl.types import Criterion, Message, Request, Sample
 
 if TYPE_CHECKING:
     from fgrl.stages.evaluate import EvaluateStage

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fgrl import lazy
+from fgrl.errors import DataError, Unavailable
 from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.templates import read_prompt
-from fgrl.types import DataError, Report, Unavailable
+from fgrl.types import Report
 
 harness = lazy.load("fgrl.evaluation.harness")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Reader, Run, Stage
 from fgrl.registry import register
-from fgrl.types import DataError, Pairs, write_jsonl
+from fgrl.types import Pairs, write_jsonl
 
 
 @register("pair")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fgrl.components.readers.benchmark import Benchmark
+from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer, Turn
-from fgrl.types import DataError, Message, Sample
+from fgrl.types import Message, Sample
 
 ALPACA = [
     {"dataset": "helpful_base", "instruction": "Who?", "output": "Me.", "generator": "gpt4_1106_preview"},

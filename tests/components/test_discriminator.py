@@ -16,8 +16,9 @@ from training_helpers import a_run, tiny
 
 from fgrl import models, ops, rollouts
 from fgrl.components.relevance.discriminator import prompt_ids, template
+from fgrl.errors import DataError
 from fgrl.registry import build
-from fgrl.types import Criterion, DataError, Rewards, Rollout, Sample
+from fgrl.types import Criterion, Rewards, Rollout, Sample
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"
 CRITERIA = [

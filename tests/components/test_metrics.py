@@ -19,9 +19,9 @@ from fgrl.components.metrics.token_auc import TokenAuc
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.no_comma import NoComma
 from fgrl.components.verifiers.number_words import NumberWords
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Estimate
-from fgrl.types import DataError
 
 RULE = AllOf(rules=[NoComma(), NumberWords(relation="at least", num_words=2)])
 ALL = [

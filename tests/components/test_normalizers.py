@@ -14,8 +14,9 @@ from fgrl import ops
 from fgrl.components.normalizers.constant import Global, Last
 from fgrl.components.normalizers.location import Location
 from fgrl.components.normalizers.none import NoNormalizer
+from fgrl.errors import DataError
 from fgrl.kinds import Normalizer
-from fgrl.types import DataError, Ref
+from fgrl.types import Ref
 
 NAN = float("nan")
 

@@ -10,7 +10,8 @@ from fgrl.components.pair_builders.by_rule import ByRule
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.no_comma import NoComma
 from fgrl.components.verifiers.number_words import NumberWords
-from fgrl.types import Candidate, DataError, Sample
+from fgrl.errors import DataError
+from fgrl.types import Candidate, Sample
 
 texts = st.lists(st.text(alphabet="ab, ", max_size=6), min_size=1, max_size=10)
 

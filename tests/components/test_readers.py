@@ -16,9 +16,10 @@ from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
 from fgrl.data.columns import BadRow, Columns, Converter
+from fgrl.errors import DataError
 from fgrl.kinds import Reader
 from fgrl.registry import Context, Problems, build
-from fgrl.types import DataError, Message, Pair, Ref, Sample, write_jsonl
+from fgrl.types import Message, Pair, Ref, Sample, write_jsonl
 
 TOPICS = Path(__file__).parents[2] / "recipes" / "small" / "topics.txt"
 

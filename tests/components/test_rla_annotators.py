@@ -14,6 +14,7 @@ from fgrl.components.annotators.cross_entropy import CrossEntropy
 from fgrl.components.annotators.similarity import Similarity
 from fgrl.components.metrics.similarity import SimilarityMetric
 from fgrl.components.pair_builders.all_ranked import AllRanked
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.closeness import EMPTY
 from fgrl.kinds import PairBuilder
@@ -21,7 +22,7 @@ from fgrl.pipeline.run import Run
 from fgrl.registry import Problems, build
 from fgrl.rules.refusals import answers_among
 from fgrl.specs import ModelSpec
-from fgrl.types import Candidate, DataError, Sample
+from fgrl.types import Candidate, Sample
 
 # RLA, appendix E: label, answer, printed cosine
 PRINTED = [

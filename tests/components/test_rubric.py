@@ -15,9 +15,10 @@ from quote_texts import TOKENIZERS
 
 from fgrl import registry, rollouts
 from fgrl.components.rewards.rubric import Rubric, all_satisfied, satisfied
+from fgrl.errors import DataError, Undecided
 from fgrl.kinds import Judge, Verifier
 from fgrl.registry import build
-from fgrl.types import Criterion, DataError, Rollout, Sample, Undecided
+from fgrl.types import Criterion, Rollout, Sample
 
 NAN = float("nan")
 NO_CAT = Criterion(text="No cats.", check={"name": "keywords:forbidden_words", "forbidden_words": ["cat"]})

@@ -19,6 +19,7 @@ from fgrl import registry
 from fgrl.cli.checking import told
 from fgrl.components.metrics.rubric import all_kept, share_kept
 from fgrl.components.rewards.rubric import all_satisfied, satisfied
+from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Judge, Metric, Stage, Verifier
@@ -26,7 +27,7 @@ from fgrl.pipeline.planning import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.stages.evaluate import read_answers, write_answers
-from fgrl.types import Criterion, DataError, Message, Sample, Undecided
+from fgrl.types import Criterion, Message, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[2] / "prompts" / "judge_criterion.txt")
 NO_CAT = {"text": "No cats.", "check": {"name": "keywords:forbidden_words", "forbidden_words": ["cat"]}}

@@ -14,12 +14,13 @@ from training_helpers import FakeModel, a_run, distance, fake_batch, step_gradie
 
 from fgrl import models, rollouts
 from fgrl.components.relevance.discriminator import prompt_ids, template
+from fgrl.errors import DataError
 from fgrl.kinds import Checked
 from fgrl.modules.offline import OfflineModule
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import build
 from fgrl.rollouts.rows import Table, Units
-from fgrl.types import Criterion, DataError, Rollout, Sample, Span
+from fgrl.types import Criterion, Rollout, Sample, Span
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"
 WORDS = ("mill", "lamp", "river", "bread")

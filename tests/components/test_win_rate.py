@@ -17,13 +17,14 @@ from sklearn.linear_model import LogisticRegression
 
 from fgrl.components.metrics.rating import Rating, read_mark
 from fgrl.components.metrics.win_rate import WinRate, matched
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.length_adjusted import fit, length_adjusted
 from fgrl.evaluation.statistics import Estimate, estimate
 from fgrl.evaluation.verdicts import LABELS, read_label
 from fgrl.kinds import Client
 from fgrl.llm.reading import Refused
-from fgrl.types import Completion, DataError, Request
+from fgrl.types import Completion, Request
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 PAIRWISE = str(PROMPTS / "judge_pairwise.txt")

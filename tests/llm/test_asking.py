@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, PrivateAttr
 
+from fgrl.errors import OverBudget
 from fgrl.kinds import Client
 from fgrl.llm.asking import EMPTY, Question, Refused, ask, parse_json, tally
 from fgrl.llm.reading import declines, strip_fences
-from fgrl.types import Completion, Message, OverBudget, Request
+from fgrl.types import Completion, Message, Request
 
 
 class Scripted(Client):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from fgrl.errors import OverBudget
 from fgrl.llm import together
 from fgrl.llm.together import first_asks
-from fgrl.types import OverBudget
 
 ITEMS = [["a", "bb", "a"], [], ["ccc", "a"]]
 

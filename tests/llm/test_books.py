@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from fgrl import registry
 from fgrl.components.clients.openai import OpenAI
+from fgrl.errors import DataError, Unavailable
 from fgrl.kinds import Client
 from fgrl.llm import ledger, prices, tokens
 from fgrl.llm.allowance import Allowance
 from fgrl.llm.prices import Price
 from fgrl.llm.secrets import HIDDEN, Scrubber
 from fgrl.llm.store import CompletionStore
-from fgrl.types import Completion, DataError, Message, Request, Unavailable, Usage
+from fgrl.types import Completion, Message, Request, Usage
 
 # -- keys --------------------------------------------------------------------------------------------------------------
 

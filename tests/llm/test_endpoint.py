@@ -19,8 +19,9 @@ from client_helpers import a_client, a_run, request, requests
 from fault_server import FaultServer
 
 from fgrl.console import Console
+from fgrl.errors import OverBudget, Unavailable
 from fgrl.llm.prices import Price
-from fgrl.types import Completion, OverBudget, Request, Unavailable
+from fgrl.types import Completion, Request
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 CENT = Price(prompt=1000, completion=1000)

@@ -11,13 +11,14 @@ import pytest
 from fgrl import models, rollouts
 from fgrl.components.clients import local
 from fgrl.components.clients.local import Local, encode
+from fgrl.errors import DataError, OverBudget
 from fgrl.kinds import Client
 from fgrl.llm.estimating import estimate
 from fgrl.pipeline.planning import Peek
 from fgrl.pipeline.run import Run
 from fgrl.registry import build
 from fgrl.specs import ModelSpec
-from fgrl.types import DataError, Message, OverBudget, Ref, Request
+from fgrl.types import Message, Ref, Request
 
 WORDS = ["the", "river", "runs", "past", "old", "mills", "and", "lamps", "where", "birds", "sing", "of", "bread"]
 

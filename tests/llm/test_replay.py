@@ -11,11 +11,12 @@ import pytest
 from fgrl.components.clients import replay
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.replay import Line, Replay
+from fgrl.errors import DataError
 from fgrl.kinds import Client
 from fgrl.pipeline.run import Run
 from fgrl.registry import build
 from fgrl.specs import ModelSpec
-from fgrl.types import DataError, Message, Request, Usage
+from fgrl.types import Message, Request, Usage
 
 
 def request(*texts: str, **more) -> Request:

@@ -19,13 +19,14 @@ import pytest
 from fgrl.components.annotators.preference import Preference
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.openai import OpenAI
+from fgrl.errors import OverBudget
 from fgrl.llm.asking import Question, ask, tally
 from fgrl.llm.estimating import estimate
 from fgrl.llm.prices import Price
 from fgrl.pipeline.planning import Peek
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
-from fgrl.types import Candidate, Message, OverBudget, Request, Sample
+from fgrl.types import Candidate, Message, Request, Sample
 
 pytestmark = pytest.mark.smollm2
 PATIENCE = 120.0

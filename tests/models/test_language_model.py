@@ -9,8 +9,8 @@ import torch
 from model_helpers import LORA, PROMPTS, RESPONSES, more_padding, stir, tiny, tokens
 
 from fgrl import models
+from fgrl.errors import DataError
 from fgrl.models import language_model
-from fgrl.types import DataError
 
 
 @pytest.fixture(scope="module")

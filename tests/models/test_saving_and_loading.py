@@ -11,9 +11,10 @@ import torch
 from model_helpers import LORA, stir, tiny, tokens
 
 from fgrl import models
+from fgrl.errors import DataError
 from fgrl.models import sources
 from fgrl.specs import ModelSpec
-from fgrl.types import Checkpoint, DataError, Ref
+from fgrl.types import Checkpoint, Ref
 
 
 def scored(model: models.LanguageModel) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fgrl.errors import Stopped
 from fgrl.modules.alarms import Alarm, Alarms, Watch
-from fgrl.types import Stopped
 
 NOTHING = Alarms(**dict.fromkeys(Alarms.model_fields))
 

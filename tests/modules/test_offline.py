@@ -14,12 +14,12 @@ from fgrl.components.algorithms import DPO, SFT, BradleyTerry
 from fgrl.components.segmenters.bandit import Bandit
 from fgrl.components.segmenters.entropy import Entropy
 from fgrl.components.segmenters.ngram import NGram
+from fgrl.errors import Stopped
 from fgrl.models import load, save
 from fgrl.modules.offline import OfflineModule
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.pipeline.run import read_log
 from fgrl.specs import ModelSpec
-from fgrl.types import Stopped
 
 LORA = {"r": 4, "alpha": 8}
 

@@ -14,6 +14,7 @@ from training_helpers import a_run, distance, tiny
 from fgrl.components.algorithms import GRPO, PPO
 from fgrl.components.algorithms.ppo import AdaptiveKL
 from fgrl.components.engines.hf import HF
+from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Reward
 from fgrl.models import ActorCritic
 from fgrl.modules.alarms import Alarm, Alarms
@@ -21,7 +22,7 @@ from fgrl.modules.online import OnlineModule
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.pipeline.run import read_log
 from fgrl.specs import Sampling
-from fgrl.types import DataError, Rewards, Rollout, Sample, Stopped
+from fgrl.types import Rewards, Rollout, Sample
 
 QUIET = Alarms(**dict.fromkeys(Alarms.model_fields))
 PROMPTS = [

@@ -15,11 +15,11 @@ import tiny_recipe
 import torch
 from tiny_recipe import a_run, alone, log, weights
 
+from fgrl.errors import Stopped
 from fgrl.modules import callbacks
 from fgrl.modules.base import RoundModule
 from fgrl.modules.online import OnlineModule
 from fgrl.pipeline.run import Run
-from fgrl.types import Stopped
 
 ONE_STEP = [
     "stages.policy.algorithm={name: grpo, kl_coef: 0.05}", "stages.policy.rollout.per_prompt=3",

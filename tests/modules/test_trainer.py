@@ -20,12 +20,12 @@ from tiny_recipe import a_run, alone
 from torch import nn
 
 from fgrl import recipe as recipes
+from fgrl.errors import Unavailable
 from fgrl.modules import trainer as trainers
 from fgrl.modules import weights
 from fgrl.modules.base import RoundModule
 from fgrl.modules.trainer import OfflineSettings, TrainSettings, check, deepspeed_config, schedule
 from fgrl.registry import Problems
-from fgrl.types import Unavailable
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fgrl import models, rollouts
 from fgrl.components.engines.hf import HF
+from fgrl.errors import DataError
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
-from fgrl.types import DataError, Message, Rollout, Sample
+from fgrl.types import Message, Rollout, Sample
 
 
 def metaspace_tokenizer():

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sandbox_places import goes_on, sandbox
 
+from fgrl.errors import Unavailable
 from fgrl.sandbox import Call, Limits, Sandbox, detect, run_code, seccomp, shared, strength, walls
-from fgrl.types import Unavailable
 
 needs_filter = pytest.mark.skipif(seccomp.program() is None, reason="no filter of system calls for this machine")
 

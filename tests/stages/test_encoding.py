@@ -10,8 +10,9 @@ import pytest
 from training_helpers import tiny
 
 from fgrl import rollouts
+from fgrl.errors import DataError
 from fgrl.rollouts import encoding
-from fgrl.types import DataError, Pair, Sample
+from fgrl.types import Pair, Sample
 
 TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at night.", "Why?", ""]
 

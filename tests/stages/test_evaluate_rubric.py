@@ -13,6 +13,7 @@ import torch
 from training_helpers import a_run
 
 from fgrl import registry
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, Attribution
 from fgrl.evaluation.attributing import attributions
 from fgrl.kinds import Stage, Verifier
@@ -20,7 +21,7 @@ from fgrl.recipe import know_components
 from fgrl.report import attribution
 from fgrl.rules.loose import relevant
 from fgrl.stages.evaluate import read_answers
-from fgrl.types import Criterion, DataError, Rewards, Sample
+from fgrl.types import Criterion, Rewards, Sample
 
 NAN = math.nan
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fgrl import registry
+from fgrl.errors import DataError
 from fgrl.evaluation import answer_files
 from fgrl.evaluation.answer import Answer, Turn
 from fgrl.kinds import Stage
@@ -17,7 +18,6 @@ from fgrl.recipe import know_components
 from fgrl.registry import Problems
 from fgrl.report.answers import collect
 from fgrl.stages.evaluate import read_answers, write_answers
-from fgrl.types import DataError
 
 PROMPTS = [{"id": "1", "prompt": "What is red?"}, {"id": "2", "prompt": "What is blue?"}]
 SHORT = [{"id": "2", "prompt": "", "response": "The sea."}, {"id": "1", "prompt": "", "response": "A rose."}]

@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from fgrl import models, registry
+from fgrl.errors import DataError, Unavailable
 from fgrl.kinds import Stage
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
 from fgrl.specs import ModelSpec
-from fgrl.types import DataError, Tokens, Unavailable
+from fgrl.types import Tokens
 
 TASKS = Path(__file__).resolve().parents[1] / "data" / "lm_eval"
 QUESTIONS = [json.loads(line) for line in (TASKS / "questions.jsonl").read_text().splitlines()]

@@ -15,6 +15,7 @@ from training_helpers import a_run, tiny
 from fgrl import recipe
 from fgrl.components.algorithms import GRPO
 from fgrl.components.engines.hf import HF
+from fgrl.errors import DataError
 from fgrl.kinds import Reward
 from fgrl.models import ActorCritic
 from fgrl.modules.alarms import Alarms
@@ -24,7 +25,7 @@ from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.run import read_log
 from fgrl.registry import Problems
 from fgrl.specs import Sampling
-from fgrl.types import DataError, Rewards, Rollout, Sample
+from fgrl.types import Rewards, Rollout, Sample
 
 RECIPE = """
 about: "Two iterations on prompts with rubrics."

@@ -12,12 +12,13 @@ import torch
 from fgrl import pipeline, recipe
 from fgrl.cli import looking
 from fgrl.components.algorithms import PPO
+from fgrl.errors import Unavailable
 from fgrl.kinds import OnlineAlgorithm, Stage
 from fgrl.modules.trainer import OfflineSettings, check
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
 from fgrl.stages import FinetuneStage, RLStage
-from fgrl.types import Stats, Unavailable
+from fgrl.types import Stats
 
 
 class Plain(Stage):

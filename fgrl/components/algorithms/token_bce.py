@@ -11,10 +11,11 @@ from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
 from fgrl.components.relevance.discriminator import prompt_ids, response_ids, template
+from fgrl.errors import DataError
 from fgrl.kinds import Encoded, Numbers, OfflineAlgorithm, Run
 from fgrl.registry import File, register
 from fgrl.templates import Prompt
-from fgrl.types import Aggregation, Batch, DataError, Mean, Sample
+from fgrl.types import Aggregation, Batch, Mean, Sample
 
 if TYPE_CHECKING:
     from torch import Tensor

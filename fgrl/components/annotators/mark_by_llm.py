@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from fgrl.errors import Stopped
 from fgrl.feedback.marks import Case, Extent, cases, marked, thin
 from fgrl.kinds import Annotator, Client, Run
 from fgrl.llm.asking import Asked, Question, Refused, ask, parse_json, spent, tally
@@ -16,7 +17,7 @@ from fgrl.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
 from fgrl.registry import File, Unkeyed, register
 from fgrl.rules.of_criteria import RulesOf
 from fgrl.templates import Prompt, as_text, read_prompt
-from fgrl.types import Request, Sample, Span, Stopped
+from fgrl.types import Request, Sample, Span
 
 KNOWN = ("prompt", "criterion", "response")
 """What a marker's prompt may say."""

@@ -8,12 +8,13 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from fgrl.errors import Undecided
 from fgrl.feedback.marks import cases, marked, thin
 from fgrl.kinds import Annotator, Run, Verifier
 from fgrl.registry import register
 from fgrl.rules.loose import relevant
 from fgrl.rules.of_criteria import RulesOf
-from fgrl.types import Sample, Span, Undecided
+from fgrl.types import Sample, Span
 
 
 @register("mark_by_rules")

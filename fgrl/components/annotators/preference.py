@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
+from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Client, Expected
 from fgrl.llm.asking import Asked, Question, Refused, ask, parse_json, spent, tally
 from fgrl.llm.reading import Verdict, declines, odds, read_verdict
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, read_prompt
-from fgrl.types import DataError, Request, Sample
+from fgrl.types import Request, Sample
 
 KNOWN = ("question", "context", "reference", "first", "second")
 """What a judge's prompt may say."""

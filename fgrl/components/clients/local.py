@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.kinds import Engine, Peek, Run, default_engine
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Completion, DataError, Ref, Request
+from fgrl.types import Completion, Ref, Request
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,13 +23,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, field_validator
 
 from fgrl import lazy
+from fgrl.errors import Unavailable
 from fgrl.kinds import Run
 from fgrl.llm import background, tokens
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.secrets import Scrubber
 from fgrl.registry import Unkeyed, register
-from fgrl.types import Completion, Request, Unavailable, Usage
+from fgrl.types import Completion, Request, Usage
 
 aiolimiter = lazy.load("aiolimiter")
 openai = lazy.load("openai")

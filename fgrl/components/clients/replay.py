@@ -20,9 +20,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from fgrl.errors import DataError
 from fgrl.kinds import Client
 from fgrl.registry import File, register
-from fgrl.types import Completion, DataError, Message, Record, Request, Usage, parse_line, write_jsonl
+from fgrl.types import Completion, Message, Record, Request, Usage, parse_line, write_jsonl
 
 SHOWN = 160
 """Characters of a question's end that a message shows."""

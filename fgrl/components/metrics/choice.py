@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
-from fgrl.types import DataError
 
 _LIST = re.compile(r"\[([^\[\]]*)\]")
 _NUMBER = re.compile(r"(?<![\w-])(?<!\d\.)\d{1,6}(?!\w|\.\d)")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
+from fgrl.errors import Undecided
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared, mean
 from fgrl.evaluation.statistics import Measured
@@ -18,7 +19,7 @@ from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
 from fgrl.rules.loose import loose
 from fgrl.rules.of_criteria import RulesOf
-from fgrl.types import Criterion, Message, Request, Sample, Undecided
+from fgrl.types import Criterion, Message, Request, Sample
 
 JUDGED = "judged"
 """Stands for the kind of criteria that no rule decides."""

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from pydantic import Field
 
 from fgrl import ops
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured, area_under_curve, auc
 from fgrl.kinds import Verifier
 from fgrl.registry import register
-from fgrl.types import DataError
 
 
 @register("token_auc")

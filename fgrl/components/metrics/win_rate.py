@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.judging import NONE, Judged, answer_text, asked_text, by_prompt, shares
 from fgrl.evaluation.length_adjusted import length_adjusted
@@ -17,7 +18,6 @@ from fgrl.llm.asking import Asked, Question
 from fgrl.llm.reading import Refused, odds, read_verdict
 from fgrl.registry import register
 from fgrl.templates import Prompt
-from fgrl.types import DataError
 
 STRONG = 3.0
 """A verdict of "much better" counts as this many, as in Arena-Hard."""

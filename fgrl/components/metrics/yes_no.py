@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured, of_sums
 from fgrl.registry import register
-from fgrl.types import DataError
 
 Verdict = Literal["yes", "no"]
 

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.components.normalizers.location import calibration_rewards, missing_fit
+from fgrl.errors import DataError
 from fgrl.kinds import Normalizer
 from fgrl.registry import register
-from fgrl.types import DataError
 
 if TYPE_CHECKING:
     import torch

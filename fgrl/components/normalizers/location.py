@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
+from fgrl.errors import DataError
 from fgrl.kinds import Normalizer
 from fgrl.registry import register
-from fgrl.types import DataError
 
 if TYPE_CHECKING:
     import torch

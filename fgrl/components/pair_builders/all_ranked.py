@@ -8,9 +8,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder
 from fgrl.registry import register
-from fgrl.types import Candidate, DataError, Pair, Sample
+from fgrl.types import Candidate, Pair, Sample
 
 
 @register("all_ranked")

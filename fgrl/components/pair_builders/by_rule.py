@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import Field
 
 from fgrl.components.verifiers.all_of import verdicts
+from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Verifier
 from fgrl.registry import register
-from fgrl.types import Candidate, DataError, Pair, Sample
+from fgrl.types import Candidate, Pair, Sample
 
 
 @register("by_rule")

@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
+from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder
 from fgrl.registry import register
-from fgrl.types import DataError, Pair, Sample
+from fgrl.types import Pair, Sample
 
 
 @register("judged")

@@ -21,9 +21,10 @@ from pydantic import Field, model_validator
 from fgrl import lazy
 from fgrl.data.columns import preview
 from fgrl.data.sliced import Sliced
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
-from fgrl.types import DataError, Message, Sample
+from fgrl.types import Message, Sample
 
 huggingface_hub = lazy.load("huggingface_hub")
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from fgrl.data.columns import Converter, Format
 from fgrl.data.hub import Hub
 from fgrl.data.table import Table
+from fgrl.errors import DataError
 from fgrl.registry import register
-from fgrl.types import DataError, Pair, Sample
+from fgrl.types import Pair, Sample
 
 
 @register("hf")

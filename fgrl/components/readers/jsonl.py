@@ -11,10 +11,11 @@ from pydantic import model_validator
 
 from fgrl.data.columns import Columns, Converter, Row
 from fgrl.data.table import Table
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.rules.untrusted import refuse_sandbox
-from fgrl.types import DataError, Pair, Sample, parse_line
+from fgrl.types import Pair, Sample, parse_line
 
 R = TypeVar("R", Sample, Pair)
 

@@ -9,9 +9,10 @@ from typing import Annotated
 from pydantic import field_validator
 
 from fgrl.data.sliced import Sliced
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
-from fgrl.types import DataError, Sample
+from fgrl.types import Sample
 
 
 @register("lines")

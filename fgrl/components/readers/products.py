@@ -10,9 +10,10 @@ from pydantic import PrivateAttr
 
 from fgrl.data.columns import as_sample
 from fgrl.data.sliced import Sliced
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
-from fgrl.types import DataError, Pair, Pairs, Ref, Sample, Samples
+from fgrl.types import Pair, Pairs, Ref, Sample, Samples
 
 
 @register("samples")

@@ -16,8 +16,8 @@ from pydantic import Field
 from fgrl.components.readers.claims import ClaimColumns, Claims, ClaimSet, Meaning, Verdict
 from fgrl.data.columns import Row, short
 from fgrl.data.question_set import LeftOut, Source
+from fgrl.errors import DataError
 from fgrl.registry import register
-from fgrl.types import DataError
 
 
 class ClimateColumns(ClaimColumns):

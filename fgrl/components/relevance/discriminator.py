@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
+from fgrl.errors import DataError
 from fgrl.kinds import Checked, Relevance, Run
 from fgrl.registry import File, Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.templates import Prompt, read_prompt
-from fgrl.types import DataError, Rollout
+from fgrl.types import Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor

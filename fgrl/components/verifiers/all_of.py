@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
+from fgrl.errors import Undecided
 from fgrl.kinds import Verifier
 from fgrl.registry import register
 from fgrl.rules.rule import Rule, title
-from fgrl.types import Span, Undecided
+from fgrl.types import Span
 
 
 @register("all_of")

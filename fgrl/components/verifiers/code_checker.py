@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from fgrl.errors import Undecided
 from fgrl.registry import register
 from fgrl.rules.rule import Rule
 from fgrl.sandbox import Call, Outcome, SandboxSpec, refuse_unless, shared
-from fgrl.types import Span, Undecided
+from fgrl.types import Span
 
 RESPONSE = "response"
 REMEMBERED = 10_000

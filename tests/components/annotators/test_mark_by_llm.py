@@ -12,9 +12,10 @@ from quote_texts import texts
 
 from fgrl.components.annotators.mark_by_llm import MarkByLLM
 from fgrl.components.clients.replay import Replay
+from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Annotator, Client
 from fgrl.registry import build
-from fgrl.types import Candidate, Completion, Criterion, DataError, Message, Sample, Stopped
+from fgrl.types import Candidate, Completion, Criterion, Message, Sample
 
 PROMPTS = Path(__file__).resolve().parents[3] / "prompts"
 PROMPT = "C <{criterion}>\nR <{response}>\n"

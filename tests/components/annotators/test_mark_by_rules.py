@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgrl.components.annotators.mark_by_rules import MarkByRules
+from fgrl.errors import DataError
 from fgrl.feedback.marks import Extent, thin
 from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import build
 from fgrl.rules.loose import relevant
-from fgrl.types import Candidate, Criterion, DataError, Sample
+from fgrl.types import Candidate, Criterion, Sample
 
 FORBID = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})
 SAY = Criterion(text="Say mill.", check={"name": "keywords:existence", "keywords": ["mill"]})

@@ -11,10 +11,11 @@ from fgrl.components.annotators.constraint_omission import ConstraintOmission, w
 from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.components.annotators.minimal_modification import MinimalModification, change
 from fgrl.components.clients.replay import Replay
+from fgrl.errors import DataError
 from fgrl.feedback.negatives import drawn
 from fgrl.kinds import Annotator
 from fgrl.registry import build
-from fgrl.types import Candidate, Criterion, DataError, Sample
+from fgrl.types import Candidate, Criterion, Sample
 
 PROMPTS = Path(__file__).resolve().parents[3] / "prompts"
 SEA = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from fgrl.components.annotators.preference import Preference
 from fgrl.components.clients.replay import Replay
 from fgrl.components.pair_builders.judged import Judged
+from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Client, Expected
 from fgrl.llm.reading import odds, read_verdict
 from fgrl.registry import build
-from fgrl.types import Candidate, Completion, DataError, Message, Sample
+from fgrl.types import Candidate, Completion, Message, Sample
 
 PROMPT = "[user]\nQ {question}\nA <{first}>\nB <{second}>\n"
 SHIPPED = Path(__file__).resolve().parents[3] / "prompts" / "rlaif_judge.txt"

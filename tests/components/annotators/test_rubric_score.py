@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from fgrl.cli import app
 from fgrl.components.annotators.rubric_score import RubricScore
 from fgrl.components.readers.products import Versus
+from fgrl.errors import DataError
 from fgrl.kinds import Judge
-from fgrl.types import Candidate, Criterion, DataError, Sample, write_jsonl
+from fgrl.types import Candidate, Criterion, Sample, write_jsonl
 
 LAMP = Criterion(text="lamp", check={"name": "keywords:existence", "keywords": ["lamp"]})
 COMMA = Criterion(text="no comma", check={"name": "punctuation:no_comma"})

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fgrl.components.judges.llm import LLMJudge, read_yes_no
 from fgrl.components.rewards.rubric import Rubric
+from fgrl.errors import DataError, OverBudget
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.judging import asked_text
 from fgrl.kinds import Client, Judge
@@ -23,7 +24,7 @@ from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import build
 from fgrl.rules.of_criteria import RulesOf
-from fgrl.types import Criterion, DataError, Message, OverBudget, Rollout, Sample
+from fgrl.types import Criterion, Message, Rollout, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[3] / "prompts" / "judge_criterion.txt")
 RHYME, KIND = Criterion(text="Every line rhymes."), Criterion(text="Be kind.")

@@ -22,7 +22,7 @@ from fgrl.components.readers.unilc import (
     SocialBias,
 )
 from fgrl.data.shots import Shots
-from fgrl.types import DataError
+from fgrl.errors import DataError
 
 TEXT = Value("string")
 CLIMATE = Features(

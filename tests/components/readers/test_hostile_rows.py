@@ -19,9 +19,10 @@ from reading_helpers import Folder, read
 
 from fgrl import rollouts
 from fgrl.components.readers.coded import CodedSet, Hir, VerInstruct
+from fgrl.errors import Unavailable
 from fgrl.registry import build
 from fgrl.sandbox import CheckerSandbox, detect, strength, walls
-from fgrl.types import Rollout, Unavailable
+from fgrl.types import Rollout
 
 MARK = "fgrl_was_here"
 HOSTILE = """

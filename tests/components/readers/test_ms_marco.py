@@ -12,9 +12,10 @@ from reading_helpers import PROMPTS, Folder, read
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
 from fgrl.components.readers.questions import QuestionColumns, Questions
 from fgrl.data.passages import Passage, cut, render
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Reader
 from fgrl.registry import Context, Problems, build, dump
-from fgrl.types import DataError, Message
+from fgrl.types import Message
 
 FEATURES = Features(
     {

@@ -14,10 +14,11 @@ from fgrl.components.readers.advanced_if import AdvancedIF
 from fgrl.components.readers.coded import Hir, HirColumns, VerInstruct
 from fgrl.components.readers.instructions import IFBench, IFEval, IFTrain, InstructionColumns
 from fgrl.components.readers.muldimif import MulDimIF
+from fgrl.errors import DataError
 from fgrl.kinds import Reader, Verifier
 from fgrl.registry import build, dump
 from fgrl.sandbox import CheckerSandbox
-from fgrl.types import DataError, Message
+from fgrl.types import Message
 
 SHOUTS = "def check_following(instruction, response):\n    return response.isupper()"
 ASKS = "from llm_call import llm_score\ndef check_following(instruction, response):\n    return llm_score(instruction, response, 'Be kind.')"

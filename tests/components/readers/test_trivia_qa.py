@@ -11,7 +11,7 @@ from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.trivia_qa import TriviaColumns, TriviaQa
 from fgrl.data.shots import Shot, Shots, draw, same, shown
-from fgrl.types import DataError
+from fgrl.errors import DataError
 
 TEXTS = Sequence(Value("string"))
 FEATURES = Features(

@@ -10,7 +10,7 @@ from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.truthful_qa import TruthfulColumns, TruthfulQa
 from fgrl.data.shots import Shots
-from fgrl.types import DataError
+from fgrl.errors import DataError
 
 TEXTS, NUMBERS = Sequence(Value("string")), Sequence(Value("int32"))
 CHOICE = Features(

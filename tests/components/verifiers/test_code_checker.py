@@ -11,13 +11,14 @@ from pydantic import ValidationError
 from fgrl.components.verifiers.all_of import AllOf, verdicts
 from fgrl.components.verifiers.code_checker import CodeChecker
 from fgrl.components.verifiers.no_comma import NoComma
+from fgrl.errors import Unavailable, Undecided
 from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
 from fgrl.rules.loose import loose, relevant
 from fgrl.rules.rule import title
 from fgrl.sandbox import Limits, SandboxSpec, detect, strength, walls
-from fgrl.types import Candidate, Sample, Unavailable, Undecided
+from fgrl.types import Candidate, Sample
 
 pytestmark = pytest.mark.skipif(detect().strength == "none", reason="no sandbox here")
 

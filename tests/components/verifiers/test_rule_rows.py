@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import fgrl.components  # noqa: F401
 from fgrl.cli import app
 from fgrl.data.row_checks import from_ifeval, spec
+from fgrl.errors import Unavailable
 from fgrl.kinds import Verifier
 from fgrl.registry import (
     NotRegistered,
@@ -31,7 +32,6 @@ from fgrl.registry import (
 )
 from fgrl.rules import languages
 from fgrl.rules.loose import scope
-from fgrl.types import Unavailable
 
 
 def test_columns_of_other_rules_are_null_and_left_out() -> None:
@@ -58,7 +58,7 @@ def test_a_spec_is_what_recipes_write() -> None:
 
 
 def test_ids_and_kwargs_belong_together() -> None:
-    from fgrl.types import DataError
+    from fgrl.errors import DataError
 
     with pytest.raises(DataError, match="2 instruction ids, but kwargs for 1"):
         from_ifeval(["punctuation:no_comma", "startend:quotation"], [{}])

@@ -9,8 +9,9 @@ import pytest
 
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.data.row_checks import checked_by, fitted
+from fgrl.errors import DataError
 from fgrl.rules.untrusted import Unwelcome, refuse_sandbox, welcome
-from fgrl.types import Criterion, DataError, Sample
+from fgrl.types import Criterion, Sample
 
 CODE = {"name": "code:checker", "source": "def check(response): return True"}
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgrl.data.verinstruct_checks import asked_of_model, code_check, is_hard, mark, named, verinstruct_criteria
+from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import build
 from fgrl.rules.rule import title
 from fgrl.sandbox import CheckerSandbox, detect
-from fgrl.types import DataError
 
 SHOUTS = "def check_following(instruction, response):\n    return response.isupper()"
 ASKS = (

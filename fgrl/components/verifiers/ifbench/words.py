@@ -10,13 +10,14 @@ from pydantic import Field
 
 from fgrl import lazy
 from fgrl.components.verifiers.ifbench.count import EDGES
+from fgrl.errors import Unavailable
 from fgrl.registry import register
 from fgrl.rules.counted import Counted, Place
 from fgrl.rules.rule import Rule, Scope, broken_at, in_order, kept_at
 from fgrl.rules.sentences import sentences
 from fgrl.rules.text import View, bare_words, lines, lowered, whole, without
 from fgrl.rules.words import tokens
-from fgrl.types import Span, Unavailable
+from fgrl.types import Span
 
 syllapy = lazy.load("syllapy")
 

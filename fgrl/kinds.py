@@ -483,6 +483,10 @@ class Metric(Component, ABC):
         """What the stage's summary says after `measure`: failures, refusals."""
         return {}
 
+    def why_not_remeasured(self) -> str:
+        """Why recorded answers are not enough to measure again, as in "it asks a judge"; empty when they are."""
+        return "it measures in its own way"
+
     def check_rewards(self, names: Collection[str]) -> None:
         """Raise ValueError when the metric reads a reward that is not among those of the evaluation (`names`)."""
 

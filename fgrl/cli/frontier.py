@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 omegaconf = lazy.load("omegaconf")
 pipeline = lazy.load("fgrl.pipeline")
 plotting = lazy.load("fgrl.report.frontier")
-reading = lazy.load("fgrl.results.load")
+loading = lazy.load("fgrl.results.load")
+reading = lazy.load("fgrl.results.reading")
 types = lazy.load("fgrl.types")
 
 EXAMPLES = """
@@ -125,7 +126,7 @@ def _of_plan(plan: Plan) -> Finished:
 
 
 def _of_run(folder: Path) -> Finished:
-    run, notes = reading.load(folder), list[str]()
+    run, notes = loading.load(folder), list[str]()
     done = {}
     for stage in run.stages:
         path = None if stage.folder is None else stage.folder / "out" / "metrics.json"

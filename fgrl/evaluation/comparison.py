@@ -12,8 +12,9 @@ from pydantic import Field
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Measured, difference, estimate, weighted_mean
-from fgrl.kinds import Metric
-from fgrl.registry import name_of
+from fgrl.kinds import Client, Judge, Metric
+from fgrl.registry import name_of, walk
+from fgrl.types import Ref
 
 
 class Compared(Metric):
@@ -49,6 +50,17 @@ class Compared(Metric):
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         """How the numbers came about, where a reader must know it to compare them (a signature); empty: nothing to say."""
+        return ""
+
+    def why_not_remeasured(self) -> str:
+        """See `Metric`. A class that changes what `measure` returns overrides this too: what is measured again is `by_model`."""
+        settings = [value for _, value in walk(self)]
+        if any(isinstance(value, Judge) for value in settings):
+            return "it asks a judge"
+        if any(isinstance(value, Client) for value in settings):
+            return "it asks a language model"
+        if any(isinstance(value, Ref) for value in settings):
+            return "it uses the product of another stage"
         return ""
 
     def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:

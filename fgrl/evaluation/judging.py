@@ -56,6 +56,9 @@ class Judged(Compared):
         self.client.setup(run)
         self._out = run.out
 
+    def why_not_remeasured(self) -> str:
+        return "it asks a judge"
+
     def counts(self) -> dict[str, Any]:
         """What became of the questions."""
         return self._counts

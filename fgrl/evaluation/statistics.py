@@ -2,7 +2,7 @@
 
 Answers to one prompt resemble each other, so what is drawn with replacement is the prompt with all its answers (cluster
 bootstrap; Davison and Hinkley 1997, section 3.8), and a difference of two models draws the same prompts for both.
-Intervals are percentiles of the draws (Efron 1981). numpy is loaded at the first use.
+Intervals are percentiles of the draws (Efron 1981). numpy and scipy are loaded at the first use.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fgrl import lazy
 from fgrl.types import Record
 
 np = lazy.load("numpy")
+stats = lazy.load("scipy.stats")
 
 Statistic = Callable[[Any], Any]
 """Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined."""
@@ -287,7 +288,9 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
 def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
     """Mean of independent values (one a seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s the sample's standard
-    deviation (n - 1). One value has no interval."""
+    deviation (n - 1). One value has no interval. Raises ValueError for a level outside (0, 1)."""
+    if not 0 < level < 1:
+        raise ValueError(f"level {level}: wants a number between 0 and 1")
     n = len(values)
     if n == 0:
         return Estimate(mean=None, note="no values")
@@ -295,23 +298,8 @@ def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
     if n == 1:
         return Estimate(mean=mean, n=1, groups=1, note="one value only: no interval")
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    half = student_quantile((1 + level) / 2, n - 1) * error
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
     return Estimate(mean=mean, low=mean - half, high=mean + half, n=n, groups=n)
-
-
-def student_quantile(p: float, degrees: int) -> float:
-    """The p-quantile (0.5 <= p < 1) of Student's t with a whole number of degrees of freedom.
-
-    By bisection of P(|T| < t), which is a finite sum (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4), in theta =
-    arctan(t / sqrt(degrees)).
-    """
-    if not 0.5 <= p < 1 or degrees < 1:
-        raise ValueError(f"p {p} with {degrees} degrees of freedom: wants p in [0.5, 1) and at least one degree")
-    low, high = 0.0, math.pi / 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, degrees) < 2 * p - 1 else (low, middle)
-    return math.sqrt(degrees) * math.tan((low + high) / 2)
 
 
 def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[int]]:
@@ -322,16 +310,6 @@ def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def _within(theta: float, degrees: int) -> float:
-    """P(|T| < sqrt(degrees) tan(theta))."""
-    sine, cosine, odd = math.sin(theta), math.cos(theta), degrees % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for power in range(odd, degrees - 1, 2):
-        total += term
-        term *= cosine**2 * (power + 1) / (power + 2)
-    return (theta + sine * total) * 2 / math.pi if odd else sine * total
 
 
 def _ranks(scores: Sequence[float]) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from fgrl.report.text import HIDDEN, finite, mark, name, number, signed
+from fgrl.report.text import HIDDEN, mark, name, number, signed
+from fgrl.results.reading import finite
 
 LEVELS = 5
 """Steps of colour on each side of the middle."""

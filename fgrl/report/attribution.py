@@ -15,7 +15,8 @@ from typing import Any
 from markupsafe import Markup
 
 from fgrl.report.answers import LEVELS, MOST_REWARDS, MOST_TOKENS, long, mapping, render, tokens_of, turns
-from fgrl.report.text import finite, number
+from fgrl.report.text import number
+from fgrl.results.reading import finite
 
 Line = Mapping[str, Any]
 

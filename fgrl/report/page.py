@@ -18,8 +18,9 @@ from markupsafe import Markup
 from fgrl.report import attribution, plots, text
 from fgrl.report.answers import MOST_TOKENS, Answers, collect, render
 from fgrl.report.attribution import Attributions
-from fgrl.results.load import RunFolder, Series, StageFolder, load, read_json, read_lines
+from fgrl.results.load import RunFolder, Series, StageFolder, load
 from fgrl.results.numbers import Headline, Measure, headlines, measures
+from fgrl.results.reading import finite, read_json, read_lines
 
 HERE = Path(__file__).parent
 FIRST = (
@@ -164,14 +165,14 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
     rows = [point for point in raw if isinstance(point, dict)] if isinstance(raw, list) else []
     for what in ("mean", "std"):
         points = [
-            plots.Point(p, value, text.finite(row.get("count")) or 0.0, row.get("used") is not False)
+            plots.Point(p, value, finite(row.get("count")) or 0.0, row.get("used") is not False)
             for row in rows
-            if (p := text.finite(row.get("p"))) is not None and (value := text.finite(row.get(what))) is not None
+            if (p := finite(row.get("p"))) is not None and (value := finite(row.get(what))) is not None
         ]
-        w, b = text.finite(stats.get(f"w_{what}")), text.finite(stats.get(f"b_{what}"))
+        w, b = finite(stats.get(f"w_{what}")), finite(stats.get(f"b_{what}"))
         line = (w, b) if w is not None and b is not None else None
-        level = text.finite(stats.get(what))
-        floor = text.finite(stats.get("min_std")) if what == "std" else None
+        level = finite(stats.get(what))
+        floor = finite(stats.get("min_std")) if what == "std" else None
         if not points:
             continue
         formula = ""

@@ -19,11 +19,9 @@ from fgrl import registry
 from fgrl.errors import DataError, Unavailable
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
-from fgrl.evaluation.judging import Judged
 from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
-from fgrl.kinds import Client, Judge, Metric
+from fgrl.kinds import Metric
 from fgrl.results.numbers import Measure, measures
-from fgrl.types import Ref
 
 ALIKE = 1e-6
 """Two numbers that differ by less, relative to their size, are the same number."""
@@ -152,7 +150,7 @@ def measure_again(
     for metric in metrics:
         if not isinstance(metric, Compared):
             continue  # its name is not known: see `compare`
-        if reason := _kept_back(metric, answers):
+        if reason := metric.why_not_remeasured() or ("" if answers else "no answers were recorded"):
             reasons[metric.called] = reason
             continue
         try:
@@ -165,20 +163,6 @@ def measure_again(
         options = {"resamples": metric.resamples, "level": metric.level, "seed": metric.seed}
         again[metric.called] = Again(settings, numbers, options)
     return again, reasons
-
-
-def _kept_back(metric: Compared, answers: Mapping[str, Sequence[Answer]]) -> str:
-    """Why a metric is not measured again; empty when it is."""
-    inside = [value for _, value in registry.walk(metric)]
-    if isinstance(metric, Judged) or any(isinstance(value, Judge) for value in inside):
-        return "it asks a judge"
-    if any(isinstance(value, Client) for value in inside):
-        return "it asks a language model"
-    if any(isinstance(value, Ref) for value in inside):
-        return "it uses what another stage made"
-    if type(metric).measure is not Compared.measure:
-        return "it measures in a way of its own"
-    return "" if answers else "no answers were recorded"
 
 
 def compare(

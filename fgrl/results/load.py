@@ -4,7 +4,6 @@ a page about a failed run must not fail too."""
 from __future__ import annotations
 
 import glob
-import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fgrl.report.text import finite
+from fgrl.results.reading import finite, read_json, read_lines
 
 BESIDE_METRICS = ("step", "time")
 DRAWABLE = 1e30
@@ -114,42 +113,6 @@ def load(folder: Path) -> RunFolder:
         log=_tail(folder / "run.log"),
         notes=notes,
     )
-
-
-def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
-    """A JSON object; empty, with a note, when there is none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError as error:
-        notes.append(f"{path.name} cannot be read ({error.strerror})" + (f": {what}." if what else "."))
-        return {}
-    except ValueError as error:
-        notes.append(f"{path.name} is not JSON: {error}.")
-        return {}
-    if not isinstance(value, dict):
-        notes.append(f"{path.name} holds no JSON object.")
-        return {}
-    return value
-
-
-def read_lines(path: Path, notes: list[str], where: str) -> Iterator[dict[str, Any]]:
-    """JSON objects, one a line. Lines that are none (a killed process leaves half a line) are counted in a note."""
-    broken = 0
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    value = json.loads(line)
-                except ValueError:
-                    value = None
-                if isinstance(value, dict):
-                    yield value
-                else:
-                    broken += bool(line.strip())
-    except OSError as error:
-        notes.append(f"{where}: {path.name} cannot be read ({error.strerror}).")
-    if broken:
-        notes.append(f"{where}: {broken} line{'s' * (broken > 1)} of {path.name} could not be read and were left out.")
 
 
 def _text(path: Path, notes: list[str]) -> str:

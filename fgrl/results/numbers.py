@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.report.text import finite, number
+from fgrl.report.text import number
+from fgrl.results.reading import finite
 
 DIFFERENCES = "differences"
 ABOUT = "about"

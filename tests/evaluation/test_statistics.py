@@ -23,7 +23,6 @@ from fgrl.evaluation.statistics import (
     lower_tail_mean,
     of_sums,
     student,
-    student_quantile,
     value_of,
     weighted_mean,
 )
@@ -282,12 +281,33 @@ def test_estimates_are_json():
 # -- over seeds --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 31, 100])
-def test_student_quantiles_are_scipys(degrees):
-    from scipy.stats import t
+def student_quantile(p, degrees):
+    """Student's t by bisection of P(|T| < t), which is a finite sum (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4), in
+    theta = arctan(t / sqrt(degrees))."""
 
-    for p in (0.5, 0.6, 0.9, 0.975, 0.999):
-        assert student_quantile(p, degrees) == pytest.approx(t.ppf(p, degrees), rel=1e-9, abs=1e-12)
+    def within(theta):
+        sine, cosine, odd = math.sin(theta), math.cos(theta), degrees % 2
+        term, total = (cosine if odd else 1.0), 0.0
+        for power in range(odd, degrees - 1, 2):
+            total += term
+            term *= cosine**2 * (power + 1) / (power + 2)
+        return (theta + sine * total) * 2 / math.pi if odd else sine * total
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle) < 2 * p - 1 else (low, middle)
+    return math.sqrt(degrees) * math.tan((low + high) / 2)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 31, 100])
+def test_student_intervals_have_the_quantiles_of_the_finite_sum(degrees):
+    values = [float(place % 7) for place in range(degrees + 1)]
+    error = math.sqrt(np.var(values, ddof=1) / len(values))
+    for p in (0.6, 0.9, 0.975, 0.999):
+        interval = student(values, level=2 * p - 1)
+        assert interval.high - interval.mean == pytest.approx(student_quantile(p, degrees) * error, rel=1e-9, abs=1e-12)
+        assert interval.mean - interval.low == pytest.approx(interval.high - interval.mean)
 
 
 def test_student_by_hand():
@@ -297,9 +317,9 @@ def test_student_by_hand():
     assert student([4.0]).low is None
     assert student([4.0]).note == "one value only: no interval"
     assert student([]) == Estimate(mean=None, note="no values")
-    for p, degrees in ((1.0, 2), (0.4, 2), (0.9, 0)):
-        with pytest.raises(ValueError, match="degrees of freedom"):
-            student_quantile(p, degrees)
+    for level in (1.0, 0.0, -0.2):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            student([1.0, 2.0, 3.0], level=level)
 
 
 def test_a_mean_over_runs_draws_the_same_prompts_of_each():

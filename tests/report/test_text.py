@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fgrl.report.text import duration, finite, number, signed, visible
+from fgrl.report.text import duration, number, signed, visible
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,6 @@ def test_signed() -> None:
 )
 def test_duration(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_finite() -> None:
-    assert finite(3) == 3.0
-    assert [finite(value) for value in (True, "1", None, math.nan, math.inf, 10**400)] == [None] * 6
 
 
 def test_visible_leaves_what_can_be_seen() -> None:

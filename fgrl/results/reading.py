@@ -1,0 +1,55 @@
+"""Reading files of a run that may be missing, cut off or damaged: a note instead of an exception."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
+    """A JSON object; empty, with a note, when there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read ({error.strerror})" + (f": {what}." if what else "."))
+        return {}
+    except ValueError as error:
+        notes.append(f"{path.name} is not JSON: {error}.")
+        return {}
+    if not isinstance(value, dict):
+        notes.append(f"{path.name} holds no JSON object.")
+        return {}
+    return value
+
+
+def read_lines(path: Path, notes: list[str], where: str) -> Iterator[dict[str, Any]]:
+    """JSON objects, one a line. Lines that are none (a killed process leaves half a line) are counted in a note."""
+    broken = 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    value = None
+                if isinstance(value, dict):
+                    yield value
+                else:
+                    broken += bool(line.strip())
+    except OSError as error:
+        notes.append(f"{where}: {path.name} cannot be read ({error.strerror}).")
+    if broken:
+        notes.append(f"{where}: {broken} line{'s' * (broken > 1)} of {path.name} could not be read and were left out.")
+
+
+def finite(value: object) -> float | None:
+    """`value` as a float when it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer larger than any float
+        return None

@@ -15,8 +15,8 @@ from quote_texts import TOKENIZERS
 from training_helpers import a_run, tiny
 
 from fgrl import models, ops, rollouts
-from fgrl.components.relevance.discriminator import prompt_ids, template
 from fgrl.errors import DataError
+from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt
 from fgrl.registry import build
 from fgrl.types import Criterion, Rewards, Rollout, Sample
 
@@ -188,12 +188,12 @@ def test_truncated_weights_are_0_or_1(trained: Path, tmp_path: Path) -> None:
 def test_prompts_that_hide_the_response_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message):
-        template(str(tmp_path / "p.txt"))
+        relevance_prompt(str(tmp_path / "p.txt"))
 
 
 def test_a_criterion_with_braces_stays_as_it_is() -> None:
     tokenizer = train_tokenizer()
-    ids = prompt_ids(tokenizer, template(str(PROMPT)), "use {response} and {x}")
+    ids = prompt_ids(tokenizer, relevance_prompt(str(PROMPT)), "use {response} and {x}")
     assert "use {response} and {x}" in tokenizer.decode(ids)
     assert tokenizer.decode(ids).endswith("Response:")
 

@@ -13,8 +13,8 @@ import torch
 from training_helpers import FakeModel, a_run, distance, fake_batch, step_gradient, tiny, whole
 
 from fgrl import models, rollouts
-from fgrl.components.relevance.discriminator import prompt_ids, template
 from fgrl.errors import DataError
+from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt
 from fgrl.kinds import Checked
 from fgrl.modules.offline import OfflineModule
 from fgrl.modules.trainer import OfflineSettings
@@ -63,7 +63,7 @@ def test_a_token_is_marked_when_it_shares_a_character(tiny_model_dir: Path) -> N
     model = tiny(tiny_model_dir)
     sample = marked(0, "Zwölf 🎉 lamps, 你好", (6, 7), (9, 12))
     encoded = algorithm().encode(sample, model, 256)
-    assert encoded.prompt == prompt_ids(model.tokenizer, template(str(PROMPT)), "a word for a thing")
+    assert encoded.prompt == prompt_ids(model.tokenizer, relevance_prompt(str(PROMPT)), "a word for a thing")
     assert model.tokenizer.decode(encoded.response[:-1]) == sample.response
     assert encoded.response[-1] == model.end_id
     offsets = model.tokenizer(sample.response, add_special_tokens=False, return_offsets_mapping=True).offset_mapping

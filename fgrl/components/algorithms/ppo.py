@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
-from fgrl.kinds import Numbers, OnlineAlgorithm
+from fgrl.kinds import Numbers
+from fgrl.modules.policy_gradient import PolicyGradient, mean_over_tokens
 from fgrl.registry import Settings, register
-from fgrl.types import Advantages, Aggregation, Batch, Mean, Most, Rewards, Rollout
+from fgrl.types import Advantages, Aggregation, Batch, Rewards, Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,15 +32,11 @@ class AdaptiveKL(Settings):
 
 
 @register("ppo")
-class PPO(OnlineAlgorithm):
+class PPO(PolicyGradient):
     """Clipped policy gradient with a learned value function, generalized advantages and a KL penalty."""
 
     critic = True
 
-    clip: float = Field(0.2, gt=0)
-    """The probability ratio is clipped to 1 +- clip."""
-    clip_high: float | None = Field(None, gt=0)
-    """Upper clip when it differs from `clip`."""
     value_clip: float | None = Field(0.2, gt=0)
     """The new value is clipped to the old value +- value_clip; null switches value clipping off."""
     value_coef: float = Field(1.0, ge=0)
@@ -52,7 +49,7 @@ class PPO(OnlineAlgorithm):
     """Standardise advantages over all real tokens of the rollout."""
     kl: Literal["k1", "k2", "k3", "full"] = "k1"
     """Estimator of KL(policy || reference) per token; `full` sums over the vocabulary."""
-    kl_in: Literal["reward", "loss"] = "reward"
+    kl_in: Literal["loss", "reward"] = "reward"
     """Subtract the KL from each token's reward, or add it to the loss."""
     kl_coef: float = Field(0.01, ge=0)
     """Coefficient of the KL (the papers' beta), in reward units per nat."""
@@ -60,8 +57,6 @@ class PPO(OnlineAlgorithm):
     """Let the coefficient follow a KL target, starting from `kl_coef`."""
     missing_eos_penalty: float = Field(0.0, ge=0)
     """Subtracted from the last token's reward of a response that did not end by itself."""
-    entropy_coef: float = Field(0.0, ge=0)
-    """Weight of an entropy bonus (a bonus: it is subtracted from the loss)."""
     aggregate: Aggregation = "token_mean"
     """Average the loss over all tokens, or over tokens and then over responses."""
 
@@ -71,8 +66,6 @@ class PPO(OnlineAlgorithm):
     def _check(self) -> PPO:
         if self.kl == "full" and self.kl_in == "loss":
             raise ValueError("kl: full is computed while sampling and has no gradient; use it with kl_in: reward")
-        if self.kl == "k1" and self.kl_in == "loss":
-            raise ValueError("the gradient of k1 is zero on average; with kl_in: loss use kl: k2 or k3")
         self._coefficient = self.kl_coef
         return self
 
@@ -123,38 +116,15 @@ class PPO(OnlineAlgorithm):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Clipped surrogate plus clipped value loss, aggregated over the whole optimizer step."""
         column, mask = batch.columns, batch.mask
-        scores = model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)
-        values = model.critic.values(batch)
-        high = self.clip if self.clip_high is None else self.clip_high
-        policy, clipped = ops.clip_loss(scores.logp, column["old_logp"], column["advantage"], mask, self.clip, high)
-        value, value_clipped = ops.value_loss(values, column["values"], column["returns"], mask, self.value_clip)
+        scores, values = self.score(model, batch), model.critic.values(batch)
+        policy, metrics = self.policy_loss(batch, logp=scores.logp, old_logp=column["old_logp"], entropy=scores.entropy)
+        value, clipped = ops.value_loss(values, column["values"], column["returns"], mask, self.value_clip)
+        metrics["value_loss"] = mean_over_tokens(value, mask)
+        metrics["value_clip_fraction"] = mean_over_tokens(clipped.float(), mask)
+        return policy + self.value_coef * self.total(value, batch), metrics
 
-        def total(per_token: Tensor) -> Tensor:
-            return ops.aggregate(
-                per_token, mask, self.aggregate,
-                total_tokens=batch.total_tokens, total_rows=batch.total_rows, scale=batch.scale,
-            )  # fmt: skip
-
-        loss = total(policy) + self.value_coef * total(value)
-        if self.kl_in == "loss" and self.kl != "full":
-            loss = loss + self._coefficient * total(ops.kl(scores.logp, column["ref_logp"], self.kl, mask))
-        if self.entropy_coef:
-            loss = loss - self.entropy_coef * total(scores.entropy)
-
-        def mean(per_token: Tensor) -> Mean:
-            return Mean(ops.masked_sum(per_token, mask), mask.sum())
-
-        with torch.no_grad():
-            log_ratio = torch.where(mask, scores.logp - column["old_logp"], 0.0)
-            metrics = {
-                "policy_loss": mean(policy),
-                "value_loss": mean(value),
-                "clip_fraction": mean(clipped.float()),
-                "value_clip_fraction": mean(value_clipped.float()),
-                "approx_kl": mean(log_ratio.square() / 2),
-                "max_log_ratio": Most(log_ratio.abs().max()),
-            }
-        return loss, metrics
+    def current_kl_coef(self) -> float:
+        return self._coefficient
 
     def state_dict(self) -> dict[str, Any]:
         return {"coefficient": self._coefficient}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy, ops
-from fgrl.components.algorithms.grpo import GRPO
 from fgrl.kinds import Numbers
+from fgrl.modules.group_relative import GroupRelative
 from fgrl.registry import register
 from fgrl.types import Mean, Rewards, Rollout
 
@@ -23,7 +23,7 @@ torch = lazy.load("torch")
 
 
 @register("rtt_grpo")
-class RTTGRPO(GRPO):
+class RTTGRPO(GroupRelative):
     """GRPO with a token advantage: each criterion's verdict on the tokens that it hangs on."""
 
     alpha: float = Field(1.0, ge=0)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
-from fgrl.components.relevance.discriminator import prompt_ids, response_ids, template
 from fgrl.errors import DataError
+from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt, response_ids
 from fgrl.kinds import Encoded, Numbers, OfflineAlgorithm, Run
 from fgrl.registry import File, register
 from fgrl.templates import Prompt
@@ -57,7 +57,7 @@ class TokenBCE(OfflineAlgorithm):
                 f"{'no' if sample.response is None else 'a'} response: token_bce wants one criterion and a response with "
                 "marked spans in each sample, as the annotators mark_by_rules and mark_by_llm make them"
             )
-        self._prompt = self._prompt or template(self.prompt)
+        self._prompt = self._prompt or relevance_prompt(self.prompt)
         prompt = prompt_ids(model.tokenizer, self._prompt, sample.rubric[0].text)
         ids, offsets = response_ids(model, sample.response)
         room = max_tokens - len(prompt)
@@ -104,4 +104,4 @@ class TokenBCE(OfflineAlgorithm):
         return loss, metrics
 
     def describe(self) -> dict[str, Any]:
-        return {"prompt": template(self.prompt).turns[0][1]}
+        return {"prompt": relevance_prompt(self.prompt).turns[0][1]}

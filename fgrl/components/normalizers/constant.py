@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.components.normalizers.location import calibration_rewards, missing_fit
 from fgrl.errors import DataError
 from fgrl.kinds import Normalizer
 from fgrl.registry import register
+from fgrl.rollouts.calibration import calibration_rewards, fit_of
 
 if TYPE_CHECKING:
     import torch
@@ -68,9 +68,8 @@ class Constant(Normalizer):
         if self.mean is not None and self.std is not None:
             mean, std = self.mean, self.std
         else:
-            if stats is None or stats.get("normalizer") != self.label:
-                raise missing_fit(self.label, stats)
-            mean, std = stats["mean"], stats["std"]
+            fit = fit_of(self.label, stats)
+            mean, std = fit["mean"], fit["std"]
         return torch.where(valid, (rewards - mean) / max(std, self.min_std), torch.zeros_like(rewards))
 
 

@@ -11,6 +11,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.kinds import Normalizer
 from fgrl.registry import register
+from fgrl.rollouts.calibration import calibration_rewards, fit_of
 
 if TYPE_CHECKING:
     import torch
@@ -20,30 +21,6 @@ else:
 
 MIN_STD = 0.1
 HUBER_EPSILON, HUBER_ALPHA = 1.35, 1e-4
-
-
-def missing_fit(name: str, stats: Mapping[str, Any] | None) -> DataError:
-    """The error of a normalizer that was handed no statistics, or another normalizer's."""
-    if stats is None:
-        return DataError(
-            f"the {name} normalizer has no fit: run a stage `name: calibrate` with `normalizer: {name}`, "
-            "and set `fitted: ${out:that stage}` in this normalizer"
-        )
-    return DataError(
-        f"the {name} normalizer was given a fit of {stats.get('normalizer')!r}: "
-        f"calibrate with `normalizer: {name}`, or choose the normalizer that was calibrated"
-    )
-
-
-def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen rewards [N], float64 on the CPU; `DataError` when there is none, or one is not finite."""
-    values = rewards[chosen].detach().double().cpu()
-    if not len(values):
-        raise DataError("no segment rewards to calibrate on: the calibration data has no response with a segment")
-    broken = int((~values.isfinite()).sum())
-    if broken:
-        raise DataError(f"{broken} of {len(values)} calibration rewards are NaN or infinite: check the reward model")
-    return values
 
 
 @register("location")
@@ -110,10 +87,8 @@ class Location(Normalizer):
             "rewards": len(values),
             "responses": int(valid.any(dim=1).sum()),
             "points": [
-                {"p": p_, "mean": mean_, "std": std_, "count": count_, "used": used_}
-                for p_, mean_, std_, count_, used_ in zip(
-                    p.tolist(), mean.tolist(), std.tolist(), count.tolist(), used.tolist(), strict=True
-                )
+                dict(zip(("p", "mean", "std", "count", "used"), point, strict=True))
+                for point in zip(*(column.tolist() for column in (p, mean, std, count, used)), strict=True)
             ],
         }
         if len(x) == 1:
@@ -151,10 +126,9 @@ class Location(Normalizer):
             w_mean, w_std, b_mean, b_std = self.coefficients
             fitted_floor = MIN_STD
         else:
-            if stats is None or stats.get("normalizer") != "location":
-                raise missing_fit("location", stats)
-            w_mean, w_std, b_mean, b_std = (float(stats[key]) for key in ("w_mean", "w_std", "b_mean", "b_std"))
-            fitted_floor = stats["min_std"]
+            fit = fit_of("location", stats)
+            w_mean, w_std, b_mean, b_std = (float(fit[key]) for key in ("w_mean", "w_std", "b_mean", "b_std"))
+            fitted_floor = fit["min_std"]
         floor = fitted_floor if self.min_std is None else self.min_std
         x = torch.where(valid, locations, torch.ones_like(locations)).log()
         std = (w_std * x + b_std).clamp(min=floor)

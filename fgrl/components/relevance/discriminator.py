@@ -9,10 +9,11 @@ from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
 from fgrl.errors import DataError
+from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt, response_ids
 from fgrl.kinds import Checked, Relevance, Run
 from fgrl.registry import File, Unkeyed, register
 from fgrl.specs import ModelSpec
-from fgrl.templates import Prompt, read_prompt
+from fgrl.templates import Prompt
 from fgrl.types import Rollout
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Discriminator(Relevance):
     _counts: dict[str, float] = PrivateAttr(default_factory=dict)
 
     def setup(self, run: Run) -> None:
-        self._prompt = template(self.prompt)
+        self._prompt = relevance_prompt(self.prompt)
         self._model = run.model(self.model, head=self.head)
         if not self._model.number.trained:
             raise DataError(
@@ -115,37 +116,3 @@ class Discriminator(Relevance):
                 weight[-1] = 0.0
             found[i] = weight
         return found
-
-
-def template(path: str) -> Prompt:
-    """The prompt of a discriminator. Raises `DataError` when the response is not the last thing that it reads."""
-    prompt = read_prompt(path, ("criterion", "response"), ("criterion", "response"))
-    if (
-        len(prompt.turns) > 1
-        or not prompt.turns[0][1].endswith("{response}")
-        or prompt.turns[0][1].count("{response}") > 1
-    ):
-        raise DataError(
-            f"{path}: a discriminator reads plain text that ends with {{response}}: no turns, and nothing behind it"
-        )
-    return prompt
-
-
-def prompt_ids(tokenizer: Any, prompt: Prompt, criterion: str) -> list[int]:
-    """Token ids of everything before the response, as plain text: no chat template, no end-of-sequence token."""
-    ((_role, text),) = prompt.turns
-    filled = Prompt(prompt.path, (("user", text.removesuffix("{response}").rstrip(" ")),)).fill(
-        {"criterion": criterion}
-    )
-    ids = list(tokenizer(filled[0].content).input_ids)
-    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
-
-
-def response_ids(model: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Token ids of a response and of its end, and the characters that each covers: the end covers none.
-
-    The response is encoded by itself, so that where it begins is known.
-    """
-    ids: list[int]
-    ids, offsets = rollouts.encode_text(model.tokenizer, text)
-    return [*ids, model.end_id], [*offsets, (len(text), len(text))]

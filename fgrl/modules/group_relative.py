@@ -1,0 +1,92 @@
+"""Group relative policy optimization (Shao et al. 2024, DeepSeekMath, section 4.1): no critic, the group is the baseline.
+
+Left out: ratios of whole sequences, group rewards that are centred but not scaled, and clipping of large negative
+advantages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from fgrl import lazy, ops
+from fgrl.kinds import Numbers
+from fgrl.modules.policy_gradient import PolicyGradient, mean_over_tokens
+from fgrl.types import Advantages, Aggregation, Batch, Mean, Rewards, Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+
+
+class GroupRelative(PolicyGradient):
+    """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to its
+    prompt; a variant changes it in `combine`."""
+
+    least_per_prompt = 2
+
+    kl_coef: float = Field(0.0, ge=0)
+    """Coefficient of the KL to the reference, per nat; 0 needs no reference."""
+    kl: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of KL(policy || reference) per token."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Add the KL to the loss, or subtract from each token's advantage the KL from that token to the end of the response."""
+    aggregate: Aggregation = "seq_mean"
+    """Average the loss over tokens and then over responses (as the paper does), or over all tokens."""
+    skip_zero_variance: bool = False
+    """Leave out the groups that teach nothing because every advantage in them is 0 (before any KL). If all groups of an
+    iteration are such, all are kept."""
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_logp", "ref_logp"} if self.kl_coef else {"old_logp"})
+
+    def spares_old_logp(self) -> bool:
+        """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the step,
+        because their entropy and KL would not be measured."""
+        return not (self.kl_coef and self.kl_in == "reward") and not self.skip_zero_variance
+
+    def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
+        """[B,T]. Responses whose reward is missing (NaN) take no part and get 0; the caller drops them."""
+        mask = rollout.mask
+        # 1. r_i standardised over the responses to the same prompt, on every token of response i
+        group = ops.group_advantage(rewards.response, rollout.group)
+        advantage = torch.where(mask, group[:, None], 0.0)
+        # 2. changed by a variant, token by token
+        advantage, metrics = self.combine(advantage, rollout, rewards)
+        # 3. groups in which no response is better than another
+        teaches = ((advantage != 0) & mask).any(dim=1)
+        index = ops.group_index(rollout.group)
+        teaching = torch.zeros(len(mask), dtype=torch.long, device=mask.device).index_add(0, index, teaches.long())
+        live = teaching[index] > 0
+        keep = live if self.skip_zero_variance and bool(live.any()) else None
+        metrics["idle"] = float((~live).float().mean())
+        # 4. the KL to the reference
+        if rollout.ref_logp is not None and rollout.old_logp is not None:
+            log_ratio = torch.where(mask, rollout.old_logp - rollout.ref_logp, 0.0)
+            metrics["kl"] = float(log_ratio.sum(dim=1).mean())
+        if self.kl_coef and self.kl_in == "reward":
+            penalty = ops.kl(rollout.filled("old_logp"), rollout.filled("ref_logp"), self.kl, mask)
+            to_come = penalty.flip(1).cumsum(dim=1).flip(1)
+            advantage = torch.where(mask, advantage - self.kl_coef * to_come, 0.0)
+        return Advantages(advantage=advantage, keep=keep, metrics=metrics)
+
+    def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
+        """The advantage [B,T] to train with, computed from the group's, and metrics of it.
+
+        A variant that reads `rollout.old_logp` has to return False from `spares_old_logp`.
+        """
+        return advantage, {}
+
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
+        """Clipped surrogate, aggregated over the whole optimizer step."""
+        column, mask = batch.columns, batch.mask
+        scores = self.score(model, batch)
+        sampling = scores.logp.detach()  # the policy that sampled is this one where an iteration is one step
+        old_logp = column.get("old_logp", sampling)
+        loss, metrics = self.policy_loss(batch, logp=scores.logp, old_logp=old_logp, entropy=scores.entropy)
+        if "old_logp" not in column:
+            metrics["entropy"] = mean_over_tokens(-sampling, mask)
+            if "ref_logp" in column:
+                metrics["kl"] = Mean(ops.masked_sum(sampling - column["ref_logp"], mask), len(mask))
+        return loss, metrics

@@ -1,0 +1,42 @@
+"""Calibration of normalizers: the rewards to fit to, and the fit to apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fgrl.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen rewards [N], float64 on the CPU. Raises `DataError` when there is none, or one is not finite.
+
+    rewards: [B,S]; chosen: bool [B,S].
+    """
+    values = rewards[chosen].detach().double().cpu()
+    if not len(values):
+        raise DataError("no segment rewards to calibrate on: the calibration data has no response with a segment")
+    not_finite = int((~values.isfinite()).sum())
+    if not_finite:
+        raise DataError(
+            f"{not_finite} of {len(values)} calibration rewards are NaN or infinite: check the reward model"
+        )
+    return values
+
+
+def fit_of(normalizer: str, stats: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """`stats`, when they are a fit of the normalizer of this name. Raises `DataError` for no fit and for another one's."""
+    if stats is None:
+        raise DataError(
+            f"the {normalizer} normalizer has no fit: run a stage `name: calibrate` with `normalizer: {normalizer}`, "
+            "and set `fitted: ${out:that stage}` in this normalizer"
+        )
+    if stats.get("normalizer") != normalizer:
+        raise DataError(
+            f"the {normalizer} normalizer was given a fit of {stats.get('normalizer')!r}: "
+            f"calibrate with `normalizer: {normalizer}`, or choose the normalizer that was calibrated"
+        )
+    return stats

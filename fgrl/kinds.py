@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 Numbers = dict[str, float]
 Accelerator = Literal["auto", "cpu", "gpu"]
+Scope = Literal["global", "positive", "negative"]
+"""Which characters a rule is about: all of them, those that keep it, or those that break it."""
 
 
 class Ticker(Protocol):
@@ -164,6 +166,18 @@ class Verifier(Component, ABC):
             return self.check(response)
         except Undecided:
             return None
+
+    def scope(self) -> Scope:
+        """Which characters of a response the rule is about."""
+        return "global"
+
+    def title(self) -> str:
+        """The rule in one line, for tables."""
+        return name_of(self)[1]
+
+    def verdicts(self, response: str) -> dict[str, bool | None]:
+        """`verdict` by title; of several rules at once, of each of them."""
+        return {self.title(): self.verdict(response)}
 
     def may_be_undecided(self) -> bool:
         """Can `check` raise `Undecided`?"""

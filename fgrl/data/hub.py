@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import model_validator
 
 from fgrl import lazy
-from fgrl.data.columns import Row
+from fgrl.data.formats.converter import Row
 from fgrl.data.rows import Rows
 from fgrl.errors import DataError
 from fgrl.registry import File

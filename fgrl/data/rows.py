@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fgrl.data.columns import Row
+from fgrl.data.formats.converter import Row
 from fgrl.data.sliced import Sliced
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fgrl.kinds import Verifier
-from fgrl.rules.loose import scope
 from fgrl.types import Criterion, Sample, Span
 
 Extent = Literal["all", "part", "none"]
@@ -73,7 +72,7 @@ def marked(
     extent = _extent(spans, len(case.response))
     about = {
         "kept": kept,
-        "scope": None if rule is None else scope(rule),
+        "scope": None if rule is None else rule.scope(),
         "relevant": extent,
         "group": None if case.criterion.check is None else case.criterion.check.get("name"),
         **more,

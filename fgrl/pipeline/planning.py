@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl import registry
-from fgrl.data.rubric_set import RubricSet
+from fgrl.data.rubrics.rubric_set import RubricSet
 from fgrl.errors import DataError, NotYet
 from fgrl.kinds import Expected, Stage
 from fgrl.pipeline import keys

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from fgrl.rules.rule import Relation, Rule, Scope, broken_at, kept_at
+from fgrl.kinds import Scope
+from fgrl.rules.rule import Relation, Rule, broken_at, kept_at
+from fgrl.rules.text import Place
 from fgrl.types import Span
-
-Place = tuple[int, int]
-"""Characters `start:end`."""
 
 
 class Counted(Rule):

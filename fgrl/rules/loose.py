@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fgrl.errors import Undecided
 from fgrl.kinds import Verifier
-from fgrl.rules.rule import Rule, Scope, kept_at
+from fgrl.rules.rule import kept_at
 from fgrl.types import Span
 
 
@@ -31,11 +31,6 @@ def loose(rule: Verifier, response: str) -> bool:
     return False
 
 
-def scope(rule: Verifier) -> Scope:
-    """What a rule is about; `global` for verifiers that are no `Rule`."""
-    return rule.scope() if isinstance(rule, Rule) else "global"
-
-
 def relevant(rule: Verifier, response: str) -> list[Span]:
     """The characters that the verdict hangs on, label +1: what an annotator after "Rubrics to Tokens", appendix C.3
     would mark, here without one.
@@ -45,11 +40,11 @@ def relevant(rule: Verifier, response: str) -> list[Span]:
     the whole response. Raises `Undecided` when the verdict is.
     """
     whole = [kept_at(0, len(response), "the whole response")] if response else []
-    kind = scope(rule)
+    scope = rule.scope()
     kept = rule.check(response)
-    if kind == "global":
+    if scope == "global":
         return whole
-    if kept != (kind == "positive"):
+    if kept != (scope == "positive"):
         return []
     spans = rule.evidence(response) if kept else rule.violations(response)
     return whole if spans is None else [span.model_copy(update={"label": 1.0}) for span in spans]

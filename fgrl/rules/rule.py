@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Literal
 
-from fgrl.kinds import Verifier
+from fgrl.kinds import Scope, Verifier
 from fgrl.registry import name_of
 from fgrl.types import Span
 
-Scope = Literal["global", "positive", "negative"]
-"""Which characters a rule is about: all of them, those that keep it, or those that break it."""
 Relation = Literal["less than", "at least"]
 """IFEval's two relations: `less than` n excludes n, `at least` n includes it."""
 
@@ -49,11 +47,6 @@ class Rule(Verifier):
 
     def evidence(self, response: str) -> list[Span] | None:
         return self.supporting(response) if response.strip() else None
-
-
-def title(rule: Verifier) -> str:
-    """A rule's one line, also for verifiers that are no `Rule`."""
-    return rule.title() if isinstance(rule, Rule) else name_of(rule)[1]
 
 
 def broken_at(start: int, end: int, why: str) -> Span:

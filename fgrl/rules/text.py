@@ -12,6 +12,10 @@ PUNCTUATION = string.punctuation
 CHUNK = re.compile(r"\S+")
 """What white space separates: the same pieces as `str.split()`."""
 DIGITS = re.compile(r"\d+")
+EDGES = PUNCTUATION + " "
+"""What IFBench takes away at the ends of a word."""
+Place = tuple[int, int]
+"""Characters `start:end`."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,15 @@ def lines(text: str) -> list[View]:
         result.append(view.part(start, start + len(line)))
         start += len(line) + 1
     return result
+
+
+def pieces_between(divider: re.Pattern[str], text: str) -> list[Place]:
+    """Places of the pieces that `divider.split` gives."""
+    result, start = [], 0
+    for match in divider.finditer(text):
+        result.append((start, match.start()))
+        start = match.end()
+    return [*result, (start, len(text))]
 
 
 def occurrences(needle: str, text: str) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from fgrl.components.readers.hf import HuggingFace
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
-from fgrl.data.columns import BadRow, Columns, Converter
+from fgrl.data.formats.converter import BadRow, Columns, Converter
 from fgrl.errors import DataError
 from fgrl.kinds import Reader
 from fgrl.registry import Context, Problems, build

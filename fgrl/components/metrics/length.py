@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.components.verifiers.number_words import count_words
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
+from fgrl.rules.words import count_words
 
 
 @register("length")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from fgrl.components.verifiers.number_words import WORD
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
+from fgrl.rules.words import WORD
 
 
 @register("repetition")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fgrl.components.verifiers.all_of import verdicts
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
@@ -31,8 +30,8 @@ class RuleShare(Comparison):
         kept = {"kept": mean(answers, [_number(one) for one in whole])}
         if self.rule.may_be_undecided():
             kept["undecided"] = mean(answers, [float(one is None) for one in whole])
-        parts = [verdicts(self.rule, answer.response) for answer in answers]
-        names = list(verdicts(self.rule, ""))
+        parts = [self.rule.verdicts(answer.response) for answer in answers]
+        names = list(self.rule.verdicts(""))
         if len(names) > 1:
             kept |= {name: mean(answers, [_number(part[name]) for part in parts]) for name in names}
         return kept

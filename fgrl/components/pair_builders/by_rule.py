@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.components.verifiers.all_of import verdicts
 from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Verifier
 from fgrl.registry import register
@@ -80,6 +79,6 @@ class ByRule(PairBuilder):
             **sample.meta,
             "chosen_score": kept.score,
             "rejected_score": broken.score,
-            "broken": [rule for rule, keeps in verdicts(self.rule, broken.text).items() if keeps is False],
+            "broken": [rule for rule, keeps in self.rule.verdicts(broken.text).items() if keeps is False],
         }
         return Pair(id=f"{sample.id}#{number}", prompt=sample.prompt, chosen=kept.text, rejected=broken.text, meta=meta)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.data.columns import preview
+from fgrl.data.formats.converter import preview
 from fgrl.data.sliced import Sliced
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from fgrl.components.readers.muldimif import constraints
-from fgrl.data.columns import BadRow, Row, short
-from fgrl.data.plain import parsed
-from fgrl.data.rubric_set import (
-    CODE,
+from fgrl.data.formats.converter import BadRow, Row, short
+from fgrl.data.json_rows import parsed
+from fgrl.data.rubrics.muldimif import constraints
+from fgrl.data.rubrics.rubric_set import (
     Count,
     Demand,
     Prompt,
@@ -20,8 +19,9 @@ from fgrl.data.rubric_set import (
     listed,
     together,
 )
-from fgrl.data.verinstruct_checks import is_hard, verinstruct_criteria
+from fgrl.data.rubrics.verinstruct import is_hard, verinstruct_criteria
 from fgrl.registry import register
+from fgrl.rules.code import CODE_CHECKER
 from fgrl.sandbox import CheckerSandbox
 
 
@@ -48,7 +48,7 @@ class CodedSet(RubricSet):
             raise BadRow("checkers and functions: wants texts")
         made = verinstruct_criteria(checkers, functions, instruction(prompt), texts, self.returns, self.sandbox.given())
         return [
-            Demand(one.text, one.check, CODE if hard else "", hard=hard, why="" if one.check else _why(source))
+            Demand(one.text, one.check, CODE_CHECKER if hard else "", hard=hard, why="" if one.check else _why(source))
             for one, hard, source in zip(made, map(is_hard, checkers, functions), functions, strict=True)
         ]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fgrl.data.columns import Converter, Format
+from fgrl.data.formats.converter import Converter, Format
+from fgrl.data.formats.table import Table
 from fgrl.data.hub import Hub
-from fgrl.data.table import Table
 from fgrl.errors import DataError
 from fgrl.registry import register
 from fgrl.types import Pair, Sample

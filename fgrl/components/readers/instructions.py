@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fgrl.data.columns import BadRow, Row, short
-from fgrl.data.plain import parsed
-from fgrl.data.rubric_set import Demand, Prompt, RubricColumns, RubricSet, listed, together
+from fgrl.data.formats.converter import BadRow, Row, short
+from fgrl.data.json_rows import parsed
+from fgrl.data.rubrics.rubric_set import Demand, Prompt, RubricColumns, RubricSet, listed, together
 from fgrl.registry import register
 
 

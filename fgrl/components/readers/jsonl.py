@@ -9,8 +9,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import model_validator
 
-from fgrl.data.columns import Columns, Converter, Row
-from fgrl.data.table import Table
+from fgrl.data.formats.converter import Columns, Converter, Row
+from fgrl.data.formats.table import Table
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register

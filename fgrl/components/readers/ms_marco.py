@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from fgrl.components.readers.questions import QuestionColumns, Questions
-from fgrl.data.columns import Row
-from fgrl.data.question_set import Source
+from fgrl.data.formats.converter import Row
+from fgrl.data.questions.answered import AnsweredQuestions, QuestionColumns
+from fgrl.data.questions.question_set import Source
 from fgrl.registry import register
 from fgrl.templates import Prompt
 
@@ -33,7 +33,7 @@ class MsMarcoColumns(QuestionColumns):
 
 
 @register("ms_marco")
-class MsMarco(Questions):
+class MsMarco(AnsweredQuestions):
     """MS MARCO v2.1 (Bajaj et al. 2016), microsoft/ms_marco: what RLA is trained on (section 4.1).
 
     Columns: `query_id`, `query`, `query_type`, `answers` (a list, often one), `wellFormedAnswers` (a list, mostly

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from fgrl.data.columns import BadRow, Row, short
-from fgrl.data.muldimif_checks import check_of
-from fgrl.data.rubric_set import Demand, Prompt, RubricColumns, RubricSet, instruction, listed, together
+from fgrl.data.formats.converter import Row
+from fgrl.data.rubrics.muldimif import constraints
+from fgrl.data.rubrics.rubric_set import Demand, Prompt, RubricColumns, RubricSet, instruction
 from fgrl.registry import register
 
 
@@ -26,7 +25,7 @@ class MulDimIF(RubricSet):
 
     Columns: `id`, `conversations` (messages without an answer), `constraints` ([category, kind, sentence] each),
     `constraint_pattern`. The authors check every constraint with programs that look for numbers and words in its sentence;
-    here those that are simple enough to be sure of become rules (`fgrl.data.muldimif_checks`), the others go to the
+    here those that are simple enough to be sure of become rules (`fgrl.data.rubrics.muldimif`), the others go to the
     judge and are counted by category.
     """
 
@@ -43,27 +42,3 @@ class MulDimIF(RubricSet):
 
     def more(self, row: Row) -> dict[str, Any]:
         return {"constraint_pattern": row["constraint_pattern"]} if "constraint_pattern" in row else {}
-
-
-def constraints(
-    value: Any, prompt: str, judged: Sequence[str] = (), texts: Sequence[str] | None = None
-) -> list[Demand]:
-    """Constraints [category, kind, sentence] as demands; counted as category_kind. Raises `BadRow`.
-
-    texts: the same in other words, where the data has them (HiR-16K).
-    """
-    found = listed(value, "constraints")
-    if texts is not None:
-        together(criteria=texts, constraints=found)
-    demands = []
-    for place, one in enumerate(found):
-        if (
-            not isinstance(one, Sequence)
-            or len(one) != 3
-            or not all(isinstance(part, str) and part.strip() for part in one)
-        ):
-            raise BadRow(f"constraint {short(one)}: wants [category, kind, sentence]")
-        kind = f"{one[0]}_{one[1]}"
-        check = None if kind in judged else check_of(one, prompt)
-        demands.append(Demand(one[2].strip() if texts is None else texts[place], check, kind))
-    return demands

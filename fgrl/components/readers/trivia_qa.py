@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fgrl.components.readers.questions import QuestionColumns, Questions
-from fgrl.data.columns import Row
-from fgrl.data.question_set import LeftOut, Source
+from fgrl.data.formats.converter import Row
+from fgrl.data.questions.answered import AnsweredQuestions, QuestionColumns
+from fgrl.data.questions.question_set import LeftOut, Source
 from fgrl.registry import register
 from fgrl.templates import Prompt
 
@@ -35,7 +35,7 @@ class TriviaColumns(QuestionColumns):
 
 
 @register("trivia_qa")
-class TriviaQa(Questions):
+class TriviaQa(AnsweredQuestions):
     """TriviaQA (Joshi et al. 2017), mandarjoshi/trivia_qa: RLA's out-of-domain questions (section 4.2.2).
 
     Columns: `question`, `question_id`, `question_source`, `answer` {`value`, `aliases`, `normalized_aliases`,

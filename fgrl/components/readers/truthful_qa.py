@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Literal
 
-from fgrl.data.columns import BadRow, Row, short
-from fgrl.data.question_set import ContextColumns, Item, QuestionSet, Source
+from fgrl.data.formats.converter import BadRow, Row, short
+from fgrl.data.questions.question_set import ContextColumns, Item, QuestionSet, Source
 from fgrl.registry import register
 from fgrl.templates import Prompt
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.components.readers.claims import ClaimColumns, Claims, ClaimSet, Meaning, Verdict
-from fgrl.data.columns import Row, short
-from fgrl.data.question_set import LeftOut, Source
+from fgrl.data.formats.converter import Row, short
+from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, Meaning, Verdict
+from fgrl.data.questions.question_set import LeftOut, Source
 from fgrl.errors import DataError
 from fgrl.registry import register
 
@@ -34,7 +34,7 @@ class ClimateColumns(ClaimColumns):
 
 
 @register("climate_fever")
-class ClimateFever(Claims):
+class ClimateFever(LabelledClaims):
     """Climate-FEVER (Diggelmann et al. 2020), tdiggelm/climate_fever: claims about the climate.
 
     Columns: `claim_id`, `claim`, `claim_label`, `evidences` (a list of {`evidence_id`, `evidence_label`, `article`,
@@ -65,7 +65,7 @@ class PubHealthColumns(ClaimColumns):
 
 
 @register("pubhealth")
-class PubHealth(Claims):
+class PubHealth(LabelledClaims):
     """PUBHEALTH (Kotonya and Toni 2020), ImperialCollegeLondon/health_fact: claims about public health.
 
     Columns: `claim_id`, `claim`, `date_published`, `explanation`, `fact_checkers`, `main_text`, `sources`, `label`
@@ -93,7 +93,7 @@ class HateColumns(ClaimColumns):
 
 
 @register("hsd")
-class HateSpeech(Claims):
+class HateSpeech(LabelledClaims):
     """Hate speech from a white supremacy forum (de Gibert et al. 2018), odegiber/hate_speech18: single sentences.
 
     Columns: `text`, `user_id`, `subforum_id`, `num_contexts`, `label` (0 noHate, 1 hate, 2 idk/skip, 3 relation). The only

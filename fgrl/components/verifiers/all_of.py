@@ -10,7 +10,7 @@ from pydantic import Field
 from fgrl.errors import Undecided
 from fgrl.kinds import Verifier
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, title
+from fgrl.rules.rule import Rule
 from fgrl.types import Span
 
 
@@ -55,7 +55,10 @@ class AllOf(Rule):
         return _union([rule.evidence(response) for rule in self.rules])
 
     def title(self) -> str:
-        return " and ".join(title(rule) for rule in self.rules)
+        return " and ".join(rule.title() for rule in self.rules)
+
+    def verdicts(self, response: str) -> dict[str, bool | None]:
+        return {title: kept for rule in self.rules for title, kept in rule.verdicts(response).items()}
 
 
 def _union(parts: list[list[Span] | None]) -> list[Span] | None:
@@ -64,10 +67,3 @@ def _union(parts: list[list[Span] | None]) -> list[Span] | None:
     if not found:
         return None
     return sorted((span for spans in found for span in spans), key=lambda span: (span.start, span.end))
-
-
-def verdicts(rule: Verifier, response: str) -> dict[str, bool | None]:
-    """Which rules the response keeps, by title; the parts of `all_of` one by one. None is undecided."""
-    if isinstance(rule, AllOf):
-        return {name: kept for part in rule.rules for name, kept in verdicts(part, response).items()}
-    return {title(rule): rule.verdict(response)}

@@ -10,15 +10,15 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl.errors import Undecided
 from fgrl.registry import register
+from fgrl.rules.code import CODE_CHECKER, RESPONSE
 from fgrl.rules.rule import Rule
 from fgrl.sandbox import Call, Outcome, SandboxSpec, refuse_unless, shared
 from fgrl.types import Span
 
-RESPONSE = "response"
 REMEMBERED = 10_000
 
 
-@register("code:checker")
+@register(CODE_CHECKER)
 class CodeChecker(Rule):
     """A function that came with the data decides: `check(response)`, or what `function` and `order` say.
 

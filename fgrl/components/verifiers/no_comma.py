@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, Scope, broken_at
+from fgrl.rules.rule import Rule, broken_at
 from fgrl.types import Span
 
 

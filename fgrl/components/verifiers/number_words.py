@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import Field
 
 from fgrl.registry import register
 from fgrl.rules.rule import Relation, Rule, broken_at
+from fgrl.rules.words import WORD, count_words
 from fgrl.types import Span
-
-WORD = re.compile(r"\w+")
-
-
-def count_words(text: str) -> int:
-    r"""Runs of letters, digits and underscores (`\w+`), as IFEval counts: "don't" is two words, "well-known" two."""
-    return sum(1 for _ in WORD.finditer(text))
 
 
 @register("length_constraints:number_words")

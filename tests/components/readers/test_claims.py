@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
-from fgrl.components.readers.claims import ClaimColumns, Claims, named
+from fgrl.components.readers.claims import Claims
 from fgrl.components.readers.unilc import (
     BiasColumns,
     ClimateColumns,
@@ -21,7 +21,8 @@ from fgrl.components.readers.unilc import (
     PubHealthColumns,
     SocialBias,
 )
-from fgrl.data.shots import Shots
+from fgrl.data.questions.claims import ClaimColumns, named
+from fgrl.data.questions.shots import Shots
 from fgrl.errors import DataError
 
 TEXT = Value("string")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fgrl.data.rubric_set import RubricSet
+from fgrl.data.rubrics.rubric_set import RubricSet
 from fgrl.kinds import Reader
 from fgrl.registry import Context, build
 

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
-from fgrl.components.readers.questions import QuestionColumns, Questions
-from fgrl.data.passages import Passage, cut, render
+from fgrl.components.readers.questions import Questions
+from fgrl.data.questions.answered import QuestionColumns
+from fgrl.data.questions.passages import Passage, cut, render
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Reader
 from fgrl.registry import Context, Problems, build, dump

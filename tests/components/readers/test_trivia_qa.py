@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.trivia_qa import TriviaColumns, TriviaQa
-from fgrl.data.shots import Shot, Shots, draw, same, shown
+from fgrl.data.questions.shots import Shot, Shots, draw, same, shown
 from fgrl.errors import DataError
 
 TEXTS = Sequence(Value("string"))

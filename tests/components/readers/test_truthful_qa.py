@@ -9,7 +9,7 @@ from datasets import Features, Sequence, Value
 from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.truthful_qa import TruthfulColumns, TruthfulQa
-from fgrl.data.shots import Shots
+from fgrl.data.questions.shots import Shots
 from fgrl.errors import DataError
 
 TEXTS, NUMBERS = Sequence(Value("string")), Sequence(Value("int32"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fgrl.components.verifiers.all_of import AllOf, verdicts
+from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.code_checker import CodeChecker
 from fgrl.components.verifiers.no_comma import NoComma
 from fgrl.errors import Unavailable, Undecided
@@ -16,7 +16,6 @@ from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
 from fgrl.rules.loose import loose, relevant
-from fgrl.rules.rule import title
 from fgrl.sandbox import Limits, SandboxSpec, detect, strength, walls
 from fgrl.types import Candidate, Sample
 
@@ -164,7 +163,7 @@ def test_a_broken_rule_decides_and_an_undecided_one_does_not() -> None:
     assert both.verdict("a b") is None
     assert both.may_be_undecided()
     assert both.undecided() == {"error": 2}
-    assert verdicts(both, "a b") == {"broken": None, title(NoComma()): True}
+    assert both.verdicts("a b") == {"broken": None, NoComma().title(): True}
 
 
 def test_loose_is_undecided_only_when_no_reading_is_kept() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fgrl.components  # noqa: F401
-from fgrl.data.muldimif_checks import check_of
+from fgrl.data.rubrics.muldimif import check_of
 from fgrl.kinds import Verifier
 from fgrl.registry import build
 

@@ -19,12 +19,12 @@ from rule_examples import EXAMPLES
 from rule_oracle import NEEDS_DATA, official
 
 import fgrl.components  # noqa: F401
-from fgrl.data.row_checks import from_ifeval
+from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import absent, names
 from fgrl.rules.loose import loose, variants
 from fgrl.rules.sentences import prose, sentences
-from fgrl.rules.words import tokens
+from fgrl.rules.word_tokens import tokens
 
 SLOW = {name for name in IFEVAL if name.startswith("language:") or "english" in name}
 few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,11 +9,10 @@ from rule_cases import IFBENCH, IFEVAL
 from rule_examples import EXAMPLES
 
 import fgrl.components  # noqa: F401
-from fgrl.data.row_checks import from_ifeval
+from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.rules.loose import loose, relevant, scope, variants
-from fgrl.rules.rule import title
+from fgrl.rules.loose import loose, relevant, variants
 
 
 def rule_of(name: str, kwargs: dict[str, Any]) -> Verifier:
@@ -62,12 +61,12 @@ def test_a_blank_answer_breaks_every_rule_nowhere_in_particular(name: str, blank
 
 
 def test_titles_say_what_is_set() -> None:
-    assert title(rule_of("keywords:existence", {"keywords": ["cat", "dog"]})) == "keywords:existence cat, dog"
-    assert title(rule_of("punctuation:no_comma", {})) == "punctuation:no_comma"
-    assert title(build(Verifier, {"name": "change_case:english_capital", "detect_language": False})) == (
+    assert rule_of("keywords:existence", {"keywords": ["cat", "dog"]}).title() == "keywords:existence cat, dog"
+    assert rule_of("punctuation:no_comma", {}).title() == "punctuation:no_comma"
+    assert build(Verifier, {"name": "change_case:english_capital", "detect_language": False}).title() == (
         "change_case:english_capital (letters only)"
     )
-    long = title(rule_of("combination:repeat_prompt", {"prompt_to_repeat": "word " * 100}))
+    long = rule_of("combination:repeat_prompt", {"prompt_to_repeat": "word " * 100}).title()
     assert len(long) < 80
 
 
@@ -182,7 +181,7 @@ def test_what_is_relevant_follows_scope_and_verdict() -> None:
     def where(rule: Verifier, text: str) -> list[tuple[int, int, float]]:
         return [(span.start, span.end, span.label) for span in relevant(rule, text)]
 
-    assert (scope(comma), scope(cat), scope(words)) == ("negative", "positive", "global")
+    assert (comma.scope(), cat.scope(), words.scope()) == ("negative", "positive", "global")
     assert where(comma, "a, b,") == [(1, 2, 1.0), (4, 5, 1.0)]
     assert where(comma, "a b") == []
     assert where(cat, "cat dog") == [(0, 3, 1.0), (4, 7, 1.0)]
@@ -197,4 +196,4 @@ def test_what_is_relevant_follows_scope_and_verdict() -> None:
 def test_scopes_depend_on_the_relation() -> None:
     few = rule_of("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "less than"})
     many = rule_of("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "at least"})
-    assert (scope(few), scope(many)) == ("negative", "positive")
+    assert (few.scope(), many.scope()) == ("negative", "positive")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fgrl.components  # noqa: F401
 from fgrl.cli import app
-from fgrl.data.row_checks import from_ifeval, spec
+from fgrl.data.rubrics.instruction_ids import from_ifeval, spec
 from fgrl.errors import Unavailable
 from fgrl.kinds import Verifier
 from fgrl.registry import (
@@ -31,7 +31,6 @@ from fgrl.registry import (
     scratch,
 )
 from fgrl.rules import languages
-from fgrl.rules.loose import scope
 
 
 def test_columns_of_other_rules_are_null_and_left_out() -> None:
@@ -166,7 +165,7 @@ def test_the_page_on_verifiers_is_about_these_rules() -> None:
     about: dict[str, set[str]] = {}
     for name, kwargs, good, bad in EXAMPLES:
         rule = from_ifeval([name], [kwargs])[0]
-        about.setdefault(name, set()).add(scope(rule))
+        about.setdefault(name, set()).add(rule.scope())
         found = keeps.setdefault(name, set())
         found |= {"breaks"} if any(map(rule.violations, bad)) else set()
         found |= {"keeps"} if any(map(rule.evidence, good)) else set()

@@ -10,10 +10,10 @@ from rule_cases import IFBENCH, IFEVAL, answers
 from rule_examples import EXAMPLES
 
 import fgrl.components  # noqa: F401
-from fgrl.data.row_checks import from_ifeval
+from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import build, name_of
-from fgrl.rules.loose import relevant, scope
+from fgrl.rules.loose import relevant
 from fgrl.rules.rule import Rule
 from fgrl.types import Span
 
@@ -49,7 +49,7 @@ def test_marks_lie_inside_and_agree_with_the_verdict(rule: Verifier, text: str) 
 
 
 @usual
-@given(st.sampled_from([rule for rule in RULES if scope(rule) == "positive"]), texts)
+@given(st.sampled_from([rule for rule in RULES if rule.scope() == "positive"]), texts)
 def test_what_must_be_there_is_shown_where_it_is(rule: Rule, text: str) -> None:
     if rule.check(text):
         assert rule.evidence(text) or not _asks_for_something(rule)
@@ -60,7 +60,7 @@ def _asks_for_something(rule: Rule) -> bool:
 
 
 @usual
-@given(st.sampled_from([rule for rule in RULES if scope(rule) == "negative"]), texts)
+@given(st.sampled_from([rule for rule in RULES if rule.scope() == "negative"]), texts)
 def test_what_must_not_be_there_is_marked_where_it_is(rule: Rule, text: str) -> None:
     """A rule that forbids something can always say where, but for a few that a single mark cannot explain."""
     if text.strip() and not rule.check(text) and name_of(rule)[1] not in MAY_BE_NOWHERE:

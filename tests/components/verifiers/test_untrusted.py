@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fgrl.components.readers.jsonl import JsonLines
-from fgrl.data.row_checks import checked_by, fitted
+from fgrl.data.rubrics.instruction_ids import checked_by, fitted
 from fgrl.errors import DataError
 from fgrl.rules.untrusted import Unwelcome, refuse_sandbox, welcome
 from fgrl.types import Criterion, Sample

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fgrl.components.verifiers.all_of import AllOf, verdicts
+from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.no_comma import NoComma
-from fgrl.components.verifiers.number_words import NumberWords, count_words
+from fgrl.components.verifiers.number_words import NumberWords
 from fgrl.kinds import Verifier
 from fgrl.registry import name_of
-from fgrl.rules.rule import title
+from fgrl.rules.words import count_words
 
 AT_LEAST_3 = NumberWords(relation="at least", num_words=3)
 LESS_THAN_5 = NumberWords(relation="less than", num_words=5)
@@ -27,14 +27,14 @@ def marked(rule: Verifier, text: str) -> list[str] | None:
     return None if spans is None else [text[span.start : span.end] for span in spans]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=title)
+@pytest.mark.parametrize("rule", RULES, ids=Verifier.title)
 @pytest.mark.parametrize("empty", ["", " ", "\n\t "])
 def test_an_empty_answer_breaks_every_rule_nowhere_in_particular(rule, empty):
     assert not rule.check(empty)
     assert rule.violations(empty) is None
 
 
-@pytest.mark.parametrize("rule", [NoComma(), LESS_THAN_5, AT_LEAST_3], ids=title)
+@pytest.mark.parametrize("rule", [NoComma(), LESS_THAN_5, AT_LEAST_3], ids=Verifier.title)
 @given(answers)
 def test_check_and_violations_agree(rule, text):
     """Kept = nothing marked; broken = something marked, or None."""
@@ -114,12 +114,12 @@ def test_all_of_keeps_all_and_marks_the_union():
 
 def test_verdicts_name_each_rule():
     rule = AllOf(rules=[NoComma(), AllOf(rules=[AT_LEAST_3, LESS_THAN_5])])
-    assert verdicts(rule, "a, b c d") == {
+    assert rule.verdicts("a, b c d") == {
         "punctuation:no_comma": False,
         "length_constraints:number_words at least 3": True,
         "length_constraints:number_words less than 5": True,
     }
-    assert set(verdicts(rule, "").values()) == {False}
+    assert set(rule.verdicts("").values()) == {False}
 
 
 def test_ids_are_ifevals():

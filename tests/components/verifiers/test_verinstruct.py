@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.data.verinstruct_checks import asked_of_model, code_check, is_hard, mark, named, verinstruct_criteria
+from fgrl.data.rubrics.verinstruct import asked_of_model, code_check, is_hard, mark, named, verinstruct_criteria
 from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.rules.rule import title
 from fgrl.sandbox import CheckerSandbox, detect
 
 SHOUTS = "def check_following(instruction, response):\n    return response.isupper()"
@@ -61,7 +60,7 @@ def test_the_columns_of_verinstruct() -> None:
     ]
     assert [one.check is None for one in criteria] == [False, True, True, False, True]
     rule = build(Verifier, json.loads(json.dumps(criteria[0].check)))
-    assert title(rule) == "All capitals"
+    assert rule.title() == "All capitals"
     assert [rule.verdict("YES"), rule.verdict("yes")] == [True, False]
     with pytest.raises(DataError, match="2 checkers, but 1 functions"):
         verinstruct_criteria(["[rule] a", "[rule] b"], [SHOUTS], "")

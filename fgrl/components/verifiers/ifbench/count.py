@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.components.verifiers.number_words import WORD
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, Place
-from fgrl.rules.rule import Rule, Scope, broken_at, in_order, kept_at
-from fgrl.rules.text import DIGITS, PUNCTUATION, lowered, occurrences, occurrences_anycase, whole, without
+from fgrl.rules.counted import Counted
+from fgrl.rules.rule import Rule, broken_at, in_order, kept_at
+from fgrl.rules.text import DIGITS, EDGES, Place, lowered, occurrences, occurrences_anycase, whole, without
+from fgrl.rules.words import WORD
 from fgrl.types import Span
 
 CONJUNCTIONS = frozenset(["and", "but", "for", "nor", "or", "so", "yet"])
@@ -27,7 +28,6 @@ NAMES = (
 MARKS = ".,!?;:"
 INTERROBANGS = ("?!", "!?", "‽")
 JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
-EDGES = PUNCTUATION + " "
 
 
 @register("count:word_count_range")

@@ -8,11 +8,11 @@ import re
 import unicodedata
 from itertools import pairwise
 
-from fgrl.components.verifiers.ifbench.count import EDGES
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
+from fgrl.rules.rule import Rule, broken_at, kept_at
 from fgrl.rules.sentences import sentences
-from fgrl.rules.text import DIGITS, bare_words, occurrences_anycase
+from fgrl.rules.text import DIGITS, EDGES, bare_words, occurrences_anycase
 from fgrl.types import Span
 
 MULTIPLES = [str(number) for number in range(14, 50, 7)]

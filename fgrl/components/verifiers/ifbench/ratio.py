@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fgrl.components.verifiers.number_words import WORD
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, Scope, broken_at
+from fgrl.rules.rule import Rule, broken_at
 from fgrl.rules.sentences import sentences
+from fgrl.rules.words import WORD
 from fgrl.types import Span
 
 STOP_WORDS = frozenset(

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 from pydantic import Field
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
+from fgrl.rules.rule import Rule, broken_at, kept_at
 from fgrl.rules.sentences import sentences
 from fgrl.rules.text import PUNCTUATION, View, occurrences_anycase, without
 from fgrl.types import Span

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.kinds import Scope
 from fgrl.registry import name_of, register
-from fgrl.rules.counted import Counted, Place, related
+from fgrl.rules.counted import Counted, related
 from fgrl.rules.languages import language_of
-from fgrl.rules.rule import Relation, Rule, Scope, broken_at
-from fgrl.rules.text import runs
-from fgrl.rules.words import tokens
+from fgrl.rules.rule import Relation, Rule, broken_at
+from fgrl.rules.text import Place, runs
+from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
 
 

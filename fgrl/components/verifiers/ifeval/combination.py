@@ -6,10 +6,10 @@ import re
 
 from pydantic import Field
 
-from fgrl.components.verifiers.ifeval.length import pieces_between
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
-from fgrl.rules.text import lowered, whole
+from fgrl.rules.rule import Rule, broken_at, kept_at
+from fgrl.rules.text import lowered, pieces_between, whole
 from fgrl.types import Span
 
 SIX_STARS = re.compile(re.escape("******"))

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, Place
-from fgrl.rules.rule import Rule, Scope, kept_at
-from fgrl.rules.text import lowered, whole
+from fgrl.rules.counted import Counted
+from fgrl.rules.rule import Rule, kept_at
+from fgrl.rules.text import Place, lowered, whole
 from fgrl.types import Span
 
 PLACEHOLDER = re.compile(r"\[.*?\]")

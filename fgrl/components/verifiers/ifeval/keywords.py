@@ -7,9 +7,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, Place, related
-from fgrl.rules.rule import Relation, Rule, Scope, broken_at, in_order, kept_at
+from fgrl.rules.counted import Counted, related
+from fgrl.rules.rule import Relation, Rule, broken_at, in_order, kept_at
+from fgrl.rules.text import Place
 from fgrl.types import Span
 
 Word = Annotated[str, Field(min_length=1)]

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, Place
-from fgrl.rules.rule import Rule, Scope, broken_at, in_order, kept_at
-from fgrl.rules.text import occurrences
+from fgrl.rules.counted import Counted
+from fgrl.rules.rule import Rule, broken_at, in_order, kept_at
+from fgrl.rules.text import Place, occurrences
 from fgrl.types import Span
 
 STAR_BULLET = re.compile(r"^\s*(\*[^\*].*)$", re.MULTILINE)

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, Place, related
-from fgrl.rules.rule import Relation, Rule, Scope, broken_at, kept_at
+from fgrl.rules.counted import Counted, related
+from fgrl.rules.rule import Relation, Rule, broken_at, kept_at
 from fgrl.rules.sentences import prose
-from fgrl.rules.text import View, lowered, whole
+from fgrl.rules.text import Place, View, lowered, pieces_between, whole
 from fgrl.types import Span
 
 DIVIDER = re.compile(r"\s?\*\*\*\s?")
@@ -134,15 +135,6 @@ class NthParagraphFirstWord(Rule):
             word = word.part(len(word.text) - len(word.text.lstrip(quote)), len(word.text))
         end = next((index for index, character in enumerate(word.text) if character in ".,?!'\""), len(word.text))
         return lowered(word.part(0, end))
-
-
-def pieces_between(divider: re.Pattern[str], text: str) -> list[Place]:
-    """Places of the pieces that `divider.split` gives."""
-    result, start = [], 0
-    for found in divider.finditer(text):
-        result.append((start, found.start()))
-        start = found.end()
-    return [*result, (start, len(text))]
 
 
 def _dividers(text: str) -> list[Place]:

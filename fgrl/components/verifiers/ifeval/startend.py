@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, Scope, broken_at, kept_at
+from fgrl.rules.rule import Rule, broken_at, kept_at
 from fgrl.rules.text import View, lowered, whole
 from fgrl.types import Span
 

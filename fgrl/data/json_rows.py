@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fgrl.data.columns import BadRow, Row, short
+from fgrl.data.formats.converter import BadRow, Row, short
 from fgrl.errors import DataError
 
 LONGEST_LITERAL = 1_000_000

@@ -16,11 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.data.columns import BadRow, Row, preview, short
+from fgrl.data.formats.converter import BadRow, Row, preview, short
 from fgrl.data.hub import Hub
 from fgrl.data.nested import Missing, look
-from fgrl.data.passages import Passage, cut, render
-from fgrl.data.shots import Shot, Shots, draw, same, shown
+from fgrl.data.questions.passages import Passage, cut, render
+from fgrl.data.questions.shots import Shot, Shots, draw, same, shown
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, Settings, name_of

@@ -12,8 +12,8 @@ import tokenize
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from fgrl.components.verifiers.code_checker import RESPONSE
 from fgrl.errors import DataError
+from fgrl.rules.code import CODE_CHECKER, RESPONSE
 from fgrl.types import Criterion
 
 ASKS = re.compile(r"\bllm_(?:call|score|judge|extract)\b")
@@ -97,7 +97,7 @@ def code_check(
     """
     free = "import re" not in source and "from __future__" not in source
     return {
-        "name": "code:checker",
+        "name": CODE_CHECKER,
         "source": f"import re\n{source}" if free else source,
         "function": "check_following",
         "order": ["instruction", RESPONSE],

@@ -17,20 +17,20 @@ from typing import Any, ClassVar, Literal
 from pydantic import PrivateAttr
 
 from fgrl import lazy
-from fgrl.data.columns import BadRow, Row, preview, short
+from fgrl.data.formats.converter import BadRow, Row, preview, short
 from fgrl.data.hub import Hub
+from fgrl.data.json_rows import parsed, plain_rows
 from fgrl.data.nested import Missing, look
-from fgrl.data.plain import parsed, plain_rows
-from fgrl.data.row_checks import checked_by
+from fgrl.data.rubrics.instruction_ids import checked_by
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import Settings, name_of
+from fgrl.rules.code import CODE_CHECKER
 from fgrl.rules.wording import sentence
 from fgrl.types import Criterion, Message, Sample
 
 huggingface_hub = lazy.load("huggingface_hub")
 
-CODE = "code:checker"
 JSON_FILES = (".json", ".jsonl")
 Check = dict[str, Any]
 Prompt = str | list[Message]
@@ -86,8 +86,8 @@ class Count:
         if not kept:
             self.dropped["hard without a checker" if one.hard else "soft"] += 1
         elif one.check is not None:
-            self.code += one.check["name"] == CODE
-            self.rules += one.check["name"] != CODE
+            self.code += one.check["name"] == CODE_CHECKER
+            self.rules += one.check["name"] != CODE_CHECKER
         elif one.hard:
             self.judged += 1
         else:
@@ -271,10 +271,10 @@ class RubricSet(Hub):
         demands = self.demands(row, prompt)
         if not demands:
             raise BadRow("there is no criterion")
-        if CODE in self.judged:
-            coded = (one.check is not None and one.check["name"] == CODE for one in demands)
+        if CODE_CHECKER in self.judged:
+            coded = (one.check is not None and one.check["name"] == CODE_CHECKER for one in demands)
             demands = [
-                Demand(one.text, None, CODE, why="as `judged` asks") if by_code else one
+                Demand(one.text, None, CODE_CHECKER, why="as `judged` asks") if by_code else one
                 for one, by_code in zip(demands, coded, strict=True)
             ]
         name = number if self.columns.id is None else self.value(row, "id")

@@ -15,6 +15,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from fgrl.data.formats.converter import BadRow, short
+from fgrl.data.rubrics.rubric_set import Demand, listed, together
+
 Check = dict[str, Any]
 
 NUMBERS = {
@@ -62,6 +65,30 @@ TITLE = (
     r"each word (?:in (?:the|your) (?:answer|response|output|text) )?must be capitali[sz]ed",
 )
 CHINESE = re.compile(r"[\u3400-\u9fff]")
+
+
+def constraints(
+    value: Any, prompt: str, judged: Sequence[str] = (), texts: Sequence[str] | None = None
+) -> list[Demand]:
+    """Constraints [category, kind, sentence] as demands; counted as category_kind. Raises `BadRow`.
+
+    texts: the same in other words, where the data has them (HiR-16K).
+    """
+    found = listed(value, "constraints")
+    if texts is not None:
+        together(criteria=texts, constraints=found)
+    demands = []
+    for place, one in enumerate(found):
+        if (
+            not isinstance(one, Sequence)
+            or len(one) != 3
+            or not all(isinstance(part, str) and part.strip() for part in one)
+        ):
+            raise BadRow(f"constraint {short(one)}: wants [category, kind, sentence]")
+        kind = f"{one[0]}_{one[1]}"
+        check = None if kind in judged else check_of(one, prompt)
+        demands.append(Demand(one[2].strip() if texts is None else texts[place], check, kind))
+    return demands
 
 
 def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:

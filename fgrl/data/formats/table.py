@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from fgrl.data.columns import BadRow, Columns, Converter, Row
+from fgrl.data.formats.converter import BadRow, Columns, Converter, Row
 from fgrl.data.rows import Rows
 from fgrl.errors import DataError
 from fgrl.types import Pair, Sample

@@ -1,0 +1,93 @@
+"""Claims that are all right to make, or not."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+from fgrl.data.formats.converter import BadRow, Row, short
+from fgrl.data.questions.question_set import ContextColumns, Item, LeftOut, QuestionSet, Source
+from fgrl.templates import Prompt
+
+Verdict = Literal["yes", "no"]
+Meaning = Literal["yes", "no", "drop"]
+
+
+class ClaimColumns(ContextColumns):
+    """Which column holds what; dots reach into nested ones."""
+
+    claim: str = "claim"
+    """What somebody said."""
+    label: str = "label"
+    """What people made of it."""
+
+
+class ClaimSet(QuestionSet):
+    """Claims, each with `yes` (factual and fair) or `no` for a reference."""
+
+    MAIN: ClassVar[str] = "claim"
+
+    columns: ClaimColumns = ClaimColumns()
+    """Which column holds what, where the usual names do not fit."""
+
+    @abstractmethod
+    def verdict(self, source: Source, row: Row) -> Verdict:
+        """What the row's label says. Raises `LeftOut` where it says nothing, and `BadRow`."""
+
+    def example(self) -> str:
+        return "Somebody said: {claim}\nIs that a fair thing to say? {answer}"
+
+    def needed(self, prompt: Prompt) -> set[str]:
+        return super().needed(prompt) | {"label"}
+
+    def item(self, source: Source, row: Row) -> Item:
+        claim = source.text(row, "claim")
+        verdict = self.verdict(source, row)
+        return Item(claim, {"claim": claim}, [verdict], {"label": source.value(row, "label")})
+
+
+class LabelledClaims(ClaimSet):
+    """Claims whose label is one of a few names."""
+
+    labels: dict[str, Meaning] = {
+        "SUPPORTS": "yes", "REFUTES": "no", "NOT_ENOUGH_INFO": "drop", "DISPUTED": "drop",
+        "yes": "yes", "no": "no", "true": "yes", "false": "no",
+    }  # fmt: skip
+    """What each label means: `yes`, `no`, or `drop` (undecided: left out and counted). A label that is not here does not
+    fit; a row without one is left out."""
+    label_names: list[str] = []
+    """What whole numbers stand for (0 for the first name), where the data does not say so itself."""
+
+    def verdict(self, source: Source, row: Row) -> Verdict:
+        value = source.value(row, "label")
+        column = source.columns["label"]
+        label = named(value, source.label_names.get(column) or self.label_names)
+        if label is None:
+            raise LeftOut("without a label")
+        meanings = {name.casefold(): meaning for name, meaning in self.labels.items()}
+        meaning = meanings.get(label.casefold())
+        if meaning is None:
+            raise BadRow(
+                f'"{column}" is {short(value)}, of which `labels` says nothing; it knows {", ".join(self.labels)}'
+            )
+        if meaning == "drop":
+            raise LeftOut(f"labelled {label!r}")
+        return meaning
+
+
+def named(value: Any, names: list[str]) -> str | None:
+    """The name of a label: of a text itself, of a whole number the one in the list.
+
+    None for what says nothing: null, NaN, an empty text, a negative number. A number that the list does not reach is its
+    own name.
+    """
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int):
+        return None if value < 0 else names[value] if value < len(names) else str(value)
+    return str(value).strip() or None

@@ -255,7 +255,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     import torch
     from pydantic import PrivateAttr
 
-    from fgrl import models, rollouts
+    from fgrl import models
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
     from fgrl.kinds import Reward
@@ -263,6 +263,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     from fgrl.modules.online import OnlineModule
     from fgrl.modules.trainer import OnlineSettings
     from fgrl.pipeline.run import Run
+    from fgrl.rollouts import collecting
     from fgrl.specs import LoraSpec, ModelSpec, Sampling
     from fgrl.types import Rewards, Rollout, Sample
 
@@ -326,14 +327,14 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
         asked = "train" if torch.is_grad_enabled() else "policy" if adapter else "reference"
         return asked
 
-    sample, score = rollouts.sample, reward.score
+    sample, score = collecting.sample, reward.score
 
     def sampled(model: Any, prompts: Any, *args: Any, **options: Any) -> Any:
         side.heard(prompts)
         return sample(model, prompts, *args, **options)
 
     clock = side.clock
-    rollouts.sample = clock.timed("generate", sampled)
+    collecting.sample = clock.timed("generate", sampled)
     object.__setattr__(model, "states", clock.timed(which, model.states))
     object.__setattr__(model, "score_states", clock.timed(lambda *_a, **_o: asked, model.score_states))
     object.__setattr__(reward, "score", clock.timed("reward", score))

@@ -79,7 +79,7 @@ def main() -> None:
     parts = [rollouts.select(tokens, slice(0, half)), rollouts.select(tokens, slice(half, None))]
 
     def scored(model: Any, *fields: str, critic: Any = None) -> Callable[[], Any]:
-        return lambda: rollouts.score(model, None, tokens, frozenset(fields), critic=critic, micro_batch=half)
+        return lambda: rollouts.score(model, None, tokens, frozenset(fields), critic=critic, micro_batch_size=half)
 
     def train(loss: Callable[[Any], torch.Tensor]) -> Callable[[], None]:
         def work() -> None:

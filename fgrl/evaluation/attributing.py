@@ -9,6 +9,7 @@ import torch
 
 from fgrl import rollouts
 from fgrl.evaluation.answer import Attribution
+from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
 from fgrl.types import Rewards, Rollout, Sample
 
 DECIMALS = 4
@@ -17,8 +18,8 @@ DECIMALS = 4
 
 @torch.no_grad()
 def as_rollout(
-    rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any, micro_batch: int = 16,
-    entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
+    rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any,
+    micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE, entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
 ) -> Rollout:  # fmt: skip
     """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
 
@@ -32,7 +33,7 @@ def as_rollout(
     if entropies is not None:
         needs = needs - {"ref_entropy"}
     scores: dict[str, Any] = dict(
-        rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch=micro_batch)
+        rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch_size=micro_batch_size)
     )
     rollout = Rollout(
         **vars(tokens),

@@ -76,7 +76,7 @@ class OnlineModule(RoundModule):
             self.model.actor, self._frozen[0], [prompts[i] for i in mine],
             self.sampling, self.engine, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
             seed=self.run.seed * 1_000_003 + self.round, first_row=mine[0] * self.per_prompt,
-            micro_batch=self.settings.micro_batch_size,
+            micro_batch_size=self.settings.micro_batch_size,
         )  # fmt: skip
         clock.append(time.perf_counter())
         rewards = self.reward.score(rollout)

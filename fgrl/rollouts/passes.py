@@ -1,8 +1,8 @@
-"""One-time forward passes over a fixed data set, kept on disk by content.
+"""One-time forward passes over a fixed data set, stored in the cache by content.
 
-A pass is named by a hash of the model's weights and of every token id it reads, so every epoch and every recipe that
-shares model and data shares the file; the entropy cutoff is no part of the name. While a pass is under way its parts
-lie in a folder of that name: whoever is killed goes on from the last whole one.
+The file's name is a hash of the model's weights and of every token id that the pass reads. All epochs and all recipes with
+the same model and data share the file; the entropy cutoff is not part of the name. While a pass is running, its finished
+parts are in a folder of the same name, so that a killed pass resumes after the last complete part.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from torch import Tensor
 from fgrl import models, rollouts
 from fgrl.kinds import Run, Segmenter
 from fgrl.models import sources
+from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.rows import Ragged, Table
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Segmentable
 
 Row = Mapping[str, Any]
 VERSION = 1
-"""Raised when a pass begins to compute something else: kept ones are then not found."""
+"""Increased when a pass computes something else, so that stored results of older versions are not found."""
 PART = 32
-"""Batches in a part: what a kill costs at most."""
+"""Groups of rows in one part: the most that a killed process has to compute again."""
 
 
 def identity(spec: ModelSpec, run: Run) -> str:
-    """What names the weights: the bytes of the files when another stage made them."""
+    """A text that identifies the weights: the digest of the files when another stage made them."""
     if isinstance(spec.base, Ref):
         return sources.digest_of_folder(run.path(spec.base))
     return models.fingerprint(spec)
@@ -45,48 +46,51 @@ def lengths(rows: Sequence[Row], what: str) -> list[int]:
     return rows.lengths(what) if isinstance(rows, Table) else [len(row[what]) for row in rows]
 
 
-def batches(rows: Sequence[Row], size: int) -> list[list[int]]:
-    """Indices of rows in groups of similar length."""
-    whole = [
+def groups_by_length(rows: Sequence[Row], micro_batch_size: int) -> list[list[int]]:
+    """Indices of rows in groups of similar length, the shortest first. Parts on disk are numbered in this order."""
+    total_lengths = [
         prompt + response for prompt, response in zip(lengths(rows, "prompt"), lengths(rows, "response"), strict=True)
     ]
-    order = sorted(range(len(rows)), key=whole.__getitem__)
-    return [order[i : i + size] for i in range(0, len(order), size)]
+    order = sorted(range(len(rows)), key=total_lengths.__getitem__)
+    return [order[i : i + micro_batch_size] for i in range(0, len(order), micro_batch_size)]
 
 
 def tokens_of(rows: Sequence[Row], model: Any) -> Any:
-    """`Tokens` of some rows."""
+    """`Tokens` of the rows."""
     return rollouts.pad(
         [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=model.pad_id, eos_ids=model.eos_ids
     )
 
 
-def cached_pass(name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec, size: int = 16) -> Ragged:
+def cached_pass(
+    name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec,
+    micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
+) -> Ragged:  # fmt: skip
     """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
     path = run.cache / f"{name}-{_digest(name, rows, run, spec)}.safetensors"
-    found = Ragged(lengths(rows, "response"))
+    values = Ragged(lengths(rows, "response"))
     if path.exists():
         run.say(f"{name}: {len(rows)} responses from {path.name}")
-        found.flat.copy_(load_file(path)["values"])
-        return found
-    folder, groups = path.with_suffix(""), batches(rows, size)
+        values.flat.copy_(load_file(path)["values"])
+        return values
+    folder, groups = path.with_suffix(""), groups_by_length(rows, micro_batch_size)
     parts = [groups[i : i + PART] for i in range(0, len(groups), PART)]
     with run.progress(name, len(rows)) as ticker:
         for number, part in enumerate(parts):
-            file = folder / f"{size}x{PART}-{number:06d}.safetensors"
+            file = folder / f"{micro_batch_size}x{PART}-{number:06d}.safetensors"
             chosen = [i for group in part for i in group]
-            values = _kept(file)
-            if values is None:
-                values = torch.cat(list(_scores(part, rows, run.model(spec), field, size)))
-                _keep(values, file, run)
-            for i, one in zip(chosen, values.split([len(found[i]) for i in chosen]), strict=True):
-                found[i] = one
+            part_values = _kept(file)
+            if part_values is None:
+                part_values = torch.cat(list(_scores(part, rows, run.model(spec), field, micro_batch_size)))
+                _keep(part_values, file, run)
+            for i, row_values in zip(chosen, part_values.split([len(values[i]) for i in chosen]), strict=True):
+                values[i] = row_values
             ticker.advance(len(chosen))
             run.stop_if_interrupted()
-    _keep(found.flat, path, run)
+    _keep(values.flat, path, run)
     if run.rank == 0:
         shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return values
 
 
 def _digest(name: str, rows: Sequence[Row], run: Run, spec: ModelSpec) -> str:
@@ -100,24 +104,25 @@ def _digest(name: str, rows: Sequence[Row], run: Run, spec: ModelSpec) -> str:
 
 @torch.no_grad()
 def _scores(
-    groups: Sequence[Sequence[int]], rows: Sequence[Row], model: Any, field: str, size: int
+    groups: Sequence[Sequence[int]], rows: Sequence[Row], model: Any, field: str, micro_batch_size: int
 ) -> Iterator[Tensor]:
     """The field of each row, group after group."""
     for group in groups:
-        some = [rows[i] for i in group]
-        values = rollouts.score(model, model, tokens_of(some, model), frozenset({field}), micro_batch=size)[field]
-        yield from (value[:length] for value, length in zip(values, lengths(some, "response"), strict=True))
+        chosen = [rows[i] for i in group]
+        tokens = tokens_of(chosen, model)
+        values = rollouts.score(model, model, tokens, frozenset({field}), micro_batch_size=micro_batch_size)[field]
+        yield from (value[:length] for value, length in zip(values, lengths(chosen, "response"), strict=True))
 
 
 def _kept(file: Path) -> Tensor | None:
     try:
         return load_file(file)["values"]
-    except FileNotFoundError:  # not computed yet, or put together and removed by another process just now
+    except FileNotFoundError:  # not computed yet, or merged and removed by another process just now
         return None
 
 
 def _keep(values: Tensor, file: Path, run: Run) -> None:
-    """Finished by rename; two stages may want the same pass at the same time."""
+    """Finished by rename, because two stages may compute the same pass at the same time."""
     if run.rank == 0:
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.with_suffix(f".{os.getpid()}.partial")

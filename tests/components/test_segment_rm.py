@@ -73,7 +73,7 @@ def rollout_of(world: dict[str, Any]) -> Rollout:
     return Rollout(
         **vars(tokens), group=torch.arange(len(PROMPTS)), samples=[Sample(id="x", prompt="")] * len(PROMPTS),
         texts=[rollouts.decode(sft.tokenizer, ids) for ids in RESPONSES],
-        **rollouts.score(sft, sft, tokens, frozenset({"ref_entropy"}), micro_batch=4),
+        **rollouts.score(sft, sft, tokens, frozenset({"ref_entropy"}), micro_batch_size=4),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None) -> lis
 
 
 def entropies(rows: Any, run: Run, base: Path) -> list[list[float]]:
-    found = passes.cached_pass("entropy", "ref_entropy", rows, run, ModelSpec(base=str(base)), size=3)
+    found = passes.cached_pass("entropy", "ref_entropy", rows, run, ModelSpec(base=str(base)), micro_batch_size=3)
     return [one.tolist() for one in found]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fgrl import models, rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError
+from fgrl.rollouts import ids_to_text
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.types import Message, Rollout, Sample
 
@@ -192,7 +193,7 @@ def test_tokens_of_one_emoji_all_cover_it():
 def test_the_slow_way_agrees_with_the_fast_one():
     tokenizer = TOKENIZERS["bytes"]
     ids = tokenizer("Zwölf 你好 🎉 sea, 🎉", add_special_tokens=False).input_ids
-    assert rollouts._offsets_by_prefix(tokenizer, ids) == rollouts._offsets_by_window(tokenizer, ids)
+    assert ids_to_text._offsets_by_prefix(tokenizer, ids) == ids_to_text._offsets_by_window(tokenizer, ids)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_rows_come_back_in_their_order_from_batches_by_length():
         seen.append((part.prompt_ids.shape[1], part.response_ids.shape[1]))
         return {"ids": part.response_ids * part.mask}
 
-    got = rollouts.in_micro_batches(tokens, ids, micro_batch=2)["ids"]
+    got = rollouts.in_micro_batches(tokens, ids, micro_batch_size=2)["ids"]
     assert torch.equal(got, tokens.response_ids * tokens.mask)
     assert seen == [(5, 4), (3, 3)]  # each batch is as wide as its own longest prompt and response
 
@@ -292,9 +293,10 @@ def test_scoring_knows_no_dropout_and_leaves_the_mode_as_it_was(tiny_model_dir):
     assert [module.training for module in policy.modules()] == modes
 
 
-@pytest.mark.parametrize("micro_batch", [1, 4, 100])
-def test_micro_batches_change_nothing(policy, critic, micro_batch):
-    one, other = collect(policy, critic=critic, micro_batch=micro_batch), collect(policy, critic=critic, micro_batch=3)
+@pytest.mark.parametrize("micro_batch_size", [1, 4, 100])
+def test_micro_batches_change_nothing(policy, critic, micro_batch_size):
+    one = collect(policy, critic=critic, micro_batch_size=micro_batch_size)
+    other = collect(policy, critic=critic, micro_batch_size=3)
     assert torch.equal(one.response_ids, other.response_ids)
     for name in ("old_logp", "ref_logp", "ref_entropy", "ref_kl", "values"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), atol=1e-5, rtol=1e-4)
@@ -311,9 +313,9 @@ def test_reference_scores_come_from_one_forward(policy, monkeypatch):
     rows = len(PROMPTS) * 2
     tokens = collect(policy, needs=frozenset())
     monkeypatch.setattr(policy, "hidden", counted)
-    rollouts.score(policy, None, tokens, frozenset({"ref_logp", "ref_entropy"}), micro_batch=rows)
+    rollouts.score(policy, None, tokens, frozenset({"ref_logp", "ref_entropy"}), micro_batch_size=rows)
     assert calls == 1
-    rollouts.score(policy, None, tokens, EVERYTHING - {"values", "offsets"}, micro_batch=rows)
+    rollouts.score(policy, None, tokens, EVERYTHING - {"values", "offsets"}, micro_batch_size=rows)
     assert calls == 3
 
 

@@ -8,6 +8,7 @@ of `importlib.util.LazyLoader` (and the lazy-loader package, which builds on it)
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,3 +23,17 @@ class LazyModule(ModuleType):
 def load(name: str) -> Any:
     """The module `name`, imported at the first use of an attribute. A missing module raises ImportError there."""
     return LazyModule(name)
+
+
+def attributes(
+    package: str, submodules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the `__init__.py` of `package`: a name is imported from its submodule at first use."""
+    origin = {name: submodule for submodule, names in submodules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in origin:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{origin[name]}"), name)
+
+    return get, lambda: sorted(origin)

@@ -12,7 +12,8 @@ import pytest
 from import_walk import FLOOR, ROOT, imports, room, sources, violations
 
 HEAVY = ["torch", "transformers", "lightning", "peft", "datasets", "wandb", "openai", "sentence_transformers", "sklearn",
-         "scipy", "matplotlib", "deepspeed", "accelerate", "tokenizers", "pandas", "numpy", "rapidfuzz"]  # fmt: skip
+         "scipy", "matplotlib", "deepspeed", "accelerate", "tokenizers", "pandas", "numpy", "rapidfuzz",
+         "genai_prices", "httpx2"]  # fmt: skip
 
 MODULES = sources()
 

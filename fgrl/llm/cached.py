@@ -15,15 +15,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr
 
 from fgrl.errors import OverBudget, Unavailable
 from fgrl.kinds import Client, Run
-from fgrl.llm import ledger, prices, tokens
+from fgrl.llm import ledger, price_tables, tokens
 from fgrl.llm.desk import Call, Desk
-from fgrl.llm.prices import Price
+from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import FILE, CompletionStore, free
 from fgrl.registry import File, Unkeyed
 from fgrl.types import Completion, Request
@@ -54,8 +53,8 @@ class Cached(Client, ABC):
     """At most this many USD in a stage, over all its runs. A call starts only if its worst case still fits beside those in
     flight; else the stage stops with exit code 4. null: no limit."""
     prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
-    """What the model costs: {prompt: USD, completion: USD, cached: USD} for a million tokens, or a JSON or YAML file of
-    such prices by model. null: the table that ships with fgrl. A self-hosted model may say {prompt: 0, completion: 0}."""
+    """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of such
+    prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}: self-hosted, free."""
 
     _open: _Open | None = PrivateAttr(None)
 
@@ -83,7 +82,7 @@ class Cached(Client, ABC):
             model = self.identity()["model"]
             raise Unavailable(
                 f"budget_usd is set, but the price of {model} at {self.identity()['endpoint']} is unknown: write "
-                "`prices: {prompt: USD, completion: USD}` (for a million tokens) beside it, name a file of prices there, "
+                "`prices: {prompt: USD, completion: USD}` (per million tokens) beside it, name a file of prices there, "
                 "or limit `max_calls` instead"
             )
         book = ledger.open_at(run.dir)
@@ -94,12 +93,12 @@ class Cached(Client, ABC):
         """The client's name in the ledger."""
         return " ".join(str(value) for value in self.identity().values())
 
-    def tariff(self) -> Price | None:
-        """What a call is charged; None when nobody knows."""
+    def tariff(self) -> Price | TieredPrice | None:
+        """What a call costs; None: unknown."""
         if isinstance(self.prices, Price):
             return self.prices
         identity = self.identity()
-        return prices.find(str(identity["model"]), urlsplit(str(identity["endpoint"])).hostname, self.prices)
+        return price_tables.find(str(identity["model"]), str(identity["endpoint"]), self.prices)
 
     def price(self) -> tuple[float, float] | None:
         tariff = self.tariff()
@@ -154,7 +153,9 @@ class Cached(Client, ABC):
             told.add(call.key)
         return answers
 
-    def _asked(self, here: _Open, missing: list[Call], tariff: Price | None, *, total: int) -> dict[str, Completion]:
+    def _asked(
+        self, here: _Open, missing: list[Call], tariff: Price | TieredPrice | None, *, total: int
+    ) -> dict[str, Completion]:
         """Outcomes of calls that nobody made before, by key."""
         desk = Desk(
             missing, run=here.run, store=here.store, book=here.book, who=self.who(), tariff=tariff,
@@ -202,7 +203,7 @@ class Cached(Client, ABC):
             f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"
         )
 
-    def _call(self, request: Request, tariff: Price | None) -> Call:
+    def _call(self, request: Request, tariff: Price | TieredPrice | None) -> Call:
         question = self.question(request)
         longest = self.parameters(request).get("max_tokens")
         at_most = None

@@ -10,7 +10,7 @@ from typing import Literal
 from fgrl.kinds import Run, Ticker
 from fgrl.llm.allowance import Allowance
 from fgrl.llm.ledger import Ledger
-from fgrl.llm.prices import Price
+from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import CompletionStore
 from fgrl.types import Completion, Request, Usage
 
@@ -38,7 +38,7 @@ class Desk:
         store: CompletionStore,
         book: Ledger,
         who: str,
-        tariff: Price | None,
+        tariff: Price | TieredPrice | None,
         max_calls: int | None,
         budget_usd: float | None,
         cached: int,
@@ -85,9 +85,13 @@ class Desk:
         self.book.add(self.who, call.key, status, usage, at_most=call.at_most, seconds=seconds)
         self.allowance.settle(call.at_most)
 
-    def usage(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> Usage:
-        """Tokens with their price; `usd` is None when that is unknown."""
-        usd = None if self.tariff is None else self.tariff.of(prompt_tokens, completion_tokens, cached_tokens)
+    def usage(
+        self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0
+    ) -> Usage:
+        """Tokens with their price; `usd` is None when that is unknown. See `Price.of`."""
+        usd = None
+        if self.tariff is not None:
+            usd = self.tariff.of(prompt_tokens, completion_tokens, cached_tokens, written_tokens)
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, usd=usd)
 
     def answer(self, call: Call, completion: Completion, seconds: float) -> None:

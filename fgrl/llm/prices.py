@@ -1,96 +1,68 @@
-"""What endpoints charge: a dated table that ships with the package, and the user's own.
-
-Prices change. The shipped table says as of when it was read and where; a recipe may name another file or state one price.
-A model that no table knows costs "unknown" (None), never 0.
-"""
+"""What a call costs, by the tokens that the endpoint reports for it."""
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass
 
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from fgrl.errors import DataError
 from fgrl.registry import Settings
 
-SHIPPED = Path(__file__).with_name("prices.json")
 MILLION = 1_000_000
 
 
 class Price(Settings):
-    """USD for a million tokens."""
+    """USD per million tokens."""
 
     prompt: float = Field(ge=0)
-    """Of the prompt."""
+    """Prompt tokens."""
     completion: float = Field(ge=0)
-    """Of the answer; hidden reasoning counts as answer."""
+    """Tokens of the answer, hidden reasoning included."""
     cached: float | None = Field(None, ge=0)
-    """Of that part of the prompt which the endpoint says it had seen before. null: as the rest of the prompt."""
+    """Prompt tokens that the endpoint reports as read from its cache. null: like other prompt tokens."""
+    cache_write: float | None = Field(None, ge=0)
+    """Prompt tokens that the endpoint reports as written to its cache. null: like other prompt tokens."""
 
-    def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """USD of a call; `cached_tokens` are among `prompt_tokens`."""
-        seen = min(max(cached_tokens, 0), prompt_tokens)
+    def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0) -> float:
+        """USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
+        cached_tokens = min(max(cached_tokens, 0), prompt_tokens)
+        written_tokens = min(max(written_tokens, 0), prompt_tokens - cached_tokens)
         cached = self.prompt if self.cached is None else self.cached
-        total = (prompt_tokens - seen) * self.prompt + seen * cached + completion_tokens * self.completion
-        return total / MILLION
+        cache_write = self.prompt if self.cache_write is None else self.cache_write
+        plain_tokens = prompt_tokens - cached_tokens - written_tokens
+        prompt = plain_tokens * self.prompt + cached_tokens * cached + written_tokens * cache_write
+        return (prompt + completion_tokens * self.completion) / MILLION
 
     def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """USD that a call of at most so many tokens can cost."""
-        return (prompt_tokens * max(self.prompt, self.cached or 0.0) + completion_tokens * self.completion) / MILLION
+        """The highest USD of a call with at most so many tokens."""
+        prompt = max(self.prompt, self.cached or 0.0, self.cache_write or 0.0)
+        return (prompt_tokens * prompt + completion_tokens * self.completion) / MILLION
 
 
-class PriceTable(Settings):
-    """Prices of models by name. A file holds one table or a list of them."""
+@dataclass(frozen=True)
+class TieredPrice:
+    """A price that depends on the length of the prompt. The tier of a call applies to all its tokens."""
 
-    models: dict[str, Price]
-    """Price by the model's name as the endpoint knows it."""
-    host: str | None = None
-    """The endpoint's host that these prices hold for; null: any."""
-    as_of: str | None = None
-    """When they were read."""
-    source: str | None = None
-    """Where they were read."""
+    tiers: tuple[tuple[int, Price], ...]
+    """(prompt tokens that a call must exceed, its price), in ascending order; the first is for every prompt (-1)."""
 
+    @property
+    def prompt(self) -> float:
+        """USD per million prompt tokens, for short prompts."""
+        return self.tiers[0][1].prompt
 
-_TABLES = TypeAdapter(list[PriceTable] | PriceTable)
+    @property
+    def completion(self) -> float:
+        """USD per million tokens of the answer, after short prompts."""
+        return self.tiers[0][1].completion
 
+    def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0) -> float:
+        """USD of a call."""
+        return self._reached(prompt_tokens)[-1].of(prompt_tokens, completion_tokens, cached_tokens, written_tokens)
 
-def read_tables(path: str | Path) -> list[PriceTable]:
-    """The tables of a JSON or YAML file. Raises `DataError` when it does not hold any."""
-    text = Path(path).read_text(encoding="utf-8")
-    try:
-        data = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
-        tables = _TABLES.validate_python(data, strict=False)
-    except (ValidationError, ValueError, yaml.YAMLError) as error:
-        raise DataError(
-            f"{path}: not a table of prices: {_first(error)}\n"
-            "  wanted: models: {NAME: {prompt: USD, completion: USD, cached: USD}}, for a million tokens each"
-        ) from None
-    return tables if isinstance(tables, list) else [tables]
+    def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """The highest USD of a call with at most so many tokens."""
+        return max(price.at_most(prompt_tokens, completion_tokens) for price in self._reached(prompt_tokens))
 
-
-def find(model: str, host: str | None, path: str | Path | None = None) -> Price | None:
-    """The price of `model` at `host` by the file at `path`, else by the shipped table; None when neither knows it.
-
-    Names are compared whole: a new snapshot of a known model may cost something else.
-    """
-    tables = ([] if path is None else read_tables(path)) + _shipped()
-    for table in tables:
-        if table.host in (None, host) and model in table.models:
-            return table.models[model]
-    return None
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> list[PriceTable]:
-    return read_tables(SHIPPED)
-
-
-def _first(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        what = error.errors()[-1]
-        return f"{'.'.join(str(part) for part in what['loc'])}: {what['msg']}"
-    return str(error).splitlines()[0]
+    def _reached(self, prompt_tokens: int) -> list[Price]:
+        return [price for threshold, price in self.tiers if prompt_tokens > threshold]

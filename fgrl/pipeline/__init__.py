@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import lazy_loader
+from fgrl import lazy
 
 if TYPE_CHECKING:
     from fgrl.pipeline.execution import Options, Summary, Usage, execute, unknown
     from fgrl.pipeline.folders import Runs, recipe_name
     from fgrl.pipeline.planning import Peek, Plan, Planned, estimates, plan
 
-__getattr__, __dir__, _ = lazy_loader.attach(
+__getattr__, __dir__ = lazy.attributes(
     __name__,
-    submod_attrs={
+    {
         "execution": ["Options", "Summary", "Usage", "execute", "unknown"],
         "folders": ["Runs", "recipe_name"],
         "planning": ["Peek", "Plan", "Planned", "estimates", "plan"],

@@ -1,5 +1,6 @@
 """What a run looks like: `write(folder)` makes its `report.html`; `terminal` prints tokens as the model sees them."""
 
-import lazy_loader
+from fgrl import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs={"page": ["write"]})
+__getattr__, __dir__ = lazy.attributes(__name__, {"page": ["write"]})
+__all__ = ["write"]

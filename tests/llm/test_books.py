@@ -16,7 +16,7 @@ from fgrl import registry
 from fgrl.components.clients.openai import OpenAI
 from fgrl.errors import DataError, Unavailable
 from fgrl.kinds import Client
-from fgrl.llm import ledger, prices, tokens
+from fgrl.llm import ledger, price_tables, tokens
 from fgrl.llm.allowance import Allowance
 from fgrl.llm.prices import Price
 from fgrl.llm.secrets import HIDDEN, Scrubber
@@ -273,16 +273,8 @@ def test_an_unknown_price_never_fits_a_budget() -> None:
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_shipped_table_is_dated_and_orders_its_prices() -> None:
-    for table in prices.read_tables(prices.SHIPPED):
-        assert table.as_of
-        assert table.source
-        for model, price in table.models.items():
-            assert 0 < (price.cached or price.prompt) <= price.prompt <= price.completion, model
-
-
 def test_prices_by_hand() -> None:
-    gpt = prices.find("gpt-4o", "api.openai.com")
+    gpt = price_tables.find("gpt-4o", "https://api.openai.com/v1")
     assert gpt == Price(prompt=2.5, cached=1.25, completion=10)
     assert gpt.of(1_000_000, 0) == 2.5
     assert gpt.of(1000, 100, cached_tokens=400) == pytest.approx((600 * 2.5 + 400 * 1.25 + 100 * 10) / 1e6)
@@ -308,7 +300,7 @@ def test_a_users_file_comes_first(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_prices_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(DataError, match=r"p\.yaml: not a table of prices"):
-        prices.read_tables(tmp_path / "p.yaml")
+        price_tables.read_tables(tmp_path / "p.yaml")
 
 
 def test_a_recipe_builds_the_client_with_a_price_or_a_file(tmp_path: Path) -> None:

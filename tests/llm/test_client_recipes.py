@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fault_server import FaultServer
 
-from fgrl.llm.prices import read_tables
+from fgrl.llm.price_tables import read_tables
 from fgrl.pipeline import execute
 from fgrl.recipe import load
 from fgrl.registry import Problems

@@ -457,8 +457,9 @@ def _usage(body: dict[str, Any], desk: Desk) -> Usage:
         free = desk.tariff is not None and desk.tariff.prompt == desk.tariff.completion == 0
         return Usage(usd=0.0 if free else None)
     details = told.get("prompt_tokens_details")
-    seen = _count(details, "cached_tokens") if isinstance(details, dict) else 0
-    return desk.usage(prompt, completion, seen or 0)
+    details = details if isinstance(details, dict) else {}
+    cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+    return desk.usage(prompt, completion, cached or 0, written or 0)
 
 
 def _count(told: dict[str, Any], name: str) -> int | None:

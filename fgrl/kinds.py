@@ -215,8 +215,13 @@ class Client(Component, ABC):
         return sum(len(message.content) for message in request.messages) // 4
 
     def price(self) -> tuple[float, float] | None:
-        """USD for a million prompt tokens and for a million completion tokens; None when nobody knows."""
+        """USD per million prompt tokens and per million completion tokens; None when it is not known."""
         return None
+
+    def counts(self) -> dict[str, Any]:
+        """What was used in this stage so far: `calls`, `prompt_tokens`, `completion_tokens`, `usd`; empty for a client that
+        does not count."""
+        return {}
 
 
 @kind("annotator")
@@ -494,7 +499,7 @@ class Metric(Component, ABC):
         return frozenset()
 
     def counts(self) -> dict[str, Any]:
-        """What the stage's summary says after `measure`: failures, refusals."""
+        """What the stage's summary reports after `measure`: failures, refusals."""
         return {}
 
     def why_not_remeasured(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -22,9 +21,10 @@ from fgrl.types import Completion, Message, Request
 
 json_repair = lazy.load("json_repair")
 
-__all__ = ["Asked", "Question", "Refused", "ask", "parse_json", "spent", "tally"]
+__all__ = ["Asked", "Parsed", "Question", "Refused", "ask", "parse_json", "spent", "tally"]
 
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 M = TypeVar("M", bound=BaseModel)
 
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "usd")
@@ -36,12 +36,21 @@ WITHHELD = ("content_filter", "refusal")
 
 
 @dataclass(frozen=True)
+class Parsed(Generic[V_co]):
+    """The value of an answer, and whether its text had to be repaired to get it."""
+
+    value: V_co
+    repaired: bool = False
+
+
+@dataclass(frozen=True)
 class Question(Generic[V]):
     """A request and how its answer is read."""
 
     messages: Sequence[Message]
-    parse: Callable[[str], V]
-    """The value of an answer's text; raises ValueError (or `Refused`) with a reason that the model can act on."""
+    parse: Callable[[str], V | Parsed[V]]
+    """The value of an answer's text, in a `Parsed` where the text may have been repaired; raises ValueError (or `Refused`)
+    with a reason that the model can act on."""
     json_schema: dict[str, Any] | None = None
     sample: int = 0
     max_tokens: int | None = None
@@ -121,17 +130,14 @@ def _read(question: Question[V], answer: Completion, number: int, before: tuple[
         return failed("refused", f"the endpoint withheld the answer ({answer.finish})")
     if answer.finish == "length" and not question.allow_truncated:
         return failed("truncated", "it was cut off at the length limit")
-    mended: list[bool] = []
-    token = _mended.set(mended)
     try:
-        value = question.parse(answer.text)
+        parsed = question.parse(answer.text)
     except Refused as problem:
         return failed("refused", str(problem))
     except ValueError as problem:
         return failed("unreadable", str(problem))
-    finally:
-        _mended.reset(token)
-    return Asked(value, None, number, answer, repaired=bool(mended), earlier=before)
+    whole = parsed if isinstance(parsed, Parsed) else Parsed(parsed)
+    return Asked(whole.value, None, number, answer, repaired=whole.repaired, earlier=before)
 
 
 def _withheld(answer: Completion) -> bool:
@@ -164,42 +170,35 @@ def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:
 def spent(client: Client) -> dict[str, Any]:
     """What a client says of its calls in this stage, for the stage's summary: `calls`, `prompt tokens`, `completion tokens`
     and `usd` ("unknown" where the price is). Empty for a client that keeps no books."""
-    counts: dict[str, Any] = getattr(client, "counts", dict)()
+    counts = client.counts()
     return {name.replace("_", " "): counts[name] for name in SPENT if name in counts}
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
-_mended: ContextVar[list[bool] | None] = ContextVar("mended", default=None)
-"""Where `parse_json` notes a repair for the `ask` that called it."""
 
-
-def parse_json(text: str, model: type[M]) -> M:
+def parse_json(text: str, model: type[M]) -> Parsed[M]:
     """The JSON of an answer as a `model`, for `Question.parse`.
 
-    A fence around it is taken off. What is no JSON is mended by json-repair, and `Asked.repaired` says so; what is
-    JSON and does not fit is not touched. Raises ValueError, and nothing else, with a reason that the model can act on.
+    A fence around it is removed. Text that is not valid JSON is repaired by json-repair (`repaired`); valid JSON that does
+    not fit the model is left as it is. Raises ValueError, and nothing else, with a reason that the model can act on.
     """
     inside = strip_fences(text)
     try:
-        return model.model_validate_json(inside)
+        return Parsed(model.model_validate_json(inside))
     except ValidationError as problem:
         if problem.errors(include_url=False)[0]["type"] != "json_invalid":
             raise ValueError(_told(problem)) from None
     try:
-        mended = json_repair.loads(inside)
+        repaired = json_repair.loads(inside)
     except (ValueError, RecursionError):
-        mended = ""
-    if not isinstance(mended, dict | list):
+        repaired = ""
+    if not isinstance(repaired, dict | list):
         raise ValueError("there is no JSON in it")
     try:
-        value = model.model_validate(mended)
+        return Parsed(model.model_validate(repaired), repaired=True)
     except ValidationError as problem:
         raise ValueError(_told(problem)) from None
-    noted = _mended.get()
-    if noted is not None:
-        noted.append(True)
-    return value
 
 
 def _told(problem: ValidationError) -> str:

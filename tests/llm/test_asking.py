@@ -13,7 +13,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from fgrl.errors import OverBudget
 from fgrl.kinds import Client
-from fgrl.llm.asking import EMPTY, Question, Refused, ask, parse_json, tally
+from fgrl.llm.asking import EMPTY, Parsed, Question, Refused, ask, parse_json, tally
 from fgrl.llm.reading import declines, strip_fences
 from fgrl.types import Completion, Message, Request
 
@@ -141,14 +141,14 @@ class Verdict(BaseModel):
 @given(st.text() | st.text(alphabet='{}[]":, \n`\\btrue1'))
 def test_any_text_is_a_verdict_or_a_value_error(text):
     with suppress(ValueError):
-        assert isinstance(parse_json(text, Verdict), Verdict)
+        assert isinstance(parse_json(text, Verdict).value, Verdict)
 
 
 @given(st.integers(), st.text())
 def test_json_comes_back_as_it_was_in_a_fence_or_out_of_one(better, why):
     text = json.dumps({"better": better, "why": why})
-    assert parse_json(text, Verdict) == Verdict(better=better, why=why)
-    assert parse_json(f"Here it is:\n```json\n{text}\n```\nDone.", Verdict) == Verdict(better=better, why=why)
+    assert parse_json(text, Verdict) == Parsed(Verdict(better=better, why=why), repaired=False)
+    assert parse_json(f"Here it is:\n```json\n{text}\n```\nDone.", Verdict).value == Verdict(better=better, why=why)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from fgrl.errors import Stopped
 from fgrl.feedback.marks import Case, Extent, cases, marked, thin
 from fgrl.kinds import Annotator, Client, Run
-from fgrl.llm.asking import Asked, Question, Refused, ask, parse_json, spent, tally
+from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, spent, tally
 from fgrl.llm.reading import declines
 from fgrl.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
 from fgrl.registry import File, Unkeyed, register
@@ -52,7 +52,7 @@ class _Reader:
         self.response, self.occurrence, self.fuzzy, self.ignore_case = response, occurrence, fuzzy, ignore_case
         self.located: list[tuple[str, list[Match]]] = []
 
-    def __call__(self, text: str) -> Extent:
+    def __call__(self, text: str) -> Parsed[Extent]:
         self.located = []
         try:
             marking = parse_json(text, Marking)
@@ -60,14 +60,14 @@ class _Reader:
             if declines(text):
                 raise Refused("it declines to mark") from None
             raise
-        quotes = marking.relevant_texts
+        quotes = marking.value.relevant_texts
         found = locate_each(quotes, self.response, self.occurrence, self.fuzzy, ignore_case=self.ignore_case)
         self.located = list(zip(quotes, found, strict=True))
         if quotes and not any(found):
             raise ValueError(
                 f"none of the passages stands in the response, {quotes[0][:80]!r} for one: copy them letter by letter"
             )
-        return EXTENTS[marking.type]
+        return Parsed(EXTENTS[marking.value.type], marking.repaired)
 
 
 @register("mark_by_llm")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Client, Expected
-from fgrl.llm.asking import Asked, Question, Refused, ask, parse_json, spent, tally
+from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, spent, tally
 from fgrl.llm.reading import Verdict, declines, odds, read_verdict
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, read_prompt
@@ -232,9 +232,10 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _from_json(text: str) -> Verdict:
+def _from_json(text: str) -> Parsed[Verdict]:
     try:
-        return read_verdict(parse_json(text, Judgement).better)
+        judgement = parse_json(text, Judgement)
+        return Parsed(read_verdict(judgement.value.better), judgement.repaired)
     except ValueError:
         if declines(text):
             raise Refused("it declines to choose") from None

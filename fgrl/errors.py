@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar
+
+FAILED = 1
+"""The exit code of a bug: the traceback is shown."""
+WRONG_REQUEST = 2
+"""The exit code of a mistake in a recipe or a command."""
 
 
 class FgrlError(Exception):
-    """An error that a person can act on: the message names the place and the next step."""
+    """An error that a person can act on: the message names the place and the next step.
 
-    exit_code: ClassVar[int] = 1
+    A class that keeps `exit_code` 1 is caught by fgrl itself; when it escapes, that is a bug.
+    """
+
+    exit_code: ClassVar[int] = FAILED
     heading: ClassVar[str] = ""
-    """What the message starts with at a terminal."""
+    """What the message starts with."""
+
+    def explanation(self) -> str:
+        """The message with its heading."""
+        return f"{self.heading}{self}"
+
+    def at_terminal(self) -> str:
+        """The message with the name of the program that it comes from."""
+        return f"fgrl: {self.explanation()}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What a command prints with `--json`."""
+        return {"error": self.at_terminal()}
+
+
+class UsageError(FgrlError):
+    """A command that cannot be carried out as it stands."""
+
+    exit_code = WRONG_REQUEST
 
 
 class Unavailable(FgrlError):
     """The recipe asks for a package or a device that this machine does not have."""
 
-    exit_code = 2
+    exit_code = WRONG_REQUEST
 
 
 class DataError(FgrlError):
@@ -46,3 +74,24 @@ class NotYet(FgrlError):
 
 class Undecided(FgrlError):
     """Whether a response keeps a rule could not be determined. The verdict is missing, which is not "broken"."""
+
+
+@dataclass(frozen=True)
+class Requires:
+    """`with Requires("emoji", 'format:emoji asks the package emoji', extra="rules"):` around the use of an optional package
+    (which is imported lazily): when it is not installed, `Unavailable` names the command that installs it."""
+
+    package: str
+    """Name of the module."""
+    purpose: str
+    """What needs it: the beginning of a sentence that ends with ", which is not installed"."""
+    extra: str
+    """The extra of fgrl that installs it."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, ModuleNotFoundError) and error.name == self.package:
+            raise Unavailable(f"{self.purpose}, which is not installed: pip install 'fgrl[{self.extra}]'") from None

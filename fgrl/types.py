@@ -10,7 +10,6 @@ real token. Prompts are padded on the left, responses on the right; a response k
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import core_schema
 
 from fgrl.errors import DataError
+from fgrl.files import write_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -129,16 +129,7 @@ R = TypeVar("R", bound=Record)
 
 def write_jsonl(path: Path, records: Iterable[Record]) -> int:
     """Write records, one a line, finished by rename. Returns how many."""
-    temporary = path.with_name(path.name + ".partial")
-    count = 0
-    with temporary.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(record.model_dump_json(exclude_defaults=True) + "\n")
-            count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return count
+    return write_lines(path, (record.model_dump_json(exclude_defaults=True) for record in records))
 
 
 def parse_line(line: str, record: type[R], where: str, hint: str = "") -> R:

@@ -10,6 +10,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import WITH_OVERRIDES, AsJson, columns, emit, load
+from fgrl.errors import UsageError
 
 pipeline = lazy.load("fgrl.pipeline")
 recipes = lazy.load("fgrl.recipe")
@@ -55,7 +56,7 @@ def know(files: list[Path] | None) -> None:
     recipes.know_components()
     for file in files or []:
         if not file.is_file():
-            raise pipeline.Usage(f"{file}: no such file")
+            raise UsageError(f"{file}: no such file")
         registry.import_file(file)
 
 
@@ -116,10 +117,10 @@ def show(
         if not found:
             everything = sorted({name for kind in registry.kinds() for name in registry.names(kind)})
             if what in registry.kinds():
-                raise pipeline.Usage(
+                raise UsageError(
                     f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})'
                 )
-            raise pipeline.Usage(pipeline.unknown("component", what, everything))
+            raise UsageError(registry.unknown("component", what, everything))
     described = [registry.describe(kind, name) for kind, name in found]
     if as_json:
         emit(described[0] if len(described) == 1 else described)

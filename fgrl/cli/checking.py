@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli import shared
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def validate(
                 if not as_json:
                     typer.echo(f"{path}: ok, to be run with {' '.join(f'{name}=...' for name in found.needs)}")
                 continue
-            results.append({"recipe": str(path), "ok": False, "problems": shared.problems(found)})
+            results.append({"recipe": str(path), "ok": False, "problems": found.as_json()["problems"]})
             if len(paths) > 1:
                 typer.echo(f"-- {path}", err=True)  # the mistake may sit in a parent that several share
             typer.echo(str(found), err=True)

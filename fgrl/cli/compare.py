@@ -14,6 +14,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, RunsFolder, columns, emit, load, overrides
+from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
@@ -114,7 +115,7 @@ def compare(
     missing = _missing(sides, common)
     found = [_compared(name, sides, model or [], number or []) for name in common]
     if not any(one.numbers for one in found):
-        raise pipeline.Usage(_nothing(found, missing, notes, number or []))
+        raise UsageError(_nothing(found, missing, notes, number or []))
     settings = _settings(sides, common)
     if as_json:
         emit(_as_json(sides, settings, found, missing, notes))
@@ -169,7 +170,7 @@ def _common(sides: Sequence[Against], wanted: Sequence[str]) -> tuple[list[str],
     known = list(dict.fromkeys(name for names in have.values() for name in names))
     for name in wanted:
         if name not in known:
-            raise pipeline.Usage(pipeline.unknown("evaluation", name, known))
+            raise UsageError(registry.unknown("evaluation", name, known))
     common, notes = [], []
     for name in known:
         if wanted and name not in wanted:
@@ -180,7 +181,7 @@ def _common(sides: Sequence[Against], wanted: Sequence[str]) -> tuple[list[str],
         if name in have[first] and any(name in have[other] for other in others):
             common.append(name)
     if not common:
-        raise pipeline.Usage(
+        raise UsageError(
             f"the recipes have no evaluation in common with {first}: "
             + "; ".join(f"{recipe} has {', '.join(names) or 'none'}" for recipe, names in have.items())
         )

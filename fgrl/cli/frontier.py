@@ -10,6 +10,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, RunsFolder, columns, emit, load, overrides
+from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
@@ -66,10 +67,10 @@ def frontier(
     try:
         found = plotting.collect(finished, x, y, model or [])
     except plotting.Unknown as problem:
-        raise pipeline.Usage(str(problem)) from None
+        raise UsageError(str(problem)) from None
     if not found.points:
         which = f" of {', '.join(found.skipped)}" if found.skipped else ""
-        raise pipeline.Usage(f"no finished evaluation{which} has both numbers; fgrl run comes first")
+        raise UsageError(f"no finished evaluation{which} has both numbers; fgrl run comes first")
     out.parent.mkdir(parents=True, exist_ok=True)
     files = plotting.draw(found, out, x_label, y_label)
     if as_json:

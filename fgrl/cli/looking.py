@@ -11,12 +11,14 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load
+from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan, Planned
 console = lazy.load("fgrl.console")
 numbers = lazy.load("fgrl.results.numbers")
 pipeline = lazy.load("fgrl.pipeline")
+registry = lazy.load("fgrl.registry")
 report_page = lazy.load("fgrl.report")
 runs_of = lazy.load("fgrl.pipeline.run")
 terminal = lazy.load("fgrl.report.terminal")
@@ -99,15 +101,15 @@ def _inspectable(plan: Plan, name: str | None) -> Planned:
     if name is None:
         ready = [stage for stage in able if not _missing(plan, stage)]
         if not ready:
-            raise pipeline.Usage("no stage can show samples yet; run the recipe first")
+            raise UsageError("no stage can show samples yet; run the recipe first")
         return ready[0]
     if name not in [stage.name for stage in plan.stages]:
-        raise pipeline.Usage(pipeline.unknown("stage", name, [stage.name for stage in plan.stages]))
+        raise UsageError(registry.unknown("stage", name, [stage.name for stage in plan.stages]))
     if plan[name] not in able:
-        raise pipeline.Usage(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
+        raise UsageError(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
     if missing := _missing(plan, plan[name]):
         commands = " ".join(f"--only {one}" for one in missing)
-        raise pipeline.Usage(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.path} {commands}")
+        raise UsageError(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.path} {commands}")
     return plan[name]
 
 
@@ -140,11 +142,11 @@ def table(
 
 
 def only(measured: dict[str, list[dict[str, Any]] | None], wanted: list[str]) -> dict[str, list[dict[str, Any]] | None]:
-    """The numbers with one of the texts in their names. Raises `pipeline.Usage` when there are none."""
+    """The numbers with one of the texts in their names. Raises `UsageError` when there are none."""
     known = list(dict.fromkeys(row["number"] for rows in measured.values() for row in rows or []))
     for text in wanted:
         if known and not any(text in name for name in known):
-            raise pipeline.Usage(f"no number has {text!r} in its name; there are: {', '.join(known)}")
+            raise UsageError(f"no number has {text!r} in its name; there are: {', '.join(known)}")
     return {
         recipe: rows and [row for row in rows if any(text in row["number"] for text in wanted)]
         for recipe, rows in measured.items()
@@ -246,7 +248,7 @@ def report(
         name = pipeline.recipe_name(recipe)
         found = pipeline.Runs(runs).invocations(name)
         if not found:
-            raise pipeline.Usage(f"{recipe} has no runs in {runs / name}: fgrl run {recipe}")
+            raise UsageError(f"{recipe} has no runs in {runs / name}: fgrl run {recipe}")
         folder = found[0]
     page = report_page.write(folder)
     if as_json:

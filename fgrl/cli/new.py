@@ -11,6 +11,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import AsJson, emit
+from fgrl.errors import UsageError
 
 pipeline = lazy.load("fgrl.pipeline")
 recipes = lazy.load("fgrl.recipe")
@@ -49,17 +50,17 @@ def new(
 ) -> None:
     """Write a component and a passing test for it into the current folder."""
     if kind not in kinds():
-        raise pipeline.Usage(pipeline.unknown("kind", kind, kinds()))
+        raise UsageError(registry.unknown("kind", kind, kinds()))
     module = name.replace("-", "_")
     if not module.isidentifier():
-        raise pipeline.Usage(f'"{name}" cannot be a file name and a class name; use letters, digits and _')
+        raise UsageError(f'"{name}" cannot be a file name and a class name; use letters, digits and _')
     taken = _taken(kind, name)
     if taken:
-        raise pipeline.Usage(f'the name "{name}" is taken in kind {kind}: {taken}')
+        raise UsageError(f'the name "{name}" is taken in kind {kind}: {taken}')
     paths = [Path(f"{module}.py"), Path(f"test_{module}.py")]
     for path in paths:
         if path.exists():
-            raise pipeline.Usage(f"{path} is already there; nothing was written")
+            raise UsageError(f"{path} is already there; nothing was written")
     text = (files(__package__) / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
     words = {"name": name, "module": module, "cls": _class_name(module)}
     for path, part in zip(paths, text.split("%%% test\n"), strict=True):

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fgrl import lazy
+from fgrl import errors, lazy
+from fgrl.errors import FgrlError
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
 recipes = lazy.load("fgrl.recipe")
+registry = lazy.load("fgrl.registry")
 
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
@@ -70,55 +72,25 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
 
 
 def fail(error: Exception, *, as_json: bool = False) -> int:
-    """Explain a user's mistake and give its exit code; anything else is a bug and is raised again."""
-    from fgrl.errors import DataError
-    from fgrl.pipeline.execution import DATA, USAGE, Usage
-    from fgrl.registry import NotRegistered, Problems
-
-    if isinstance(error, Problems):
-        code, message = USAGE, str(error)
-    elif isinstance(error, Usage | NotRegistered):
-        code, message = USAGE, f"fgrl: {error}"
-    elif isinstance(error, DataError):
-        code, message = DATA, f"fgrl: data: {error}"
-    elif isinstance(error, BrokenPipeError):
+    """Explain an error that a person can act on and return its exit code; a bug is raised again."""
+    if isinstance(error, BrokenPipeError):
         sys.stdout = None  # type: ignore[assignment]  # the reader left: nothing to flush to
-        return 1
-    else:
+        return errors.FAILED
+    if not isinstance(error, FgrlError) or error.exit_code == errors.FAILED:
         raise error
-    typer.echo(message, err=True)
+    typer.echo(error.at_terminal(), err=True)
     if as_json:
-        emit({"error": message, **({"problems": problems(error)} if isinstance(error, Problems) else {})})
-    return code
-
-
-def problems(found: Any) -> list[dict[str, Any]]:
-    """`registry.Problems` as JSON-ready data."""
-    from fgrl.registry.problems import dotted
-
-    return [
-        {
-            "path": dotted(problem.path),
-            "message": problem.message,
-            "hint": problem.hint,
-            "place": None if problem.place is None else str(problem.place),
-        }
-        for problem in found.problems
-    ]
+        emit(error.as_json())
+    return error.exit_code
 
 
 def _guess(text: str, names: Sequence[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(text.split("=")[0], names, n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    return registry.did_you_mean(text.split("=")[0], names)
 
 
 def _near(path: Path) -> str:
-    import difflib
-
     folder = path.parent
-    there = [file.name for file in folder.glob("*.yaml")] if folder.is_dir() else []
+    recipes = [file.name for file in folder.glob("*.yaml")] if folder.is_dir() else []
     wanted = path.name if path.suffix else f"{path.name}.yaml"
-    close = [wanted] if wanted in there else difflib.get_close_matches(wanted, there, n=1)
-    return f'; did you mean "{folder / close[0]}"?' if close else ""
+    guess = registry.nearest(wanted, recipes)
+    return f'; did you mean "{folder / guess}"?' if guess else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from fgrl import lazy
 from fgrl.data.formats.converter import Row
 from fgrl.data.rows import Rows
 from fgrl.errors import DataError
+from fgrl.files import sha256_of_file, sha256_of_folder
 from fgrl.registry import File
 
 datasets = lazy.load("datasets")
@@ -50,12 +50,11 @@ class Hub(Rows):
             return {}
         if not Path(self.path).is_dir():
             return {"revision": self.revision}
-        digest = hashlib.sha256()
-        for file in sorted(file for file in Path(self.path).rglob("*") if file.is_file()):
-            digest.update(f"{file.relative_to(self.path).as_posix()}\0{file.stat().st_size}\0".encode())
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        return {"folder": digest.hexdigest()}
+
+        def entry(name: str, file: Path) -> bytes:
+            return f"{name}\0{file.stat().st_size}\0".encode() + bytes.fromhex(sha256_of_file(file))
+
+        return {"folder": sha256_of_folder(Path(self.path), entry)}
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)

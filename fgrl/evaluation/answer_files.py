@@ -11,11 +11,11 @@ style control reads. Time stamps are 0 and identifiers are hashes, so that the s
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fgrl import files
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 
@@ -34,13 +34,11 @@ def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) ->
             by_prompt.setdefault(answer.id, []).append(answer)
         rows = [FORMATS[benchmark](model, group) for group in by_prompt.values()]
         if benchmark == "alpaca_eval":
-            path, text = folder / f"{model}.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+            path = folder / f"{model}.json"
+            files.write_json(path, rows, indent=2)
         else:
             path = folder / f"{model}.jsonl"
-            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        temporary = path.with_name(path.name + ".partial")
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
+            files.write_json_lines(path, rows)
         written.append(path)
     return written
 

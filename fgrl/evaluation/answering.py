@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fgrl import rollouts
+from fgrl import rollouts, seeds
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, Turn
 from fgrl.evaluation.attributing import as_rollout, attributions
@@ -15,9 +15,6 @@ from fgrl.evaluation.given import asked_for, follow_ups
 from fgrl.rollouts import vocabulary
 from fgrl.rollouts.drawing import draw
 from fgrl.types import Message, Rewards, Rollout, Sample
-
-LATER = 1_000_003
-"""Later turns draw from random streams of their own: the run's seed plus this for each turn."""
 
 
 @torch.no_grad()
@@ -69,7 +66,7 @@ def go_on(
         encoded = [rollouts.encode_prompt(model.tokenizer, chat, limit) for chat in chats]
         streams = [first + i for i in rows]
         drawn = rollouts.sample(
-            model, encoded, stage.sampling, stage.engine, seed=seed + LATER * (turn + 1), rows=streams
+            model, encoded, stage.sampling, stage.engine, seed=seeds.of_turn(seed, turn + 1), rows=streams
         )
         for i, ids in zip(rows, drawn, strict=True):
             finished = bool(ids) and ids[-1] in model.eos_ids

@@ -8,7 +8,6 @@ import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Estimate, Measured, difference, weighted_mean
+from fgrl.files import write_json, write_json_lines
 from fgrl.registry.problems import nearest
 
 evaluator = lazy.load("lm_eval.evaluator")
@@ -54,8 +54,7 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     for name, found in results.items():
         for task, samples in found.get("samples", {}).items():
-            lines = "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
-            (folder / f"{name}-{task}.jsonl".replace("/", "_")).write_text(lines, encoding="utf-8")
+            write_json_lines(folder / f"{name}-{task}.jsonl".replace("/", "_"), samples)
         write_json(folder / f"{name}.json", {key: value for key, value in found.items() if key != "samples"})
     # 3. numbers
     metrics = measured(results, stage.baseline, stage.level)
@@ -268,13 +267,6 @@ def about(task: str, results: Results, level: float) -> str:
         f"{level:.0%} intervals are normal, from its standard errors",
     ]
     return ", ".join(part for part in known if part)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Finished by rename."""
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(json.dumps(data, indent=1, ensure_ascii=False), encoding="utf-8")
-    temporary.replace(path)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fgrl.files import write_json
 from fgrl.models.language_model import LanguageModel
 from fgrl.models.sources import record_of
 
@@ -52,10 +53,7 @@ def save(
     if model.adapted:
         made["base"] = record_of(model.base, folder)
         _settle(folder / "adapter_config.json")
-    text = json.dumps({"model": made, **about}, indent=2, ensure_ascii=False)
-    partial = folder / "fgrl.json.partial"
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.rename(folder / "fgrl.json")
+    write_json(folder / "fgrl.json", {"model": made, **about}, indent=2)
 
 
 def _settle(file: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl import files, lazy
 from fgrl.errors import DataError
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
@@ -161,12 +159,12 @@ def record_of(base: Source, folder: Path) -> dict[str, Any]:
 
 def digest_of_folder(folder: Path) -> str:
     """sha256 over names and contents of the files in a folder (hidden ones left out)."""
-    total = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = file.relative_to(folder)
-        if not any(part.startswith(".") for part in name.parts):
-            total.update(f"{name.as_posix()}\0{_digest_of_file(file)}\n".encode())
-    return total.hexdigest()
+
+    def entry(name: str, file: Path) -> bytes:
+        hidden = any(part.startswith(".") for part in name.split("/"))
+        return b"" if hidden else f"{name}\0{_digest_of_file(file)}\n".encode()
+
+    return files.sha256_of_folder(folder, entry)
 
 
 def cache_folder() -> Path:
@@ -246,9 +244,6 @@ def _fresh(folder: Path, package: Package, file: Path) -> bool:
 
 def _convert(package: Package, file: Path, folder: Path) -> None:
     """Make `folder`, by rename."""
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    _write_model(package, file, partial)
     source = {
         "package": package.distribution,
         "version": metadata.version(package.distribution),
@@ -257,9 +252,9 @@ def _convert(package: Package, file: Path, folder: Path) -> None:
         "sha256": _digest_of_file(file),
         "conversion": CONVERSION,
     }
-    (partial / "source.json").write_text(json.dumps(source, indent=2), encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    with files.atomically(folder) as partial:
+        _write_model(package, file, partial)
+        files.write_json(partial / "source.json", source, indent=2)
 
 
 def _write_model(package: Package, file: Path, partial: Path) -> None:
@@ -302,5 +297,4 @@ def _digest_of_file(file: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest(file: str, size: int, mtime: int) -> str:
-    with Path(file).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return files.sha256_of_file(Path(file))

@@ -16,7 +16,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from fgrl import models
+from fgrl import models, seeds
 from fgrl.errors import Stopped
 from fgrl.kinds import Run, Ticker
 from fgrl.modules.tally import Tally
@@ -141,7 +141,7 @@ class RoundModule(LightningModule):
 
     def seed_round(self) -> None:
         """Every library's generator, set from the seed and the round: nothing of it has to be saved."""
-        seed = (self.run.seed * 1_000_003 + self.round * 7919 + self.run.rank) % 2**31
+        seed = seeds.of_round(self.run.seed, self.round * 7919 + self.run.rank) % 2**31
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgrl import models, rollouts
+from fgrl import models, rollouts, seeds
 from fgrl.types import Batch
 
 Row = Mapping[str, Any]
@@ -34,7 +34,7 @@ def order(count: int, batch_size: int, epochs: int, seed: int) -> list[Step]:
     """All optimizer steps of a training, shuffled anew each epoch; the last step of an epoch may be smaller."""
     steps = []
     for epoch in range(epochs):
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        generator = torch.Generator().manual_seed(seeds.of_round(seed, epoch) % 2**63)
         shuffled = torch.randperm(count, generator=generator).tolist()
         cuts = [shuffled[i : i + batch_size] for i in range(0, count, batch_size)]
         steps += [Step(cut) for cut in cuts]

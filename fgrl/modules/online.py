@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgrl import models, rollouts
+from fgrl import models, rollouts, seeds
 from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Engine, OnlineAlgorithm, Reward, Run
 from fgrl.modules import gather
@@ -59,7 +59,7 @@ class OnlineModule(RoundModule):
         """The prompts of a round: passes over all prompts, each in an order of its own."""
         per_epoch = len(self.prompts) // self.prompts_per_iteration
         epoch, place = divmod(round_number, per_epoch)
-        generator = torch.Generator().manual_seed(self.run.seed * 1_000_003 + epoch)
+        generator = torch.Generator().manual_seed(seeds.of_round(self.run.seed, epoch))
         shuffled = torch.randperm(len(self.prompts), generator=generator).tolist()
         start = place * self.prompts_per_iteration
         return [self.prompts[i] for i in shuffled[start : start + self.prompts_per_iteration]]
@@ -75,7 +75,7 @@ class OnlineModule(RoundModule):
         rollout = rollouts.collect(
             self.model.actor, self._frozen[0], [prompts[i] for i in mine],
             self.sampling, self.engine, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
-            seed=self.run.seed * 1_000_003 + self.round, first_row=mine[0] * self.per_prompt,
+            seed=seeds.of_round(self.run.seed, self.round), first_row=mine[0] * self.per_prompt,
             micro_batch_size=self.settings.micro_batch_size,
         )  # fmt: skip
         clock.append(time.perf_counter())
@@ -116,7 +116,7 @@ class OnlineModule(RoundModule):
         units = [[row] for row, kept in zip(rows, keep, strict=True) if kept]
         steps = order(
             len(units), self.settings.batch_size, self.algorithm.epochs,
-            seed=self.run.seed * 1_000_003 + self.round,
+            seed=seeds.of_round(self.run.seed, self.round),
         )  # fmt: skip
         if not steps:
             raise Stopped(

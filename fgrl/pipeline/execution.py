@@ -27,15 +27,17 @@ import yaml
 
 from fgrl import lazy
 from fgrl.console import Console, duration
-from fgrl.errors import DataError, OverBudget, Stopped, Unavailable
+from fgrl.errors import DataError, OverBudget, Stopped, Unavailable, UsageError
+from fgrl.files import sync, write_json, write_text
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment, versions
-from fgrl.pipeline.folders import is_done, now, read_stage, write_json, write_text
+from fgrl.pipeline.folders import is_done, now, read_stage
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import Plan, Planned, criteria, plan
 from fgrl.pipeline.run import Run
 from fgrl.pipeline.tracking import WandbTracker
+from fgrl.registry import unknown
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -45,10 +47,6 @@ DONE, FAILED, USAGE, DATA, BUDGET, STOPPED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 """Exit codes."""
 GRACE = 15.0
 """Seconds that the process of a distributed stage has to leave after it was aborted."""
-
-
-class Usage(Exception):
-    """A command that cannot be carried out as it stands (exit code 2)."""
 
 
 @dataclass
@@ -101,7 +99,7 @@ class Summary:
 
 def execute(recipe: Recipe, runs: Path, options: Options | None = None, console: Console | None = None) -> Summary:
     """Run the stages of a recipe that `runs` does not have. Errors of stages end in `Summary.exit`, not in exceptions;
-    a request that cannot be carried out raises `Usage`."""
+    a request that cannot be carried out raises `UsageError`."""
     options = options or Options()
     console = console or Console()
     here = plan(recipe, runs, limit=options.limit)
@@ -124,7 +122,7 @@ def _choose(here: Plan, options: Options) -> list[Planned]:
     names = [stage.name for stage in here.stages]
     for name in (*options.only, *([options.start] if options.start is not None else [])):
         if name not in names:
-            raise Usage(unknown("stage", name, names))
+            raise UsageError(unknown("stage", name, names))
     chosen = here.stages
     if options.start is not None:
         chosen = chosen[names.index(options.start) :]
@@ -134,20 +132,11 @@ def _choose(here: Plan, options: Options) -> list[Planned]:
     for stage in chosen:
         for other in stage.upstream:
             if not stage.cached and other not in inside and not here[other].cached:
-                raise Usage(
+                raise UsageError(
                     f"stage {stage.name} needs {other}, which is not done yet: "
                     f"run it too (--only {other} --only {stage.name}, or --from {other})"
                 )
     return chosen
-
-
-def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """`no stage "polcy"; did you mean "policy"?  stages: ...`."""
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
-    return f'no {what} "{name}"{hint}  {what}s: {", ".join(known)}'
 
 
 def _finished_before(here: Plan) -> Summary | None:
@@ -166,7 +155,7 @@ def _finished_before(here: Plan) -> Summary | None:
 def _work(here: Plan, chosen: list[Planned], options: Options, console: Console) -> Summary:
     """A worker of a distributed stage: takes part, writes nothing, says nothing."""
     if len(chosen) != 1:
-        raise Usage("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
+        raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
     stage = chosen[0]
     summary = _summary(here, options)
     with (
@@ -266,7 +255,7 @@ class _Invocation:
     def _save(self) -> None:
         if not self.child:
             self.summary.seconds = round(time.monotonic() - self.began, 3)
-            write_json(self.folder / "summary.json", self.summary.as_json())
+            write_json(self.folder / "summary.json", self.summary.as_json(), default=str)
 
     # -- stages --------------------------------------------------------------------------------------------------------
 
@@ -338,7 +327,7 @@ class _Invocation:
             raise KeyboardInterrupt
         if self.tracker is not None:
             self.tracker.close(stage.name, summary)
-        _sync(folder / "out")
+        sync(folder / "out")
         write_json(
             folder / "stage.json",
             {
@@ -354,6 +343,7 @@ class _Invocation:
                 "identity": stage.identity,
                 "versions": versions(),
             },
+            default=str,
         )
 
     def _make_apart(self, stage: Planned) -> None:
@@ -423,7 +413,7 @@ class _Invocation:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self.interrupts.__exit__()
         try:
-            if isinstance(error, Usage | SystemExit):
+            if isinstance(error, UsageError | SystemExit):
                 return False
             self.summary.exit = DONE if error is None else self._failed(error)
             self.summary.finished = now()
@@ -515,11 +505,3 @@ class _nothing:
         return True
 
     def __exit__(self, *_: object) -> None: ...
-
-
-def _sync(folder: Path) -> None:
-    """What `stage.json` vouches for is on the disk before it is."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())

@@ -24,21 +24,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fgrl.files import write_text
+
 RESERVED = ("stages", "cache")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, finished by rename and on the disk before it has its name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
 def now() -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy, registry
+from fgrl.files import sha256_of_file, sha256_of_folder
 from fgrl.kinds import Reader, Stage
 from fgrl.registry import outside
 from fgrl.registry.problems import Key, dotted
@@ -88,12 +89,8 @@ def _sha256_of(value: Any) -> str:
 def sha256(path: Path) -> str:
     """Of a file's bytes; of names and contents when it is a folder."""
     if path.is_dir():
-        total = hashlib.sha256()
-        for file in sorted(file for file in path.rglob("*") if file.is_file()):
-            total.update(f"{file.relative_to(path).as_posix()}:{sha256(file)}\n".encode())
-        return total.hexdigest()
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+        return sha256_of_folder(path, lambda name, file: f"{name}:{sha256_of_file(file)}\n".encode())
+    return sha256_of_file(path)
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
 from fgrl.console import Console, Ticking
+from fgrl.files import write_text
 from fgrl.types import Ref
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Log:
         for row in rows:
             self._columns += [name for name in row if name not in self._columns]
         self.jsonl.parent.mkdir(parents=True, exist_ok=True)
-        _replace(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows))
         self._rewrite_csv()
 
     def _rewrite_csv(self, last: Mapping[str, Any] | None = None) -> None:
@@ -183,7 +184,7 @@ class Log:
         writer.writeheader()
         for row in rows:
             writer.writerow({name: "nan" if value is None else value for name, value in row.items()})
-        _replace(self.csv, text.getvalue())
+        write_text(self.csv, text.getvalue())
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -204,9 +205,3 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8", newline="")
-    temporary.replace(path)

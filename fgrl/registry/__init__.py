@@ -17,7 +17,7 @@ from fgrl.registry.names import (
     scratch,
 )
 from fgrl.registry.outside import import_file, load_entry_points
-from fgrl.registry.problems import Place, Problem, Problems
+from fgrl.registry.problems import Place, Problem, Problems, did_you_mean, nearest, unknown
 from fgrl.registry.settings import Component, File, Settings, Unkeyed
 from fgrl.registry.walking import dump, walk
 
@@ -36,6 +36,7 @@ __all__ = [
     "build",
     "declare_absent",
     "describe",
+    "did_you_mean",
     "dump",
     "get",
     "import_file",
@@ -45,9 +46,11 @@ __all__ = [
     "load_entry_points",
     "name_of",
     "names",
+    "nearest",
     "register",
     "scratch",
     "source",
     "undocumented",
+    "unknown",
     "walk",
 ]

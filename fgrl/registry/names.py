@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from fgrl.errors import WRONG_REQUEST, FgrlError
 from fgrl.registry.docstrings import source, source_file, undocumented
 from fgrl.registry.problems import alternatives
 from fgrl.registry.settings import Component
@@ -26,8 +27,10 @@ _names: dict[type[Component], tuple[str, str]] = {}
 _absent: dict[str, dict[str, str]] = {}
 
 
-class NotRegistered(LookupError):
+class NotRegistered(FgrlError, LookupError):
     """No such kind, no such component, or a class that was never registered."""
+
+    exit_code = WRONG_REQUEST
 
 
 def kind(name: str) -> Callable[[C], C]:

@@ -7,6 +7,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from fgrl.errors import WRONG_REQUEST, FgrlError
 
 Key = tuple[str | int, ...]
 """Where something is in a recipe: ("stages", "policy", "metrics", 0, "name")."""
@@ -71,10 +74,20 @@ class Problem:
             lines += [f"    = {line}" for line in self.hint.splitlines()]
         return "\n".join(lines)
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": dotted(self.path),
+            "message": self.message,
+            "hint": self.hint,
+            "place": None if self.place is None else str(self.place),
+        }
+
 
 @dataclass
-class Problems(Exception):
-    """All mistakes that were found. `str()` is what the user reads (exit code 2)."""
+class Problems(FgrlError):
+    """All mistakes that were found in a recipe. `str()` is what the user reads."""
+
+    exit_code = WRONG_REQUEST
 
     problems: list[Problem] = field(default_factory=list)
 
@@ -91,6 +104,13 @@ class Problems(Exception):
         ordered = sorted(self.problems, key=_position)
         count = len(ordered)
         return "\n".join([*map(str, ordered), f"{count} problem{'s' * (count != 1)} found; nothing was run."])
+
+    def at_terminal(self) -> str:
+        """Each problem begins with its own place."""
+        return str(self)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**super().as_json(), "problems": [problem.as_json() for problem in self.problems]}
 
 
 def _position(problem: Problem) -> tuple[int, str, int, int]:
@@ -121,8 +141,19 @@ def dotted(path: Sequence[str | int]) -> str:
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that was probably meant."""
     table = {choice.lower(): choice for choice in choices}
-    found = difflib.get_close_matches(word.lower(), table, n=1, cutoff=0.6)
-    return table[found[0]] if found else None
+    close = difflib.get_close_matches(word.lower(), table, n=1, cutoff=0.6)
+    return table[close[0]] if close else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`; did you mean "entropy"?`, to end a sentence with; empty when no choice is near."""
+    guess = nearest(word, choices)
+    return f'; did you mean "{guess}"?' if guess else ""
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """`no stage "polcy"; did you mean "policy"?  stages: calibrate, policy`."""
+    return f'no {what} "{name}"{did_you_mean(name, known)}  {what}s: {", ".join(known)}'
 
 
 def alternatives(word: str | None, choices: Sequence[str], command: str | None = None, before: str = "") -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy
+from fgrl.files import atomically
 from fgrl.results.numbers import Estimate, Measure, measures
 
 backends = lazy.load("matplotlib.backends.backend_agg")
@@ -195,9 +196,8 @@ def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fgrl"}):
         for file in files:
             quiet = {"Date": None, "Creator": None} if file.suffix == ".svg" else {"Software": None}
-            partial = file.with_name(f".{file.name}.partial")
-            figure.savefig(partial, format=file.suffix[1:], dpi=170, metadata=quiet)
-            partial.replace(file)
+            with atomically(file) as partial:
+                figure.savefig(partial, format=file.suffix[1:], dpi=170, metadata=quiet)
     return files
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from fgrl.files import write_text
 from fgrl.report import attribution, plots, text
 from fgrl.report.answers import MOST_TOKENS, Answers, collect, render
 from fgrl.report.attribution import Attributions
@@ -88,9 +89,7 @@ def write(folder: Path) -> Path:
     view = _view(Path(folder))
     page = _environment().get_template("page.html.j2").render(view=view, run=view.run)
     target = Path(folder) / "report.html"
-    temporary = target.with_name(target.name + ".partial")
-    temporary.write_text(text.visible(page), encoding="utf-8", errors="replace", newline="\n")
-    temporary.replace(target)
+    write_text(target, text.visible(page), errors="replace")
     return target
 
 

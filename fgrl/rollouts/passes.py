@@ -8,7 +8,6 @@ parts are in a folder of the same name, so that a killed pass resumes after the 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fgrl import models, rollouts
+from fgrl.files import atomically
 from fgrl.kinds import Run, Segmenter
 from fgrl.models import sources
 from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
@@ -125,9 +125,8 @@ def _keep(values: Tensor, file: Path, run: Run) -> None:
     """Finished by rename, because two stages may compute the same pass at the same time."""
     if run.rank == 0:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(f".{os.getpid()}.partial")
-        save_file({"values": values}, temporary)
-        temporary.replace(file)
+        with atomically(file) as partial:
+            save_file({"values": values}, partial)
 
 
 def entropies(rows: Sequence[Row], run: Run, spec: ModelSpec) -> Ragged:

@@ -6,7 +6,7 @@ import functools
 from typing import Any, Literal
 
 from fgrl import lazy
-from fgrl.errors import Unavailable
+from fgrl.errors import Requires
 
 langdetect = lazy.load("langdetect")
 exceptions = lazy.load("langdetect.lang_detect_exception")
@@ -23,17 +23,12 @@ Language = Literal[
 def language_of(text: str) -> str | None:
     """The most probable language; None when the text has nothing to tell it by (no letters). Always the same for a text:
     langdetect draws at random, here from a fixed seed. Raises `Unavailable` when langdetect is not installed."""
+    with Requires("langdetect", "the rule finds the language of an answer with langdetect", extra="rules"):
+        factory = _factory()
     try:
-        detector = _factory().create()
+        detector = factory.create()
         detector.append(text)
         return detector.detect()
-    except ModuleNotFoundError as error:
-        if error.name != "langdetect":
-            raise
-        raise Unavailable(
-            "this rule asks langdetect for the language of an answer, and langdetect is not installed: "
-            "pip install 'fgrl[rules]'"
-        ) from None
     except exceptions.LangDetectException as error:
         if error.code != exceptions.ErrorCode.CantDetectError:
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from fgrl import lazy
 from fgrl.errors import DataError
+from fgrl.files import write_json
 from fgrl.kinds import Normalizer, Peek, Reader, Reward, Run, Stage
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
@@ -84,7 +84,7 @@ class CalibrateStage(Stage):
             for column in zip(*found, strict=True)
         )
         stats = self.normalizer.fit(rewards, locations, valid)
-        (run.out / "stats.json").write_text(json.dumps(stats, indent=1), encoding="utf-8")
+        write_json(run.out / "stats.json", stats)
         return {name: value for name, value in stats.items() if isinstance(value, float | int | str)} | {
             "responses": len(rows),
             "segments": int(valid.sum()),

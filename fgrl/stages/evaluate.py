@@ -16,6 +16,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
+from fgrl.files import write_json, write_json_lines
 from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, default_engine
 from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
@@ -149,9 +150,7 @@ class EvaluateStage(Stage):
                     f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`"
                 )
             measured |= found
-        (run.out / "metrics.json").write_text(
-            json.dumps({"baseline": self.baseline, "metrics": measured}, indent=1), encoding="utf-8"
-        )
+        write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": measured})
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:
@@ -182,11 +181,7 @@ def flat(measured: dict[str, Any]) -> dict[str, float]:
 
 def write_answers(path: Path, answers: dict[str, list[Answer]]) -> None:
     """One line an answer, finished by rename."""
-    temporary = path.with_suffix(".partial")
-    with temporary.open("w", encoding="utf-8") as file:
-        for name, found in answers.items():
-            file.writelines(json.dumps({"model": name} | answer.to_json()) + "\n" for answer in found)
-    temporary.replace(path)
+    write_json_lines(path, ({"model": name} | answer.to_json() for name, given in answers.items() for answer in given))
 
 
 def read_answers(path: Path) -> dict[str, list[Answer]]:

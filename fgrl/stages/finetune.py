@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fgrl import lazy
 from fgrl.errors import DataError
+from fgrl.files import write_json
 from fgrl.kinds import Accelerator, OfflineAlgorithm, Peek, Reader, Run, Stage
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import dump, register
@@ -78,9 +79,7 @@ class FinetuneStage(Stage):
         summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)} | units.rows.cut_counts()
         before = run.dir / "holdout_before.json"
         if units[kept:] and not before.exists() and run.rank == 0:
-            partial = before.with_suffix(".partial")
-            partial.write_text(json.dumps(module.measure(units[kept:])), encoding="utf-8")
-            partial.replace(before)
+            write_json(before, module.measure(units[kept:]))
         module.fit(checkpoint_every=1)  # a round is `train.checkpoint_every` optimizer steps
         run.stop_if_interrupted()
         # 4. the product

@@ -16,6 +16,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import statistics
 from fgrl.evaluation.comparison import against
 from fgrl.evaluation.statistics import Measured
+from fgrl.files import write_json, write_text
 from fgrl.kinds import Checked, Peek, Reader, Relevance, Stage
 from fgrl.registry import Unkeyed, register
 from fgrl.rules.of_criteria import RulesOf
@@ -103,10 +104,8 @@ class GradeRelevanceStage(Stage):
         baseline = self.baseline or list(self.relevance)[-1]
         found = {name: numbers(rows, self.threshold) for name, rows in graded.items()}
         measured = against(found, baseline, {"resamples": self.resamples})
-        (run.out / "metrics.json").write_text(
-            json.dumps({"baseline": baseline, "metrics": {GRADE: measured}}, indent=1), encoding="utf-8"
-        )
-        (run.out / "answers.jsonl").write_text("", encoding="utf-8")
+        write_json(run.out / "metrics.json", {"baseline": baseline, "metrics": {GRADE: measured}})
+        write_text(run.out / "answers.jsonl", "")
         silent = {"without a response": len(read) - len(samples)} if len(samples) < len(read) else {}
         return {
             "responses": len(samples),

@@ -318,7 +318,7 @@ def test_leftovers_of_a_killed_process_do_not_matter(
     folder = tmp_path / "run"
     (folder / "writing.ckpt").mkdir(parents=True)
     (folder / "writing.ckpt" / "latest").write_text("checkpoint")
-    (folder / "holdout_before.partial").write_text('{"lo')
+    (folder / ".holdout_before.json.123.partial").write_text('{"lo')
     alone(recipe, "reward_model").run(a_run(folder))
     assert weights(folder / "out") == weights(undisturbed("reward model") / "out")
     assert not (folder / "writing.ckpt").exists()

@@ -12,7 +12,7 @@ import torch
 from fgrl import pipeline, recipe
 from fgrl.cli import looking
 from fgrl.components.algorithms import PPO
-from fgrl.errors import Unavailable
+from fgrl.errors import Unavailable, UsageError
 from fgrl.kinds import OnlineAlgorithm, Stage
 from fgrl.modules.trainer import OfflineSettings, check
 from fgrl.pipeline.run import Run
@@ -107,6 +107,6 @@ def test_inspect_offers_the_stages_that_show_samples(tmp_path: Path, tiny_model_
     plan = pipeline.plan(recipe.load(path), tmp_path / "runs")
     assert looking._inspectable(plan, None).name == "reward_model"
     with pytest.raises(
-        pipeline.Usage, match="evaluate has no samples to show; these have: reward_model, calibrate, policy"
+        UsageError, match="evaluate has no samples to show; these have: reward_model, calibrate, policy"
     ):
         looking._inspectable(plan, "evaluate")

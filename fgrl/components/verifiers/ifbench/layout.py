@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.errors import Unavailable
+from fgrl.errors import Requires
 from fgrl.kinds import Scope
 from fgrl.registry import register
 from fgrl.rules.counted import Counted
@@ -21,6 +21,7 @@ from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
 
 emoji = lazy.load("emoji")
+_EMOJI = Requires("emoji", "format:emoji asks the package emoji", extra="rules")
 
 CLOSES = {")": "(", "]": "[", "}": "{"}
 LETTERS = re.compile(r"\W*[aA]\W*[bB]\W*[cC]\W*")
@@ -364,11 +365,5 @@ class NoWhitespace(Rule):
 
 
 def _is_emoji(character: str) -> bool:
-    try:
+    with _EMOJI:
         return emoji.is_emoji(character)
-    except ModuleNotFoundError as error:
-        if error.name != "emoji":
-            raise
-        raise Unavailable(
-            "format:emoji asks the package emoji, which is not installed: pip install 'fgrl[rules]'"
-        ) from None

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.errors import Unavailable
+from fgrl.errors import Requires
 from fgrl.kinds import Scope
 from fgrl.registry import register
 from fgrl.rules.counted import Counted
@@ -299,11 +299,5 @@ class WordsPosition(Rule):
 
 
 def _syllables(word: str) -> int:
-    try:
+    with Requires("syllapy", "words:odd_even_syllables counts with syllapy", extra="rules"):
         return syllapy.count(word)
-    except ModuleNotFoundError as error:
-        if error.name != "syllapy":
-            raise
-        raise Unavailable(
-            "words:odd_even_syllables counts with syllapy, which is not installed: pip install 'fgrl[rules]'"
-        ) from None

@@ -1,0 +1,76 @@
+"""Every error that fgrl raises on purpose has an exit code and reaches a person without a traceback."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fgrl import errors
+from fgrl.cli.shared import fail
+from fgrl.errors import FgrlError, Requires
+from fgrl.registry import NotRegistered, Problem, Problems
+
+CODES = {
+    errors.UsageError: 2,
+    errors.Unavailable: 2,
+    NotRegistered: 2,
+    Problems: 2,
+    errors.DataError: 3,
+    errors.OverBudget: 4,
+    errors.Stopped: 5,
+}
+INTERNAL = {errors.NotYet, errors.Undecided}
+
+
+def subclasses(cls):
+    return {cls}.union(*(subclasses(one) for one in cls.__subclasses__()))
+
+
+def test_every_class_has_a_code():
+    ours = {
+        cls for cls in subclasses(FgrlError) - {FgrlError} if cls.__module__ in ("fgrl.errors", "fgrl.registry.names")
+    }
+    assert ours | {Problems} == set(CODES) | INTERNAL
+
+
+@pytest.mark.parametrize(("cls", "code"), CODES.items())
+def test_the_command_line_explains_it_and_returns_its_code(cls, code, capsys):
+    error = cls([Problem((), "too long")]) if cls is Problems else cls("too long")
+    assert fail(error) == error.exit_code == code
+    printed = capsys.readouterr()
+    assert "too long" in printed.err
+    assert printed.out == ""
+
+
+def test_the_heading_tells_what_kind_of_error_it_is(capsys):
+    fail(errors.DataError("no rows"), as_json=True)
+    printed = capsys.readouterr()
+    assert printed.err == "fgrl: data: no rows\n"
+    assert json.loads(printed.out) == {"error": "fgrl: data: no rows"}
+
+
+def test_json_has_every_problem_of_a_recipe(capsys):
+    fail(Problems([Problem(("seed",), "wants int", "use 1")]), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["problems"] == [{"path": "seed", "message": "wants int", "hint": "use 1", "place": None}]
+    assert found["error"].startswith("seed: wants int")
+
+
+@pytest.mark.parametrize("error", [errors.NotYet("policy"), errors.Undecided("no"), ValueError("a bug")])
+def test_a_bug_keeps_its_traceback(error):
+    with pytest.raises(type(error)):
+        fail(error)
+
+
+def test_a_missing_package_names_the_command_that_installs_it():
+    with (
+        pytest.raises(errors.Unavailable, match=r"^x asks y, which is not installed: pip install 'fgrl\[rules\]'$"),
+        Requires("not_a_package", "x asks y", extra="rules"),
+    ):
+        import not_a_package  # noqa: F401
+
+
+def test_a_package_that_is_broken_itself_is_not_reported_as_missing():
+    with pytest.raises(ModuleNotFoundError, match="another"), Requires("not_a_package", "x asks y", extra="rules"):
+        raise ModuleNotFoundError("no module named another", name="another")

@@ -45,6 +45,10 @@ class FakeRecipe:
     sources: dict[Path, str] = field(default_factory=dict)
 
     @property
+    def address(self) -> str:
+        return str(self.path)
+
+    @property
     def data(self) -> dict[str, Any]:
         stages = {name: registry.dump(stage) for name, stage in self.stages.items()}
         return {"about": self.about, "seed": self.seed, "stages": stages}

@@ -109,7 +109,7 @@ def _inspectable(plan: Plan, name: str | None) -> Planned:
         raise UsageError(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
     if missing := _missing(plan, plan[name]):
         commands = " ".join(f"--only {one}" for one in missing)
-        raise UsageError(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.path} {commands}")
+        raise UsageError(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.address} {commands}")
     return plan[name]
 
 

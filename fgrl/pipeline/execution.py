@@ -174,7 +174,7 @@ def _summary(here: Plan, options: Options) -> Summary:
     recipe = here.recipe
     return Summary(
         recipe=here.name,
-        path=str(recipe.path),
+        path=recipe.address,
         about=recipe.about,
         seed=recipe.seed,
         key=here.short,
@@ -349,7 +349,7 @@ class _Invocation:
     def _make_apart(self, stage: Planned) -> None:
         """`fgrl run R --only stage` in a process of its own, so that Lightning's launcher re-executes just that."""
         options = self.options
-        command = [sys.executable, "-m", "fgrl", "run", str(self.here.recipe.path), "--only", stage.name]
+        command = [sys.executable, "-m", "fgrl", "run", self.here.recipe.address, "--only", stage.name]
         command += ["--runs", str(self.here.runs.root)]
         command += ["--limit", str(options.limit)] if options.limit is not None else []
         command += ["--wandb", options.wandb] if options.wandb is not None else []

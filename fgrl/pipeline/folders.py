@@ -25,6 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fgrl.files import write_text
+from fgrl.recipe import Address
 
 RESERVED = ("stages", "cache")
 
@@ -115,13 +116,14 @@ def read_stage(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "stage.json").read_text(encoding="utf-8"))
 
 
-def recipe_name(path: Path) -> str:
+def recipe_name(address: Path | str) -> str:
     """A recipe's folder below `runs/`: its place below the nearest folder called `recipes`, else its file name.
 
-    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`.
+    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`, and its row `dpo.yaml::phi3` is `dpo-phi3`.
     """
-    parts = path.resolve().with_suffix("").parts
+    recipe = Address.parse(address)
+    parts = recipe.file.resolve().with_suffix("").parts
     above = parts[:-1]
     first = len(above) - above[::-1].index("recipes") if "recipes" in above else len(above)
-    name = "-".join(parts[first:])
+    name = "-".join([*parts[first:], *([] if recipe.row is None else [recipe.row])])
     return f"{name}-recipe" if name in RESERVED else name

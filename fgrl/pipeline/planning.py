@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def name(self) -> str:
-        return recipe_name(Path(self.recipe.path))
+        return recipe_name(self.recipe.address)
 
     @property
     def short(self) -> str:

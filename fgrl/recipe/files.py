@@ -2,110 +2,216 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from fgrl.recipe.merging import TOP, merge
+from fgrl.recipe.merging import ROW, TOP, merge
 from fgrl.recipe.tree import Text, Tree, parse
 from fgrl.registry.annotations import found
 from fgrl.registry.building import FAILED
 from fgrl.registry.explaining import nearby
-from fgrl.registry.problems import Place, Problem, alternatives, nearest
+from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
 
 
-def read(path: Path) -> tuple[Tree | None, list[Tree], list[Problem]]:
-    """(the merged recipe, each file's own tree with the strongest (the recipe itself) first, problems).
+ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+SEPARATOR = "::"
+"""Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
 
-    The merged recipe is None when nothing can be said about it: a file is missing or is no YAML.
+
+@dataclass(frozen=True)
+class Address:
+    """A recipe's file, and which of its rows is meant (None: the file's own recipe)."""
+
+    file: Path
+    row: str | None = None
+
+    @classmethod
+    def parse(cls, text: Path | str) -> Address:
+        file, separator, row = str(text).partition(SEPARATOR)
+        return cls(Path(file), row if separator else None)
+
+    def __str__(self) -> str:
+        return str(self.file) if self.row is None else f"{self.file}{SEPARATOR}{self.row}"
+
+    @property
+    def name(self) -> str:
+        return self.file.name if self.row is None else f"{self.file.name}{SEPARATOR}{self.row}"
+
+
+def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
+    """(the merged recipe, each layer's own tree with the strongest (the recipe itself) first, problems).
+
+    The merged recipe is None when nothing can be reported about it: a file is missing or is no YAML.
     """
     reading = _Reading()
-    order = reading.lineage(path.expanduser(), None, [])
-    layers = [reading.trees[file] for file in order or reading.trees if reading.trees[file] is not None]
+    order = reading.lineage(Address(address.file.expanduser(), address.row), None, [])
     if order is None:
-        return None, [layer for layer in layers if layer is not None], reading.problems
-    known = [layer for layer in layers if layer is not None]
-    merged = known[-1]
-    for layer in reversed(known[:-1]):
+        return None, [tree for tree in reading.files.values() if tree is not None], reading.problems
+    layers = [reading.layer(source) for source in order]
+    merged = layers[-1]
+    for layer in reversed(layers[:-1]):
         merged = merge(merged, layer)
-    entries = {key: inner for key, inner in merged.children.items() if key != "extends"}
-    return Tree(entries, merged.place), known, reading.problems
+    entries = {key: inner for key, inner in merged.children.items() if key not in ("extends", "rows")}
+    return Tree(entries, merged.place), layers, reading.problems
+
+
+def rows(file: Path) -> list[str]:
+    """Names of the rows that a recipe's file has, inherited ones first. Raises `Problems` when it cannot be read."""
+    reading = _Reading()
+    source = Address(file.expanduser())
+    if reading.lineage(source, None, []) is None:
+        raise Problems(reading.problems)
+    return reading.rows(source.file.resolve())
 
 
 class _Reading:
-    """Every file once, and the order in which they lie over each other."""
+    """Every file once, and the order in which files and rows lie over each other."""
 
     def __init__(self) -> None:
-        self.trees: dict[Path, Tree | None] = {}
+        self.files: dict[Path, Tree | None] = {}
+        self.lineages: dict[Address, list[Address] | None] = {}
         self.problems: list[Problem] = []
 
-    def lineage(self, file: Path, named: Place | None, below: list[Path]) -> list[Path] | None:
-        """A file and all that it extends, the strongest first, each once; None when one of them cannot be read.
+    def layer(self, source: Address) -> Tree:
+        """What a file or a row contains by itself; nothing for a row that is only inherited."""
+        tree = self.files[source.file]
+        assert tree is not None
+        if source.row is None:
+            return tree
+        return self._own_rows(source.file).get(source.row) or Tree({}, tree.place)
 
-        With several parents (`extends: [small.yaml, ablation.yaml]`) a later one is stronger, and what both extend is
-        weaker than both: Python's order of base classes (C3), read from the right.
+    def lineage(self, source: Address, named: Place | None, below: list[Address]) -> list[Address] | None:
+        """A recipe and all that it extends, the strongest first, each once; None when one of them cannot be read.
+
+        With several parents (`extends: [small.yaml, ablation.yaml]`) later ones override earlier ones, and a shared parent
+        has the lowest precedence: Python's order of base classes (C3), read from the right. A row extends its file, the rows
+        that it names, and the rows of the same name in the files that its file extends.
         """
-        here = file.resolve()
-        if here not in self.trees:
-            self.trees[here], wrong = _read_one(file, rank=len(self.trees), named=named)
+        here = Address(source.file.resolve(), source.row)
+        if here in self.lineages:
+            return self.lineages[here]
+        if here.file not in self.files:
+            self.files[here.file], wrong = _read_one(source.file, rank=len(self.files), named=named)
             self.problems += wrong
-        tree = self.trees[here]
-        if tree is None:
+        if self.files[here.file] is None:
             return None
-        above: list[list[Path]] = []
+        if here in below:
+            circle = [*below[below.index(here) :], here]
+            assert named is not None
+            self._problem(f"goes round in a circle: {' -> '.join(parent.name for parent in circle)}", named)
+            return None
+        self.lineages[here] = order = self._order(here, named, [*below, here])
+        return order
+
+    def _order(self, here: Address, named: Place | None, below: list[Address]) -> list[Address] | None:
+        above: list[list[Address]] = []
         readable = True
-        parents: dict[Path, Place] = {}
-        for parent, place in self._parents(tree):
-            if parent is None:
+        parents: dict[Address, Place] = {}
+        for parent, place in self._parents(here, named):
+            lineage = None if parent is None else self.lineage(parent, place, below)
+            if parent is None or lineage is None:
                 readable = False
                 continue
-            target = file.parent / parent
-            if target.resolve() in [*below, here]:
-                circle = [*below, here, target.resolve()]
-                circle = circle[circle.index(target.resolve()) :]
-                names = " -> ".join(one.name for one in circle)
-                self._problem(f"goes round in a circle: {names}", place)
-                readable = False
-                continue
-            parents[target.resolve()] = place
-            lineage = self.lineage(target, place, [*below, here])
-            if lineage is None:
-                readable = False
-            else:
-                above.insert(0, lineage)
+            parents[Address(parent.file.resolve(), parent.row)] = place
+            above.insert(0, lineage)
         if not readable:
             return None
         strongest = list(reversed(parents))
         order = _c3([*above, strongest])
         if order is None:
-            first = next(one for one in strongest if any(one in lineage[1:] for lineage in above))
+            first = next(parent for parent in strongest if any(parent in lineage[1:] for lineage in above))
             heir = next(lineage[0] for lineage in above if first in lineage[1:])
             self._problem(f"{first.name} must come before {heir.name}, which extends it", parents[first])
             return None
         return [here, *order]
 
-    def _parents(self, tree: Tree) -> list[tuple[Path | None, Place]]:
-        """The files that `extends` names; None for what is no file's name."""
-        extends = tree.get("extends")
-        if extends is None:
-            return []
-        items = extends.value if isinstance(extends.value, list) else [extends]
-        found_: list[tuple[Path | None, Place]] = []
-        for item in items:
+    def rows(self, file: Path) -> list[str]:
+        """Names of the rows of a file whose lineage was read, inherited ones first."""
+        inherited = [name for parent in self._files_extended(file) for name in self.rows(parent)]
+        return list(dict.fromkeys([*inherited, *self._own_rows(file)]))
+
+    def _parents(self, source: Address, named: Place | None) -> list[tuple[Address | None, Place]]:
+        """What a file or a row extends, the weakest first; None for what names nothing."""
+        tree = self.files[source.file]
+        assert tree is not None
+        if source.row is None:
+            return self._named_files(source.file, tree)
+        start = named or tree.place
+        if self.lineage(Address(source.file), named, []) is None:  # its files are needed to know its rows
+            return [(None, start)]
+        known = self.rows(source.file)
+        if source.row not in known:
+            choices = alternatives(source.row, known) if known else "it has none"
+            self.problems.append(Problem((), f'{nearby(source.file)} has no row "{source.row}"', choices, named or tree.place))
+            return [(None, start)]
+        parents: list[tuple[Address | None, Place]] = [(Address(source.file), start)]
+        for name, place in self._rows_extended(source.file, source.row).items():
+            if name in known:
+                parents.append((Address(source.file, name), place))
+                continue
+            self._problem(f'{nearby(source.file)} has no row "{name}"', place, alternatives(name, known))
+            parents.append((None, place))
+        inherited = [parent for parent in self._files_extended(source.file) if source.row in self.rows(parent)]
+        if not inherited and self._own_rows(source.file)[source.row].get("about") is None:
+            place = self._own_rows(source.file)[source.row].place
+            hint = 'a row says what it is for: about: "..."'
+            self.problems.append(Problem(("rows", source.row, "about"), "missing; wants str", hint, place))
+        return [*parents, *((Address(parent, source.row), start) for parent in inherited)]
+
+    def _rows_extended(self, file: Path, row: str) -> dict[str, Place]:
+        """Names of the rows that a row extends, in this file or where it is inherited from."""
+        names: dict[str, Place] = {}
+        for parent in self._files_extended(file):
+            names |= self._rows_extended(parent, row)
+        own = self._own_rows(file).get(row)
+        for item in [] if own is None else _items(own.get("extends")):
+            if isinstance(item.value, str) and item.value.strip():
+                names[item.value] = item.place
+            else:
+                self._problem(f"wants the name of a row or a list of names, got {found(item.plain())}", item.place)
+        return names
+
+    def _own_rows(self, file: Path) -> dict[str, Tree]:
+        tree = self.files[file]
+        rows = None if tree is None else tree.get("rows")
+        return {} if rows is None else rows.children
+
+    def _files_extended(self, file: Path) -> list[Path]:
+        """The files that a readable file extends. (Of a row that it extends, the row's file.)"""
+        tree = self.files[file]
+        assert tree is not None
+        parents = (parent for parent, _place in self._named_files(file, tree) if parent is not None)
+        return list(dict.fromkeys(parent.file.resolve() for parent in parents))
+
+    def _named_files(self, file: Path, tree: Tree) -> list[tuple[Address | None, Place]]:
+        """The recipes that a file's `extends` names; None for what is no file's name."""
+        parents: list[tuple[Address | None, Place]] = []
+        for item in _items(tree.get("extends")):
             if isinstance(item.value, str) and item.value.strip() and "\0" not in item.value:
-                found_.append((Path(item.value).expanduser(), item.place))
+                address = Address.parse(item.value)
+                parents.append((Address(file.parent / address.file.expanduser(), address.row), item.place))
             else:
                 self._problem(f"wants a file or a list of files, got {found(item.plain())}", item.place)
-                found_.append((None, item.place))
-        return found_
+                parents.append((None, item.place))
+        return parents
 
-    def _problem(self, message: str, place: Place) -> None:
-        problem = Problem(("extends",), message, None, place)
+    def _problem(self, message: str, place: Place, hint: str | None = None) -> None:
+        problem = Problem(("extends",), message, hint, place)
         if problem not in self.problems:
             self.problems.append(problem)
 
 
-def _c3(lineages: list[list[Path]]) -> list[Path] | None:
+def _items(extends: Tree | None) -> list[Tree]:
+    if extends is None:
+        return []
+    return extends.value if isinstance(extends.value, list) else [extends]
+
+
+def _c3(lineages: list[list[Address]]) -> list[Address] | None:
     """One order that keeps the order of every list; None when there is none."""
-    order: list[Path] = []
+    order: list[Address] = []
     while lineages := [lineage for lineage in lineages if lineage]:
         head = next((one[0] for one in lineages if not any(one[0] in other[1:] for other in lineages)), None)
         if head is None:
@@ -169,19 +275,11 @@ def _read_one(file: Path, rank: int, named: Place | None) -> tuple[Tree | None, 
 
 
 def _top(tree: Tree) -> tuple[Tree | None, list[Problem]]:
-    """The top level of one file: known keys, `about` first, mappings where mappings must be.
+    """The top level of one file: known keys, `about` first, mappings where mappings must be; likewise each of its rows.
 
     A misspelled key is reported and goes on under the name that was meant, so that one mistake stays one problem.
     """
-    problems: list[Problem] = []
-    entries: dict[str, Tree] = {}
-    for key, inner in tree.children.items():
-        meant: str | None = key
-        if key not in TOP:
-            meant = nearest(key, [name for name in TOP if name not in tree.children])
-            hint = alternatives(meant, TOP)
-            problems.append(Problem((key,), f'unknown key "{key}" of a recipe', hint, inner.place))
-        entries[meant or key] = inner
+    entries, problems = _known_keys(tree, TOP, "a recipe")
     about = entries.get("about")
     first = list(entries)[: 2 if next(iter(entries), None) == "extends" else 1]
     if about is None:
@@ -189,17 +287,73 @@ def _top(tree: Tree) -> tuple[Tree | None, list[Problem]]:
         problems.append(Problem(("about",), "missing; wants str", hint, tree.place))
     elif "about" not in first:
         problems.append(Problem(("about",), "comes first in a recipe (or right behind extends)", None, about.place))
+    readable = _mappings(entries, (), problems)
+    if about is not None:
+        problems += _about(about, ("about",))
+        readable = readable and about.value is not None
+    if "rows" in entries:
+        entries["rows"], wrong = _rows(entries["rows"])
+        problems += wrong
+    return (Tree(entries, tree.place) if readable else None), problems
+
+
+def _known_keys(tree: Tree, known: Sequence[str], what: str, path: Key = ()) -> tuple[dict[str, Tree], list[Problem]]:
+    problems: list[Problem] = []
+    entries: dict[str, Tree] = {}
+    for key, inner in tree.children.items():
+        meant: str | None = key
+        if key not in known:
+            meant = nearest(key, [name for name in known if name not in tree.children])
+            problems.append(
+                Problem((*path, key), f'unknown key "{key}" of {what}', alternatives(meant, known), inner.place)
+            )
+        entries[meant or key] = inner
+    return entries, problems
+
+
+def _mappings(entries: dict[str, Tree], path: Key, problems: list[Problem]) -> bool:
+    """Are the parts that must be mappings (or null) mappings? Adds a problem for each that is not."""
     readable = True
     for key, words in (("vars", "a mapping of variables"), ("stages", "a mapping of stages")):
         part = entries.get(key)
         if part is not None and part.value is not None and not isinstance(part.value, dict):
             readable = False
             if part.value is not FAILED:
-                message = f"wants {words}, got {found(part.plain())}"
-                problems.append(Problem((key,), message, None, part.place))
-    if about is not None and about.value is not FAILED and not (isinstance(about.value, str) and about.value.strip()):
-        empty = isinstance(about.value, str)
-        message = "is empty; say what the recipe is for" if empty else f"wants str, got {found(about.plain())}"
-        problems.append(Problem(("about",), message, None, about.place))
-        readable = readable and about.value is not None
-    return (Tree(entries, tree.place) if readable else None), problems
+                problems.append(Problem((*path, key), f"wants {words}, got {found(part.plain())}", None, part.place))
+    return readable
+
+
+def _about(about: Tree, path: Key) -> list[Problem]:
+    if about.value is FAILED or (isinstance(about.value, str) and about.value.strip()):
+        return []
+    empty = isinstance(about.value, str)
+    message = "is empty; say what the recipe is for" if empty else f"wants str, got {found(about.plain())}"
+    return [Problem(path, message, None, about.place)]
+
+
+def _rows(tree: Tree) -> tuple[Tree, list[Problem]]:
+    """The rows of one file; those that cannot be read are left out."""
+    if tree.value is None:
+        return Tree({}, tree.place), []
+    if not isinstance(tree.value, dict):
+        wrong = Problem(("rows",), f"wants a mapping of rows, got {found(tree.plain())}", None, tree.place)
+        return Tree({}, tree.place), [] if tree.value is FAILED else [wrong]
+    rows: dict[str, Tree] = {}
+    problems: list[Problem] = []
+    for name, row in tree.children.items():
+        path: Key = ("rows", name)
+        if not ROW_NAME.fullmatch(name):
+            message = f'"{name}" cannot be the name of a row; use letters, digits, _ . and -'
+            problems.append(Problem(path, message, None, row.place))
+        elif not isinstance(row.value, dict):
+            if row.value is not FAILED:
+                message = f"wants a row (a mapping with {', '.join(ROW)}), got {found(row.plain())}"
+                problems.append(Problem(path, message, None, row.place))
+        else:
+            entries, wrong = _known_keys(row, ROW, "a row", path)
+            problems += wrong
+            if "about" in entries:
+                problems += _about(entries["about"], (*path, "about"))
+            if _mappings(entries, path, problems):
+                rows[name] = Tree(entries, row.place)
+    return Tree(rows, tree.place), problems

@@ -35,6 +35,9 @@ class Recipe:
     """A recipe that is right: every component built, every reference checked."""
 
     path: Path
+    """Its file."""
+    row: str | None
+    """Which of the file's rows it is; None: the file's own recipe."""
     about: str
     seed: int
     data: dict[str, Any]
@@ -45,6 +48,11 @@ class Recipe:
     """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
     sources: dict[Path, str] = field(default_factory=dict)
     """The imported user files with the sha256 of their content."""
+
+    @property
+    def address(self) -> str:
+        """What commands call it: `recipes/rtt_qwen3.yaml::aon`."""
+        return str(files.Address(self.path, self.row))
 
     def to_yaml(self) -> str:
         """The resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
@@ -61,10 +69,10 @@ class Recipe:
 
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
-    """Read, resolve, build and check a recipe. Raises `Problems` with everything that is wrong in it."""
+    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is wrong in it."""
     know_components()
-    path = Path(path)
-    merged, layers, problems = files.read(path)
+    address = files.Address.parse(path)
+    merged, layers, problems = files.read(address)
     if merged is None:
         raise Problems(problems)
     merged, wrong = merging.override(merged, list(overrides))
@@ -82,7 +90,8 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         raise Problems([reading.placed(problem) for problem in problems])
     known = {key: data[key] for key in ("about", "seed", "imports", "vars") if data.get(key)}
     return Recipe(
-        path=path,
+        path=address.file,
+        row=address.row,
         about=data["about"],
         seed=data.get("seed", 0),
         data={"about": data["about"], "seed": data.get("seed", 0), **known}

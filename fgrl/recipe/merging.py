@@ -13,8 +13,10 @@ from fgrl.registry.annotations import found
 from fgrl.registry.building import BARE
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
 
-TOP = ("about", "extends", "imports", "vars", "seed", "stages")
+TOP = ("about", "extends", "imports", "vars", "seed", "stages", "rows")
 """Keys of a recipe, in the order in which they are usually written."""
+ROW = tuple(key for key in TOP if key != "rows")
+"""Keys of a row."""
 
 
 def merge(below: Tree, above: Tree) -> Tree:

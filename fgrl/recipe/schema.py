@@ -43,7 +43,7 @@ def schema() -> Schema:
     files = {"type": "array", "items": text}
     top: Schema = {
         "about": {**text, "description": "What the recipe is for, in one sentence."},
-        "extends": {"anyOf": [text, files], "description": "Recipes that this one changes; a later one is stronger."},
+        "extends": {"anyOf": [text, files], "description": "Recipes that this one changes; the last one wins."},
         "imports": {**files, "description": "Python files with components, relative to this recipe."},
         "vars": {"type": ["object", "null"], "description": "Values for ${vars.name}; null = to be set by the user."},
         "seed": {"anyOf": [{"type": "integer", "minimum": 0}, _INTERPOLATED], "description": "Of everything random."},
@@ -52,6 +52,13 @@ def schema() -> Schema:
             "additionalProperties": {"anyOf": [{"$ref": "#/$defs/stage"}, _NULL]},
             "description": "The steps by name; ${out:name} is what a step makes.",
         },
+    }
+    row = {key: value for key, value in top.items() if key != "extends"}
+    row["extends"] = {"anyOf": [text, files], "description": "Rows of this recipe that this one changes; the last one wins."}
+    top["rows"] = {
+        "type": "object",
+        "additionalProperties": {"type": "object", "properties": row, "additionalProperties": False},
+        "description": "Variants of this recipe by name: `fgrl run FILE::ROW`.",
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

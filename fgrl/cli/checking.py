@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load
+from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, addresses, columns, emit, load
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
@@ -21,6 +21,7 @@ VALIDATE = """
 Examples:
   fgrl validate recipes/small/segment_ppo.yaml
   fgrl validate recipes/*.yaml recipes/small/*.yaml
+  fgrl validate 'recipes/segment_ppo_phi3.yaml::*'     all of its rows
   fgrl validate R stages.policy.algorithm.kl_coef=0.1
 
 Every mistake is reported at once, with file:line:column. Exit code 2 when there is one. Nothing is loaded or run.
@@ -51,10 +52,11 @@ def validate(
 ) -> None:
     """Check recipes: names, types, bounds, references, files. Overrides `a.b=value` may follow."""
     words = [*recipes, *context.args]
-    paths = [Path(word) for word in words if ("=" not in word and not word.startswith("-")) or Path(word).is_file()]
-    extra = [word for word in words if Path(word) not in paths]
-    if not paths:
+    named = [word for word in words if ("=" not in word and not word.startswith("-")) or Path(word).is_file()]
+    extra = [word for word in words if word not in named]
+    if not named:
         raise typer.BadParameter("no recipe given", param_hint="RECIPE")
+    paths = [Path(address) for word in named for address in addresses(word)]
     results: list[dict[str, Any]] = []
     for path in paths:
         try:

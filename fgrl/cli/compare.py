@@ -32,7 +32,7 @@ types = lazy.load("fgrl.types")
 EXAMPLES = """
 \b
 Examples:
-  fgrl compare recipes/small/segment_ppo_bandit.yaml recipes/small/segment_ppo.yaml
+  fgrl compare recipes/small/segment_ppo.yaml::bandit recipes/small/segment_ppo.yaml
   fgrl compare A.yaml B.yaml C.yaml --seeds 0,1,2 --number rule
   fgrl compare A.yaml B.yaml --seeds 0,1,2 --run stages.policy.algorithm.kl_coef=0.1
   fgrl compare A.yaml B.yaml --seeds 0,1,2 --stage evaluate --model policy --markdown

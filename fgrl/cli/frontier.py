@@ -27,7 +27,7 @@ EXAMPLES = """
 Examples:
   fgrl frontier recipes/small/segment_ppo*.yaml --y rule.kept
   fgrl frontier A.yaml B.yaml --vary stages.policy.algorithm.kl_coef=0.003,0.01,0.03 --x kl.sum --y win_rate.length_adjusted
-  fgrl frontier runs/segment_ppo_phi3 runs/segment_ppo_phi3_bandit --y length_adjusted --model policy --out figures/kl
+  fgrl frontier runs/segment_ppo_phi3 runs/segment_ppo_phi3-bandit --y length_adjusted --model policy --out figures/kl
 
 A source is a recipe, the folder of a run, or a folder of runs (every one in it, as a sweep leaves them). A number is METRIC.NUMBER,
 as `fgrl table` names them, or STAGE/METRIC.NUMBER. Reads what finished evaluations measured and runs nothing; writes OUT.svg and

@@ -21,7 +21,9 @@ registry = lazy.load("fgrl.registry")
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML).", show_default=False)]
+RecipeFile = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or a row of it: FILE::ROW.", show_default=False)
+]
 RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs and cached stages live.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 Limit = Annotated[
@@ -33,9 +35,19 @@ RUNS = Path("runs")
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
     """The recipe with the overrides behind it. Raises `registry.Problems`."""
-    if not path.exists():
-        raise typer.BadParameter(f"{path}: no such recipe{_near(path)}", param_hint="RECIPE")
-    return recipes.load(path, overrides(extra, context))
+    return recipes.load(_existing(path), overrides(extra, context))
+
+
+def addresses(word: str) -> list[str]:
+    """The recipes that an argument names: `FILE`, `FILE::ROW`, or several rows by a pattern (`FILE::*`)."""
+    return recipes.expand(_existing(Path(word)))
+
+
+def _existing(recipe: Path) -> Path:
+    file = recipes.Address.parse(recipe).file
+    if not file.exists():
+        raise typer.BadParameter(f"{file}: no such recipe{_near(file)}", param_hint="RECIPE")
+    return recipe
 
 
 def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fgrl.recipe.merging import ROW, TOP, merge
@@ -13,7 +14,6 @@ from fgrl.registry.annotations import found
 from fgrl.registry.building import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
-
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 SEPARATOR = "::"
@@ -55,6 +55,23 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
         merged = merge(merged, layer)
     entries = {key: inner for key, inner in merged.children.items() if key not in ("extends", "rows")}
     return Tree(entries, merged.place), layers, reading.problems
+
+
+def expand(text: Path | str) -> list[str]:
+    """The addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any other is itself.
+
+    Raises `Problems` when the file cannot be read or no row fits.
+    """
+    address = Address.parse(text)
+    if address.row is None or not set(address.row) & set("*?["):
+        return [str(text)]
+    known = rows(address.file)
+    fitting = [name for name in known if fnmatchcase(name, address.row)]
+    if not fitting:
+        raise Problems(
+            [Problem((), f'{nearby(address.file)} has no row "{address.row}"', f"rows: {', '.join(known) or 'none'}")]
+        )
+    return [str(Address(address.file, name)) for name in fitting]
 
 
 def rows(file: Path) -> list[str]:
@@ -144,7 +161,11 @@ class _Reading:
         known = self.rows(source.file)
         if source.row not in known:
             choices = alternatives(source.row, known) if known else "it has none"
-            self.problems.append(Problem((), f'{nearby(source.file)} has no row "{source.row}"', choices, named or tree.place))
+            message = f'{nearby(source.file)} has no row "{source.row}"'
+            if named is not None:
+                self._problem(message, named, choices)
+            else:
+                self.problems.append(Problem((), message, choices, (tree.get("rows") or tree).place))
             return [(None, start)]
         parents: list[tuple[Address | None, Place]] = [(Address(source.file), start)]
         for name, place in self._rows_extended(source.file, source.row).items():
@@ -179,10 +200,12 @@ class _Reading:
         return {} if rows is None else rows.children
 
     def _files_extended(self, file: Path) -> list[Path]:
-        """The files that a readable file extends. (Of a row that it extends, the row's file.)"""
+        """The files that a readable file extends, whose rows it inherits. Who extends a single row inherits no other."""
         tree = self.files[file]
         assert tree is not None
-        parents = (parent for parent, _place in self._named_files(file, tree) if parent is not None)
+        parents = (
+            parent for parent, _place in self._named_files(file, tree) if parent is not None and parent.row is None
+        )
         return list(dict.fromkeys(parent.file.resolve() for parent in parents))
 
     def _named_files(self, file: Path, tree: Tree) -> list[tuple[Address | None, Place]]:

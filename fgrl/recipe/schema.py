@@ -54,7 +54,10 @@ def schema() -> Schema:
         },
     }
     row = {key: value for key, value in top.items() if key != "extends"}
-    row["extends"] = {"anyOf": [text, files], "description": "Rows of this recipe that this one changes; the last one wins."}
+    row["extends"] = {
+        "anyOf": [text, files],
+        "description": "Rows of this recipe that this one changes; the last one wins.",
+    }
     top["rows"] = {
         "type": "object",
         "additionalProperties": {"type": "object", "properties": row, "additionalProperties": False},

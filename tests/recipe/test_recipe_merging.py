@@ -9,7 +9,7 @@ import pytest
 from recipe_world import Group, Ring, Square, recipe, world  # noqa: F401
 
 from fgrl.recipe import load
-from fgrl.recipe.files import read
+from fgrl.recipe.files import Address, read
 from fgrl.recipe.merging import merge, override
 from fgrl.recipe.tree import Text, Tree, parse
 from fgrl.registry import Problems
@@ -134,7 +134,7 @@ def write(**files: str) -> None:
 
 
 def order(path: str) -> list[str]:
-    _, layers, problems = read(Path(path))
+    _, layers, problems = read(Address.parse(path))
     assert not problems, problems
     return [layer.place.label for layer in layers]
 
@@ -152,7 +152,7 @@ def test_with_several_parents_a_later_one_is_stronger_and_what_they_share_is_wea
     )
     assert order("small_row.yaml") == ["small_row.yaml", "row.yaml", "small.yaml", "paper.yaml"]
     assert order("deeper.yaml") == ["deeper.yaml", "small_row.yaml", "row.yaml", "small.yaml", "paper.yaml"]
-    merged, _, _ = read(Path("deeper.yaml"))
+    merged, _, _ = read(Address.parse("deeper.yaml"))
     assert merged is not None
     assert merged.plain() == {"about": "d", "vars": {"a": 3, "b": 2, "c": 5}}
 

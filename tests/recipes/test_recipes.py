@@ -15,11 +15,15 @@ from fgrl import registry
 from fgrl.cli import app
 from fgrl.pipeline import plan
 from fgrl.pipeline.planning import Peek
-from fgrl.recipe import Recipe, load
+from fgrl.recipe import Recipe, load, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "recipes"
-FOUND = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in sorted(FOLDER.rglob("*.yaml"))}
+FILES = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in sorted(FOLDER.rglob("*.yaml"))}
+ADDRESSES = {f"{name}_{row}": f"{path}::{row}" for name, path in FILES.items() for row in rows(path)} | {
+    name: str(path) for name, path in FILES.items()
+}
+"""Every recipe by name: each file, and each row of each file, inherited ones too."""
 
 PAPER = {
     "Table 1": ["phi3_backbone", "phi3_bandit", "phi3_sentence", "phi3_token", "phi3", "phi3_bandit_as_segment",
@@ -35,7 +39,7 @@ PAPER = {
 ROWS = {f"segment_ppo_{row}": table for table, rows in PAPER.items() for row in rows}
 RTT_ROWS = ["", "_aon", "_rl_csr", "_rl_aon", "_inter", "_sft", "_dpo"]
 """Of every backbone."""
-RTT_ABLATIONS = ["random", "uniform", "greedy", "beta_025", "beta_075", "beta_100"]
+RTT_ABLATIONS = ["random", "uniform", "greedy", "token_weight_025", "token_weight_075", "token_weight_100"]
 RTT = [f"rtt_{one}{row}" for one in ("qwen3", "qwen25", "llama32") for row in RTT_ROWS] + [
     f"rtt_qwen3_{row}" for row in RTT_ABLATIONS
 ]
@@ -59,12 +63,30 @@ def loaded(name: str, *overrides: str) -> Recipe:
     return load(FOUND[name], [*(["vars.sft=standing-in"] if name.startswith("segment_ppo_phi31") else []), *overrides])
 
 
-def test_every_row_of_the_paper_and_its_small_sibling_is_there_and_nothing_else() -> None:
+FOUND = {name: ADDRESSES[name] for name in ["quickstart", *ROWS, *RLA, *RTT, *map(small, [*ROWS, *RLA, *RTT])]}
+"""The rows of the papers' tables and their small siblings."""
+
+
+def test_every_row_of_the_paper_has_a_small_sibling_and_no_row_is_written_that_no_paper_has() -> None:
     assert len(ROWS) == 30
     assert len(set(map(small, ROWS))) == 30
     assert len(RTT) == 27
-    assert set(FOUND) == {*ROWS, *RLA, *RTT, *map(small, [*ROWS, *RLA, *RTT]), "quickstart"}
     assert len(FOUND) == 125
+    assert set(FILES) <= set(FOUND)
+    written = {
+        f"{name}_{row}"
+        for name, path in FILES.items()
+        for row in yaml.safe_load(path.read_text(encoding="utf-8")).get("rows", {})
+    }
+    assert written <= set(FOUND)
+
+
+def test_a_row_of_any_file_is_right_in_every_file_that_inherits_it() -> None:
+    inherited = sorted(set(ADDRESSES) - set(FOUND))
+    assert len(inherited) > 50
+    for name in inherited:
+        overrides = ["vars.sft=standing-in"] if "phi31" in name else []
+        assert load(ADDRESSES[name], overrides).stages, name
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -78,13 +100,17 @@ def test_a_row_says_which_one_it_is(name: str) -> None:
 def test_validate_lets_every_recipe_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """All at once and without a value for the checkpoint that is not public; the message names what to set."""
     monkeypatch.chdir(ROOT)
-    files = [str(path.relative_to(ROOT)) for path in FOUND.values()]
+    files = [str(Path(address).relative_to(ROOT)) for address in FOUND.values()]
     result = CliRunner().invoke(app, ["validate", *files])
     assert result.exit_code == 0, result.output
     assert f"{len(files)} of {len(files)} recipes are right" in result.output
     told = json.loads(CliRunner().invoke(app, ["validate", "--json", *files]).stdout)
-    waiting = {Path(one["recipe"]).stem: one["needs"] for one in told["recipes"] if "needs" in one}
-    assert waiting == {name: ["vars.sft"] for name in FOUND if name.startswith("segment_ppo_phi31_sft")}
+    waiting = {one["recipe"]: one["needs"] for one in told["recipes"] if "needs" in one}
+    assert waiting == {
+        str(Path(FOUND[name]).relative_to(ROOT)): ["vars.sft"]
+        for name in FOUND
+        if name.startswith("segment_ppo_phi31_sft")
+    }
 
 
 def test_validate_notices_one_wrong_recipe_among_all(tmp_path: Path) -> None:

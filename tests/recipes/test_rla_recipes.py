@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from test_recipes import ADDRESSES
 
 from fgrl import registry
 from fgrl.pipeline import execute, plan
@@ -66,7 +67,7 @@ def test_a_baseline_changes_only_what_it_is_named_for(folder: str) -> None:
     start = "rla" if folder else "rla_llama3"
     main = load(FOLDER / f"{folder}{start}.yaml").stages
     for name in BASELINES:
-        other = load(FOLDER / f"{folder}{start}_{name}.yaml").stages
+        other = load(ADDRESSES[f"{folder}{start}_{name}"]).stages
         wanted = {"ce": {"preferences"}, "rlaif": {"preferences", "pairs"}, "sft": {"policy"}, "base": set()}[name]
         measured = {stage for stage in other if name == "base" and "models" in registry.dump(main[stage])}
         assert {
@@ -95,7 +96,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reduced(name: str, model_dir: Path) -> Recipe:
     """The recipe with the tiny model and little to do; nothing else of it is changed."""
-    path = FOLDER / "small" / f"{name}.yaml"
+    path = ADDRESSES[f"small/{name}"]
     start = [f"vars.llm={model_dir}"] + (["vars.lora={r: 2, last_blocks: 1}"] if name != "rla_base" else [])
     if name == "rla_rlaif":  # a random judge's 1 and 2 are not among its twenty most probable tokens
         start += [f"vars.judge.model.base={model_dir}", "stages.preferences.annotator.top_logprobs=300"]

@@ -52,9 +52,9 @@ def test_the_paper_s_numbers() -> None:
 ROWS: dict[str, dict[str, Any]] = {
     "aon": {"policy.reward.response": "aon"},
     "inter": {"policy.reward.response": "aon", "policy.algorithm.partition": "inter_sample"},
-    "beta_025": {"policy.reward.response": "aon", "policy.algorithm.beta": 0.25},
-    "beta_075": {"policy.reward.response": "aon", "policy.algorithm.beta": 0.75},
-    "beta_100": {"policy.reward.response": "aon", "policy.algorithm.beta": 1.0},
+    "token_weight_025": {"policy.reward.response": "aon", "policy.algorithm.beta": 0.25},
+    "token_weight_075": {"policy.reward.response": "aon", "policy.algorithm.beta": 0.75},
+    "token_weight_100": {"policy.reward.response": "aon", "policy.algorithm.beta": 1.0},
 }
 
 
@@ -91,7 +91,7 @@ def test_one_discriminator_serves_all_recipes_of_a_backbone(tmp_path: Path) -> N
 
     assert key("rtt_qwen3") == key("rtt_qwen3_aon") == key("rtt_qwen3_inter") == key("rtt_qwen25_aon")
     assert key("rtt_llama32") == key("rtt_llama32_aon") != key("rtt_qwen3") != key("rtt_qwen3_greedy")
-    assert key("small/rtt") == key("small/rtt_aon") == key("small/rtt_beta_100") != key("small/rtt_greedy")
+    assert key("small/rtt") == key("small/rtt_aon") == key("small/rtt_token_weight_100") != key("small/rtt_greedy")
 
 
 @pytest.mark.parametrize("name", RTT)
@@ -138,7 +138,7 @@ def test_the_demands_are_what_the_tool_makes_and_silence_keeps_none(tmp_path: Pa
 
 def test_the_sweep_is_figure_3() -> None:
     sweep = yaml.safe_load((ROOT / "sweeps" / "rtt_beta.yaml").read_text(encoding="utf-8"))
-    assert sweep["command"][2] == "recipes/rtt_qwen3_aon.yaml"
+    assert sweep["command"][2] == "recipes/rtt_qwen3.yaml::aon"
     assert sweep["parameters"] == {"stages.policy.algorithm.beta": {"values": [0.0, 0.25, 0.5, 0.75, 1.0]}}
     assert sweep["metric"]["name"] == "ifeval/measured/rubric.policy.aon"
     for value in sweep["parameters"]["stages.policy.algorithm.beta"]["values"]:

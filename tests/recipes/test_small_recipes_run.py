@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_recipes import FOUND, ROWS, small
 
 from fgrl import models
 from fgrl.pipeline import execute, plan
@@ -21,8 +22,7 @@ from fgrl.registry import name_of
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Pairs, Report, Samples, Stats
 
-FOLDER = Path(__file__).resolve().parents[2] / "recipes"
-SMALL = sorted([*FOLDER.glob("small/segment_ppo*.yaml"), FOLDER / "quickstart.yaml"])
+SMALL = [*map(small, ROWS), "quickstart"]
 RULE = '{name: "length_constraints:number_words", relation: less than, num_words: 4}'
 """Random text keeps it about as often as it breaks it, so that there are pairs."""
 LIMITS = {
@@ -39,21 +39,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("recipes") / "runs"
 
 
-def reduced(path: Path, model_dir: Path) -> Recipe:
+def reduced(name: str, model_dir: Path) -> Recipe:
     """The recipe with the tiny model and little to do; nothing else of it is changed."""
     start = [f"vars.sft={model_dir}", f"vars.rule={RULE}", "vars.lora.r=2"]
-    stages = load(path, start).data["stages"]
-    limits = [f"stages.{name}.{limit}" for name, stage in stages.items() for limit in LIMITS.get(stage["name"], [])]
-    return load(path, [*start, *limits])
+    stages = load(FOUND[name], start).data["stages"]
+    limits = [
+        f"stages.{stage_name}.{limit}"
+        for stage_name, stage in stages.items()
+        for limit in LIMITS.get(stage["name"], [])
+    ]
+    return load(FOUND[name], [*start, *limits])
 
 
 def finite(rows: list[dict[str, Any]], *names: str) -> bool:
     return all(isinstance(row[name], float) and math.isfinite(row[name]) for row in rows for name in names)
 
 
-@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
-def test_it_runs(path: Path, tiny_model_dir: Path, runs: Path) -> None:
-    recipe = reduced(path, tiny_model_dir)
+@pytest.mark.parametrize("name", SMALL)
+def test_it_runs(name: str, tiny_model_dir: Path, runs: Path) -> None:
+    recipe = reduced(name, tiny_model_dir)
     summary = execute(recipe, runs)
     assert summary.exit == 0, summary.error
     assert list(summary.stages) == list(recipe.stages)
@@ -110,14 +114,14 @@ def check_policy(recipe: Recipe, folder: Path, base: Path) -> None:
 
 
 def test_a_finished_recipe_is_finished(tiny_model_dir: Path, runs: Path) -> None:
-    again = execute(reduced(FOLDER / "small" / "segment_ppo.yaml", tiny_model_dir), runs)
+    again = execute(reduced("small/segment_ppo", tiny_model_dir), runs)
     assert again.nothing_to_do
     assert again.exit == 0
 
 
 def test_recipes_share_what_they_have_in_common(tiny_model_dir: Path, runs: Path) -> None:
     """One set of samples and pairs for all, and as many reward models as there are ways to train one."""
-    plans = [plan(reduced(path, tiny_model_dir), runs) for path in SMALL]
+    plans = [plan(reduced(name, tiny_model_dir), runs) for name in SMALL]
     keys: dict[str, set[str]] = {}
     for stage in (stage for one in plans for stage in one.stages):
         keys.setdefault(stage.name, set()).add(stage.key)

@@ -18,7 +18,9 @@ from fgrl.pipeline import plan
 from fgrl.recipe import Recipe, load
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT: dict[str, Any] = json.loads(gzip.decompress((Path(__file__).parent / "snapshot" / "recipes.json.gz").read_bytes()))
+SNAPSHOT: dict[str, Any] = json.loads(
+    gzip.decompress((Path(__file__).parent / "snapshot" / "recipes.json.gz").read_bytes())
+)
 RECIPES: dict[str, dict[str, Any]] = SNAPSHOT["recipes"]
 
 RENAMED: dict[str, dict[str, str | None]] = {}

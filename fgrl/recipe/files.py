@@ -359,8 +359,8 @@ def _rows(tree: Tree) -> tuple[Tree, list[Problem]]:
     if tree.value is None:
         return Tree({}, tree.place), []
     if not isinstance(tree.value, dict):
-        wrong = Problem(("rows",), f"wants a mapping of rows, got {found(tree.plain())}", None, tree.place)
-        return Tree({}, tree.place), [] if tree.value is FAILED else [wrong]
+        misplaced = Problem(("rows",), f"wants a mapping of rows, got {found(tree.plain())}", None, tree.place)
+        return Tree({}, tree.place), [] if tree.value is FAILED else [misplaced]
     rows: dict[str, Tree] = {}
     problems: list[Problem] = []
     for name, row in tree.children.items():

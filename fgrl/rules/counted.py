@@ -55,6 +55,16 @@ class Counted(Rule):
         return "positive" if self.bounds()[0] > 0 else "negative"
 
 
+class Length(Counted):
+    """How much of it a response has: that is about the whole response, so nothing in particular speaks for the rule."""
+
+    def supporting(self, response: str) -> list[Span] | None:
+        return None
+
+    def scope(self) -> Scope:
+        return "global"
+
+
 def related(relation: Relation, bound: int) -> tuple[int, int | None]:
     """IFEval's relation as (at least, at most)."""
     return (bound, None) if relation == "at least" else (0, bound - 1)

@@ -1,4 +1,7 @@
-"""What the written rules share: an empty answer breaks every one of them."""
+"""The base classes of rules on the text alone. An empty answer breaks every one of them.
+
+`Rule` is about the whole response, `Forbids` about what must not be there, `Requires` about what must.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,24 @@ class Rule(Verifier):
     def keeps(self, response: str) -> bool:
         """Does a response that is not empty keep the rule?"""
 
+    def faults(self, response: str) -> list[Span]:
+        """The characters that make a response break the rule; none when it is broken nowhere in particular. Only the
+        faults of responses that break the rule count."""
+        return []
+
     def breaking(self, response: str) -> list[Span] | None:
-        """Where a response that is not empty breaks the rule: none, some spans, or None = broken but nowhere in
-        particular."""
-        return [] if self.keeps(response) else None
+        """Where a response that is not empty breaks the rule: `[]` = it is kept, None = broken, but nowhere in particular."""
+        return [] if self.keeps(response) else self.faults(response) or None
 
     def supporting(self, response: str) -> list[Span] | None:
         """What in a response that is not empty speaks for the rule, also when it is not enough; None = nothing in
         particular could."""
         return None
 
-    def scope(self) -> Scope:
-        """`positive`: something must be there. `negative`: something must not. `global`: it is about the whole text."""
-        return "global"
-
     def title(self) -> str:
-        """The rule in one line, for tables: its name and what is set."""
-        set_here = (getattr(self, key) for key in type(self).model_fields if key in self.model_fields_set)
-        return " ".join([name_of(self)[1], *map(_short, set_here)])
+        """The rule in one line, for tables: its name and the settings that were given."""
+        values = (getattr(self, key) for key in type(self).model_fields if key in self.model_fields_set)
+        return " ".join([name_of(self)[1], *map(_short, values)])
 
     def check(self, response: str) -> bool:
         return bool(response.strip()) and self.keeps(response)
@@ -47,6 +50,34 @@ class Rule(Verifier):
 
     def evidence(self, response: str) -> list[Span] | None:
         return self.supporting(response) if response.strip() else None
+
+
+class Forbids(Rule):
+    """Something must not be there. The rule is kept when there is none of it, unless a subclass asks for more."""
+
+    @abstractmethod
+    def faults(self, response: str) -> list[Span]:
+        """What must not be there, where it is."""
+
+    def keeps(self, response: str) -> bool:
+        return not self.faults(response)
+
+    def scope(self) -> Scope:
+        return "negative"
+
+
+class Requires(Rule):
+    """Something must be there. The rule is kept when there is any of it, unless a subclass asks for more."""
+
+    @abstractmethod
+    def supporting(self, response: str) -> list[Span]:
+        """What must be there, where it is."""
+
+    def keeps(self, response: str) -> bool:
+        return bool(self.supporting(response))
+
+    def scope(self) -> Scope:
+        return "positive"
 
 
 def broken_at(start: int, end: int, why: str) -> Span:

@@ -25,7 +25,7 @@ class View:
     text: str
     at: tuple[int, ...]
 
-    def place(self, start: int, end: int) -> tuple[int, int]:
+    def place(self, start: int, end: int) -> Place:
         """Characters of the original behind `start:end` (not empty) of the view."""
         inside = self.at[start:end]
         return min(inside), max(inside) + 1
@@ -35,14 +35,14 @@ class View:
 
     def words(self) -> list[View]:
         """The pieces between white space."""
-        return [self.part(*found.span()) for found in CHUNK.finditer(self.text)]
+        return [self.part(*chunk.span()) for chunk in CHUNK.finditer(self.text)]
 
     def stripped(self, marks: str | None = None) -> View:
         """Without white space (or the marks) at its ends."""
         start = len(self.text) - len(self.text.lstrip(marks))
         return self.part(start, start + len(self.text.strip(marks)))
 
-    def where(self) -> tuple[int, int]:
+    def where(self) -> Place:
         """Characters of the original behind the whole view (not empty)."""
         return self.place(0, len(self.text))
 
@@ -97,12 +97,21 @@ def pieces_between(divider: re.Pattern[str], text: str) -> list[Place]:
     return [*result, (start, len(text))]
 
 
-def occurrences(needle: str, text: str) -> list[tuple[int, int]]:
+def full_and_hollow(text: str, pieces: list[Place]) -> tuple[list[Place], list[Place]]:
+    """The pieces that are not blank, and the blank ones that are neither the first nor the last."""
+
+    def blank(place: Place) -> bool:
+        return not text[slice(*place)].strip()
+
+    return [place for place in pieces if not blank(place)], [place for place in pieces[1:-1] if blank(place)]
+
+
+def occurrences(needle: str, text: str) -> list[Place]:
     """Where the needle stands, without overlaps; case counts."""
-    return [found.span() for found in re.finditer(re.escape(needle), text)] if needle else []
+    return [match.span() for match in re.finditer(re.escape(needle), text)] if needle else []
 
 
-def occurrences_anycase(needle: str, text: str) -> list[tuple[int, int]]:
+def occurrences_anycase(needle: str, text: str) -> list[Place]:
     """Where the needle stands in any case (both in lower case), in characters of `text`."""
     view = lowered(whole(text))
     return [view.place(*span) for span in occurrences(needle.lower(), view.text)]

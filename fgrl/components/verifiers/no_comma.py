@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, broken_at
+from fgrl.rules.rule import Forbids, broken_at
 from fgrl.types import Span
 
 
 @register("punctuation:no_comma")
-class NoComma(Rule):
+class NoComma(Forbids):
     """The response has no comma.
 
     A rule of IFEval (Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models") under its id. As
@@ -19,8 +18,5 @@ class NoComma(Rule):
     def keeps(self, response: str) -> bool:
         return "," not in response
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [broken_at(at, at + 1, "comma") for at, character in enumerate(response) if character == ","]
-
-    def scope(self) -> Scope:
-        return "negative"

@@ -28,8 +28,6 @@ class NumberWords(Rule):
         words = count_words(response)
         return words >= self.num_words if self.relation == "at least" else words < self.num_words
 
-    def breaking(self, response: str) -> list[Span] | None:
-        if self.relation == "at least":
-            return [] if self.keeps(response) else None
-        extra = list(WORD.finditer(response))[self.num_words - 1 :]
+    def faults(self, response: str) -> list[Span]:
+        extra = list(WORD.finditer(response))[self.num_words - 1 :] if self.relation == "less than" else []
         return [broken_at(word.start(), word.end(), f"word {self.num_words} or later") for word in extra]

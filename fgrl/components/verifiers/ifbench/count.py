@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Rule, broken_at, in_order, kept_at
+from fgrl.rules.counted import Counted, Length
+from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, in_order, kept_at
 from fgrl.rules.text import DIGITS, EDGES, Place, lowered, occurrences, occurrences_anycase, whole, without
 from fgrl.rules.words import WORD
 from fgrl.types import Span
@@ -31,7 +30,7 @@ JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 
 
 @register("count:word_count_range")
-class WordCountRange(Counted):
+class WordCountRange(Length):
     r"""The response has between min_words and max_words words (runs of letters, digits and underscores)."""
 
     what: ClassVar[str] = "word"
@@ -47,16 +46,10 @@ class WordCountRange(Counted):
         return self
 
     def places(self, response: str) -> list[Place]:
-        return [found.span() for found in WORD.finditer(response)]
+        return [word.span() for word in WORD.finditer(response)]
 
     def bounds(self) -> tuple[int, int | None]:
         return self.min_words, self.max_words
-
-    def supporting(self, response: str) -> list[Span] | None:
-        return None
-
-    def scope(self) -> Scope:
-        return "global"
 
 
 @register("count:unique_word_count")
@@ -72,7 +65,7 @@ class UniqueWordCount(Rule):
 
 
 @register("count:conjunctions")
-class Conjunctions(Rule):
+class Conjunctions(Requires):
     """The response has at least small_n different coordinating conjunctions (and, but, for, nor, or, so, yet).
 
     As in IFBench they are told apart as they are written: "and", "And" and "and," are three.
@@ -92,12 +85,9 @@ class Conjunctions(Rule):
             if word.text.strip(EDGES).lower() in CONJUNCTIONS
         ]
 
-    def scope(self) -> Scope:
-        return "positive"
-
 
 @register("count:person_names")
-class PersonNames(Rule):
+class PersonNames(Requires):
     """The response has at least N different names of IFBench's fifty (Emma, Liam, Sophia, ...), also inside longer words."""
 
     N: int = Field(ge=0)
@@ -108,9 +98,6 @@ class PersonNames(Rule):
 
     def supporting(self, response: str) -> list[Span]:
         return in_order([kept_at(*place, "name") for name in NAMES for place in occurrences(name, response)])
-
-    def scope(self) -> Scope:
-        return "positive"
 
 
 @register("count:numbers")
@@ -123,14 +110,14 @@ class Numbers(Counted):
 
     def places(self, response: str) -> list[Place]:
         view = without(whole(response))
-        return [view.place(*found.span()) for found in DIGITS.finditer(view.text)]
+        return [view.place(*number.span()) for number in DIGITS.finditer(view.text)]
 
     def bounds(self) -> tuple[int, int | None]:
         return self.N, self.N
 
 
 @register("count:punctuation")
-class Punctuation(Rule):
+class Punctuation(Requires):
     """The response has each of . , ! ? ; : and an interrobang (?!, !? or ‽), whose own marks do not count for ! and ?."""
 
     def keeps(self, response: str) -> bool:
@@ -146,36 +133,28 @@ class Punctuation(Rule):
         pairs = [kept_at(*place, "interrobang") for pair in INTERROBANGS[:2] for place in occurrences(pair, response)]
         return in_order(marks + pairs)
 
-    def scope(self) -> Scope:
-        return "positive"
-
 
 @register("count:words_japanese")
-class WordsJapanese(Rule):
+class WordsJapanese(Forbids):
     """Every N-th word has Japanese characters (kana or kanji); numbers and lone punctuation marks pass."""
 
     N: int = Field(ge=1)
     """Each which word."""
 
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [span for span, japanese in self._asked(response) if not japanese]
 
     def supporting(self, response: str) -> list[Span]:
         return [kept_at(span.start, span.end, "Japanese word") for span, japanese in self._asked(response) if japanese]
 
     def _asked(self, response: str) -> list[tuple[Span, bool]]:
+        """Every N-th word as a span that breaks the rule, and whether it is Japanese."""
         words = [word.stripped(EDGES) for word in whole(response).words()[self.N - 1 :: self.N]]
         return [
             (broken_at(*word.where(), f"word {self.N} in turn, not Japanese"), bool(JAPANESE.search(word.text)))
             for word in words
             if word.text and not word.text.isdigit()
         ]
-
-    def scope(self) -> Scope:
-        return "negative"
 
 
 @register("count:pronouns")
@@ -195,7 +174,7 @@ class Pronouns(Counted):
 
 
 @register("count:keywords_multiple")
-class KeywordsMultiple(Rule):
+class KeywordsMultiple(Requires):
     """Five keywords occur exactly 1, 2, 3, 5 and 7 times, in any case, also inside longer words.
 
     What breaks it: the occurrences that are too many.
@@ -213,23 +192,24 @@ class KeywordsMultiple(Rule):
     """Seven times."""
 
     def keeps(self, response: str) -> bool:
-        return all(len(places) == count for _, count, places in self._found(response))
+        return all(len(places) == count for _, count, places in self._occurring(response))
 
-    def breaking(self, response: str) -> list[Span] | None:
-        found = self._found(response)
-        extra = in_order(
-            [broken_at(*place, f"{word} beyond {count}") for word, count, places in found for place in places[count:]]
+    def faults(self, response: str) -> list[Span]:
+        occurring = self._occurring(response)
+        return in_order(
+            [
+                broken_at(*place, f"{word} beyond {count}")
+                for word, count, places in occurring
+                for place in places[count:]
+            ]
         )
-        return extra or ([] if self.keeps(response) else None)
 
     def supporting(self, response: str) -> list[Span]:
-        found = self._found(response)
-        return in_order([kept_at(*place, word) for word, count, places in found for place in places[:count]])
+        occurring = self._occurring(response)
+        return in_order([kept_at(*place, word) for word, count, places in occurring for place in places[:count]])
 
-    def scope(self) -> Scope:
-        return "positive"
-
-    def _found(self, response: str) -> list[tuple[str, int, list[Place]]]:
+    def _occurring(self, response: str) -> list[tuple[str, int, list[Place]]]:
+        """Each keyword, how often it is asked for, and where it occurs."""
         words = [self.keyword1, self.keyword2, self.keyword3, self.keyword4, self.keyword5]
         return [
             (word.strip(), count, occurrences_anycase(word.strip(), response))

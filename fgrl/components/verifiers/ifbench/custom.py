@@ -8,9 +8,8 @@ import re
 import unicodedata
 from itertools import pairwise
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, broken_at, kept_at
+from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
 from fgrl.rules.sentences import sentences
 from fgrl.rules.text import DIGITS, EDGES, bare_words, occurrences_anycase
 from fgrl.types import Span
@@ -30,23 +29,19 @@ SPECIAL = re.compile(r'".*[^\d\w\s].*"')
 
 
 @register("custom:multiples")
-class Multiples(Rule):
+class Multiples(Requires):
     """The numbers in the response are 14, 21, 28, 35, 42, 49, in this order. What breaks it: other numbers."""
 
     def keeps(self, response: str) -> bool:
         return DIGITS.findall(response) == MULTIPLES
 
-    def breaking(self, response: str) -> list[Span] | None:
-        if self.keeps(response):
-            return []
-        wrong = [found for found in DIGITS.finditer(response) if found.group() not in MULTIPLES]
-        return [broken_at(*found.span(), "not asked for") for found in wrong] or None
+    def faults(self, response: str) -> list[Span]:
+        numbers = DIGITS.finditer(response)
+        return [broken_at(*number.span(), "not asked for") for number in numbers if number.group() not in MULTIPLES]
 
     def supporting(self, response: str) -> list[Span]:
-        return [kept_at(*found.span(), "multiple") for found in DIGITS.finditer(response) if found.group() in MULTIPLES]
-
-    def scope(self) -> Scope:
-        return "positive"
+        numbers = DIGITS.finditer(response)
+        return [kept_at(*number.span(), "multiple") for number in numbers if number.group() in MULTIPLES]
 
 
 @register("custom:mcq_count_length")
@@ -67,7 +62,7 @@ class QuestionsWithChoices(Rule):
             if len(choices) != 5:
                 return False
             lengths.append(len(" ".join(rows[: choices[0]]).strip()))
-        return all(one < two for one, two in pairwise(lengths))
+        return all(before < after for before, after in pairwise(lengths))
 
 
 @register("custom:reverse_newline")
@@ -92,7 +87,7 @@ class WordReverse(Rule):
 
 
 @register("custom:character_reverse")
-class CharacterReverse(Rule):
+class CharacterReverse(Requires):
     """The response has "bald eagle" backwards, in any case."""
 
     def keeps(self, response: str) -> bool:
@@ -100,9 +95,6 @@ class CharacterReverse(Rule):
 
     def supporting(self, response: str) -> list[Span]:
         return [kept_at(*place, "bald eagle backwards") for place in occurrences_anycase("elgae dlab", response)]
-
-    def scope(self) -> Scope:
-        return "positive"
 
 
 @register("custom:sentence_alphabet")
@@ -113,13 +105,9 @@ class SentenceAlphabet(Rule):
     """
 
     def keeps(self, response: str) -> bool:
-        found = sentences(response)
-        return len(found) == 26 and not self._wrong(response)
+        return len(sentences(response)) == 26 and not self.faults(response)
 
-    def breaking(self, response: str) -> list[Span] | None:
-        return [] if self.keeps(response) else self._wrong(response) or None
-
-    def _wrong(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         letters = [chr(97 + index) for index in range(26)]
         return [
             broken_at(sentence.at[0], sentence.at[0] + 1, f"not {letter}")
@@ -183,31 +171,28 @@ class CsvQuotes(Rule):
 
 
 @register("custom:date_format_list")
-class DateList(Rule):
+class DateList(Forbids):
     """The response is dates of 1769 to 1821 as YYYY-MM-DD, with commas between. What breaks it: parts that are no such date."""
 
     def keeps(self, response: str) -> bool:
         return all(_is_date(part) for part in response.strip().split(","))
 
-    def breaking(self, response: str) -> list[Span] | None:
-        found, start = [], 0
+    def faults(self, response: str) -> list[Span]:
+        spans, start = [], 0
         for part in response.split(","):
             inside = part.strip()
             if not _is_date(part) and inside:
                 at = start + part.index(inside)
-                found.append(broken_at(at, at + len(inside), "no date of 1769 to 1821 as YYYY-MM-DD"))
+                spans.append(broken_at(at, at + len(inside), "no date of 1769 to 1821 as YYYY-MM-DD"))
             start += len(part) + 1
-        return found or ([] if self.keeps(response) else None)
-
-    def scope(self) -> Scope:
-        return "negative"
+        return spans
 
 
 def _is_date(text: str) -> bool:
-    found = DATE.fullmatch(text.strip())
-    if not found:
+    date = DATE.fullmatch(text.strip())
+    if not date:
         return False
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, date.groups())
     days = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}.get(month, 31)
     return 1769 <= year <= 1821 and month <= 12 and (month == 0 or day <= days)
 

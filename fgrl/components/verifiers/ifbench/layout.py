@@ -9,19 +9,17 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl import lazy
-from fgrl.errors import Requires
-from fgrl.kinds import Scope
+from fgrl import errors, lazy
 from fgrl.registry import register
 from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Rule, broken_at, in_order, kept_at
+from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, in_order, kept_at
 from fgrl.rules.sentences import sentences
 from fgrl.rules.text import EDGES, PUNCTUATION, Place, View, lines, occurrences, runs, whole, without
 from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
 
 emoji = lazy.load("emoji")
-_EMOJI = Requires("emoji", "format:emoji asks the package emoji", extra="rules")
+EMOJI = errors.Requires("emoji", "format:emoji asks the package emoji", extra="rules")
 
 CLOSES = {")": "(", "]": "[", "}": "{"}
 LETTERS = re.compile(r"\W*[aA]\W*[bB]\W*[cC]\W*")
@@ -30,11 +28,8 @@ DIGITS_AND_MARKS = "0123456789" + PUNCTUATION.replace('"', "")
 
 
 @register("format:parentheses")
-class Parentheses(Rule):
+class Parentheses(Requires):
     """Brackets of any kind are nested at least five deep, and closed in order as far as the innermost."""
-
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
 
     def supporting(self, response: str) -> list[Span]:
         open_: list[int] = []
@@ -52,16 +47,10 @@ class Parentheses(Rule):
                 open_.pop()
         return []
 
-    def scope(self) -> Scope:
-        return "positive"
-
 
 @register("format:quotes")
-class Quotes(Rule):
+class Quotes(Requires):
     """Double and single straight quotation marks are nested at least three deep, and closed again."""
-
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
 
     def supporting(self, response: str) -> list[Span]:
         open_: list[int] = []
@@ -76,9 +65,6 @@ class Quotes(Rule):
                 deepest = max(deepest, len(open_))
         return []
 
-    def scope(self) -> Scope:
-        return "positive"
-
 
 @register("format:options")
 class Options(Rule):
@@ -92,7 +78,7 @@ class Options(Rule):
     """The options, such as "yes/no/maybe"."""
 
     def keeps(self, response: str) -> bool:
-        separator = next((one for one in ("/", "or") if one in self.options), ",")
+        separator = next((mark for mark in ("/", "or") if mark in self.options), ",")
         options = [option.strip() for option in self.options.split(separator)]
         if LETTERS.match(self.options):
             return response in options
@@ -100,25 +86,20 @@ class Options(Rule):
 
 
 @register("format:newline")
-class Newline(Rule):
+class Newline(Forbids):
     """Each word stands on its own line. What breaks the rule: the words that follow another on their line."""
 
     def keeps(self, response: str) -> bool:
         view = without(whole(response)).stripped()
         return sum(line != "" for line in view.text.split("\n")) == len(view.words())
 
-    def breaking(self, response: str) -> list[Span] | None:
-        if self.keeps(response):
-            return []
+    def faults(self, response: str) -> list[Span]:
         extra = [word for line in lines(response) for word in without(line).words()[1:]]
-        return [broken_at(*word.where(), "a second word on its line") for word in extra] or None
-
-    def scope(self) -> Scope:
-        return "negative"
+        return [broken_at(*word.where(), "a second word on its line") for word in extra]
 
 
 @register("format:emoji")
-class Emoji(Rule):
+class Emoji(Requires):
     """Every sentence ends with an emoji, or the next one begins with it (`pip install 'fgrl[rules]'`).
 
     What breaks it: the sentences without.
@@ -127,46 +108,41 @@ class Emoji(Rule):
     def keeps(self, response: str) -> bool:
         return all(right for _, right in self._sentences(response))
 
-    def breaking(self, response: str) -> list[Span] | None:
-        found = [sentence for sentence, right in self._sentences(response) if not right and sentence.text]
-        spans = [broken_at(*sentence.where(), "no emoji at its end") for sentence in found]
-        return spans or ([] if self.keeps(response) else None)
+    def faults(self, response: str) -> list[Span]:
+        wrong = [sentence for sentence, right in self._sentences(response) if not right and sentence.text]
+        return [broken_at(*sentence.where(), "no emoji at its end") for sentence in wrong]
 
     def supporting(self, response: str) -> list[Span]:
-        return [
-            kept_at(start, end, "emoji")
-            for start, end in runs(at for at, character in enumerate(response) if _is_emoji(character))
-        ]
-
-    def scope(self) -> Scope:
-        return "positive"
+        with EMOJI:
+            places = runs([at for at, character in enumerate(response) if emoji.is_emoji(character)])
+        return [kept_at(start, end, "emoji") for start, end in places]
 
     def _sentences(self, response: str) -> Iterator[tuple[View, bool]]:
-        found = sentences(response)
-        bare = [without(sentence).text.strip() for sentence in found]
-        for index, (sentence, text) in enumerate(zip(found, bare, strict=True)):
+        """Each sentence, and whether it has its emoji."""
+        views = sentences(response)
+        bare = [without(sentence).text.strip() for sentence in views]
+        for index, (sentence, text) in enumerate(zip(views, bare, strict=True)):
             after = bare[index + 1][:1] if index + 1 < len(bare) else ""
             ends = text[-2:] + after if text else ""
-            yield sentence, any(_is_emoji(character) for character in ends)
+            with EMOJI:
+                has_emoji = any(emoji.is_emoji(character) for character in ends)
+            yield sentence, has_emoji
 
 
 @register("format:line_indent")
-class LineIndent(Rule):
+class LineIndent(Forbids):
     """Each line is indented by more spaces than the one before; blank lines do not count (of several in a row, as in
     IFBench, every second one does). What breaks the rule: the lines that are not."""
 
     def keeps(self, response: str) -> bool:
         return all(more for _, more in self._steps(response))
 
-    def breaking(self, response: str) -> list[Span] | None:
-        found = [line for line, more in self._steps(response) if not more and line.text]
-        spans = [broken_at(*line.where(), "not indented more than the line before") for line in found]
-        return spans or ([] if self.keeps(response) else None)
-
-    def scope(self) -> Scope:
-        return "negative"
+    def faults(self, response: str) -> list[Span]:
+        wrong = [line for line, more in self._steps(response) if not more and line.text]
+        return [broken_at(*line.where(), "not indented more than the line before") for line in wrong]
 
     def _steps(self, response: str) -> list[tuple[View, bool]]:
+        """Each line but the first, and whether it is indented more than the one before."""
         left = lines(response)
         index = 0
         while index < len(left):  # a blank line goes, and the line after it is not looked at
@@ -178,31 +154,25 @@ class LineIndent(Rule):
 
 
 @register("format:quote_unquote")
-class QuoteUnquote(Rule):
+class QuoteUnquote(Forbids):
     """Every quotation is followed by words outside quotation marks: no two marks stand side by side, and none at the end.
 
     What breaks it: those marks.
     """
 
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         text = response.replace("“", '"').replace("”", '"')
         spoken_of = {at for start, end in occurrences("'\"'", text) for at in range(start, end)}
         kept = [at for at, character in enumerate(text) if at not in spoken_of and not character.isspace()]
         view = View("".join(text[at] for at in kept), tuple(kept))
         pairs = [view.place(at, at + 2) for at in range(len(kept) - 1) if view.text[at : at + 2] == '""']
-        found = [
+        spans = [
             broken_at(at, at + 1, "another quotation mark beside it") for pair in pairs for at in (pair[0], pair[1] - 1)
         ]
         rest = view.stripped(DIGITS_AND_MARKS)
         if rest.text.endswith('"'):
-            found.append(broken_at(rest.at[-1], rest.at[-1] + 1, "a quotation at the end"))
-        return in_order(found)
-
-    def scope(self) -> Scope:
-        return "negative"
+            spans.append(broken_at(rest.at[-1], rest.at[-1] + 1, "a quotation at the end"))
+        return in_order(spans)
 
 
 @register("format:list")
@@ -221,11 +191,8 @@ class List(Counted):
 
 
 @register("format:thesis")
-class Thesis(Rule):
+class Thesis(Requires):
     """A thesis in HTML italics (<i>...</i> or <em>...</em>) is followed by more text."""
-
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
 
     def supporting(self, response: str) -> list[Span]:
         start = next((at for tag in ("<i>", "<em>") if (at := response.find(tag)) >= 0), None)
@@ -237,21 +204,15 @@ class Thesis(Rule):
         close = response.index(">", end) + 1
         return [kept_at(start, close, "thesis")]
 
-    def scope(self) -> Scope:
-        return "positive"
-
 
 @register("format:sub-bullets")
-class SubBullets(Rule):
+class SubBullets(Forbids):
     """Every bullet point (*) has a sub-bullet (-) before the next. What breaks the rule: those that have none.
 
     As in IFBench a response without any bullet point keeps the rule: combine it with another.
     """
 
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [
             broken_at(start, start + 1 + len(response[start + 1 : end].rstrip()), "bullet without a sub-bullet")
             for start, end in self._bullets(response)
@@ -259,13 +220,11 @@ class SubBullets(Rule):
         ]
 
     def supporting(self, response: str) -> list[Span]:
-        found = [(start, response.find("-", start, end)) for start, end in self._bullets(response)]
-        return [kept_at(at, at + 1, "bullet") for start, dash in found if dash >= 0 for at in (start, dash)]
-
-    def scope(self) -> Scope:
-        return "negative"
+        pairs = [(star, response.find("-", star, end)) for star, end in self._bullets(response)]
+        return [kept_at(at, at + 1, "bullet") for star, dash in pairs if dash >= 0 for at in (star, dash)]
 
     def _bullets(self, response: str) -> list[Place]:
+        """Each bullet point, up to the next."""
         stars = [at for at, character in enumerate(response) if character == "*"]
         return list(pairwise([*stars, len(response)]))
 
@@ -280,12 +239,10 @@ class NoBulletsBullets(Rule):
     def keeps(self, response: str) -> bool:
         return self._read(response)[0]
 
-    def breaking(self, response: str) -> list[Span] | None:
-        kept, wrong = self._read(response)
-        if kept:
-            return []
+    def faults(self, response: str) -> list[Span]:
+        _, wrong = self._read(response)
         body = wrong.stripped() if wrong is not None else None
-        return [broken_at(*body.where(), "no bullet point")] if body and body.text else None
+        return [broken_at(*body.where(), "no bullet point")] if body and body.text else []
 
     def supporting(self, response: str) -> list[Span]:
         return [
@@ -296,47 +253,41 @@ class NoBulletsBullets(Rule):
 
     def _read(self, response: str) -> tuple[bool, View | None]:
         """(kept, the first line that is wrong, if one is)."""
-        told = bullets = 0
-        telling = True
+        prose = bullets = 0
+        before_bullets = True
         for line in lines(response):
             text = line.text.strip()
             if text.startswith("*"):
-                telling = False
-                if told < 2:
+                before_bullets = False
+                if prose < 2:
                     return False, None
                 bullets += 1
-            elif not telling:
+            elif not before_bullets:
                 return False, line
             else:
                 count = len(sentences(text))
-                told += count
-                telling = count > 0
+                prose += count
+                before_bullets = count > 0
         return bullets >= 2, None
 
 
 @register("format:title_case")
-class TitleCase(Rule):
+class TitleCase(Forbids):
     """No word is in lower case throughout, or small first and capital after; words are those of nltk's tokenizer.
 
     Single letters and words in capitals pass, as in IFBench. What breaks the rule: the words.
     """
 
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [
             broken_at(*word.where(), "not in title case")
             for word in tokens(response)
             if word.text[0].islower() and (word.text[1:].isupper() or word.text[1:].islower())
         ]
 
-    def scope(self) -> Scope:
-        return "negative"
-
 
 @register("format:output_template")
-class OutputTemplate(Rule):
+class OutputTemplate(Requires):
     """The response has "My Answer:", "My Conclusion:" and "Future Outlook:", in any order."""
 
     def keeps(self, response: str) -> bool:
@@ -345,25 +296,14 @@ class OutputTemplate(Rule):
     def supporting(self, response: str) -> list[Span]:
         return in_order([kept_at(*place, "label") for label in LABELS for place in occurrences(label, response)])
 
-    def scope(self) -> Scope:
-        return "positive"
-
 
 @register("format:no_whitespace")
-class NoWhitespace(Rule):
+class NoWhitespace(Forbids):
     """The response has no white space."""
 
     def keeps(self, response: str) -> bool:
         return not any(character.isspace() for character in response)
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         places = runs(at for at, character in enumerate(response) if character.isspace())
         return [broken_at(start, end, "white space") for start, end in places]
-
-    def scope(self) -> Scope:
-        return "negative"
-
-
-def _is_emoji(character: str) -> bool:
-    with _EMOJI:
-        return emoji.is_emoji(character)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, broken_at
+from fgrl.rules.rule import Forbids, Rule, broken_at
 from fgrl.rules.sentences import sentences
 from fgrl.rules.words import WORD
 from fgrl.types import Span
@@ -25,7 +24,7 @@ list (a download) can find among runs of letters."""
 
 
 @register("ratio:stop_words")
-class StopWords(Rule):
+class StopWords(Forbids):
     """Stop words (the, of, and, ...) are no more than so many percent of all words.
 
     What breaks it: the stop words, all of them.
@@ -35,17 +34,12 @@ class StopWords(Rule):
     """The most, of 100."""
 
     def keeps(self, response: str) -> bool:
-        words = [found.group().lower() for found in WORD.finditer(response)]
+        words = [word.lower() for word in WORD.findall(response)]
         return bool(words) and sum(word in STOP_WORDS for word in words) / len(words) * 100 <= self.percentage
 
-    def breaking(self, response: str) -> list[Span] | None:
-        if self.keeps(response):
-            return []
-        found = [word for word in WORD.finditer(response) if word.group().lower() in STOP_WORDS]
-        return [broken_at(*word.span(), "stop word") for word in found] or None
-
-    def scope(self) -> Scope:
-        return "negative"
+    def faults(self, response: str) -> list[Span]:
+        words = WORD.finditer(response)
+        return [broken_at(*word.span(), "stop word") for word in words if word.group().lower() in STOP_WORDS]
 
 
 @register("ratio:sentence_type")
@@ -74,10 +68,10 @@ class Overlap(Rule):
     """The share, of 100."""
 
     def keeps(self, response: str) -> bool:
-        mine, theirs = _trigrams(response), _trigrams(self.reference_text)
-        if not mine:
+        trigrams = _trigrams(response)
+        if not trigrams:
             return False
-        overlap = len(mine & theirs) / len(mine)
+        overlap = len(trigrams & _trigrams(self.reference_text)) / len(trigrams)
         return self.percentage - 2 <= overlap * 100 <= self.percentage + 2
 
 
@@ -93,11 +87,9 @@ class SentenceWords(Rule):
         lengths = [len(sentence.text) for sentence in sentences(response)]
         return len(lengths) == 3 and len(set(lengths)) == 1
 
-    def breaking(self, response: str) -> list[Span] | None:
-        if self.keeps(response):
-            return []
+    def faults(self, response: str) -> list[Span]:
         extra = [sentence for sentence in sentences(response)[3:] if sentence.text]
-        return [broken_at(*sentence.where(), "a fourth sentence") for sentence in extra] or None
+        return [broken_at(*sentence.where(), "a fourth sentence") for sentence in extra]
 
 
 def _ending(mark: str, response: str) -> int:

@@ -8,12 +8,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl import lazy
-from fgrl.errors import Requires
-from fgrl.kinds import Scope
+from fgrl import errors, lazy
 from fgrl.registry import register
 from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Rule, broken_at, in_order, kept_at
+from fgrl.rules.rule import Forbids, Requires, broken_at, in_order, kept_at
 from fgrl.rules.sentences import sentences
 from fgrl.rules.text import EDGES, Place, View, bare_words, lines, lowered, whole, without
 from fgrl.rules.word_tokens import tokens
@@ -27,64 +25,54 @@ CONSONANTS = frozenset(ALPHABET) - frozenset(VOWELS)
 PRIMES = frozenset(n for n in range(2, 98) if all(n % d for d in range(2, n)))
 
 
-class EveryWord(Rule):
-    """Something that each word must be; the words that are not break the rule."""
-
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def scope(self) -> Scope:
-        return "negative"
-
-
 @register("words:alphabet")
-class Alphabet(EveryWord):
+class Alphabet(Forbids):
     """Each word begins with the next letter of the alphabet, from that of the first word; A follows Z."""
 
-    def breaking(self, response: str) -> list[Span] | None:
+    def keeps(self, response: str) -> bool:
+        return bool(bare_words(response)) and not self.faults(response)
+
+    def faults(self, response: str) -> list[Span]:
         words = bare_words(response)
-        first = words[0].text[0].lower() if words else ""
-        if first not in ALPHABET or not first:
-            return [broken_at(*words[0].where(), "begins with no letter")] if words else None
+        if not words:
+            return []
+        first = words[0].text[0].lower()
+        if first not in ALPHABET:
+            return [broken_at(*words[0].where(), "begins with no letter")]
         start = ALPHABET.index(first)
-        found = []
+        spans = []
         for index, word in enumerate(words[1:], start=1):
             letter = ALPHABET[(start + index) % 26]
             if word.text.lower()[0] != letter:
-                found.append(broken_at(*word.where(), f"does not begin with {letter}"))
-        return found
-
-    def keeps(self, response: str) -> bool:
-        return self.breaking(response) == []
+                spans.append(broken_at(*word.where(), f"does not begin with {letter}"))
+        return spans
 
 
 @register("words:vowel")
-class Vowel(EveryWord):
+class Vowel(Forbids):
     """The response is one paragraph with at most three of the vowels a, e, i, o, u.
 
     What breaks it: the vowels that come fourth and fifth, and lines after the first.
     """
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         body = lowered(whole(response).stripped())
-        first = body.text.find("\n")
-        found = []
-        if first >= 0:
-            found.append(broken_at(*body.part(first, len(body.text)).where(), "a second paragraph"))
-        kinds = list(dict.fromkeys(character for character in body.text if character in VOWELS))[3:]
-        places = [body.at[at] for at, character in enumerate(body.text) if character in kinds]
-        return in_order(found + [broken_at(at, at + 1, "a fourth vowel") for at in places]) if found or kinds else []
+        end = body.text.find("\n")
+        later_lines = [] if end < 0 else [broken_at(*body.part(end, len(body.text)).where(), "a second paragraph")]
+        extra = list(dict.fromkeys(character for character in body.text if character in VOWELS))[3:]
+        places = [at for at, character in zip(body.at, body.text, strict=True) if character in extra]
+        return in_order(later_lines + [broken_at(at, at + 1, "a fourth vowel") for at in places])
 
 
 @register("words:consonants")
-class Consonants(EveryWord):
+class Consonants(Forbids):
     """Each word has two consonants in a row."""
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [
             broken_at(*word.where(), "no two consonants in a row")
             for word in lowered(whole(response)).words()
-            if not any(one in CONSONANTS and two in CONSONANTS for one, two in pairwise(word.text))
+            if not any({before, after} <= CONSONANTS for before, after in pairwise(word.text))
         ]
 
 
@@ -103,10 +91,10 @@ class Palindromes(Counted):
 
 
 @register("words:prime_lengths")
-class PrimeLengths(EveryWord):
+class PrimeLengths(Forbids):
     """The length of each word, without punctuation, is a prime number."""
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [
             broken_at(*word.where(), f"{len(word.text)} characters")
             for word in bare_words(response)
@@ -115,41 +103,42 @@ class PrimeLengths(EveryWord):
 
 
 @register("words:repeats")
-class Repeats(EveryWord):
+class Repeats(Forbids):
     """No word occurs more than small_n times, in any case. What breaks the rule: the occurrences beyond."""
 
     small_n: int = Field(ge=0)
     """How often a word may occur."""
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         seen: Counter[str] = Counter()
-        found = []
+        spans = []
         for word in without(lowered(whole(response))).words():
             seen[word.text] += 1
             if seen[word.text] > self.small_n:
-                found.append(broken_at(*word.where(), f"{word.text} beyond {self.small_n}"))
-        return found
+                spans.append(broken_at(*word.where(), f"{word.text} beyond {self.small_n}"))
+        return spans
 
 
 @register("words:odd_even_syllables")
-class OddEvenSyllables(EveryWord):
+class OddEvenSyllables(Forbids):
     """Words with an odd and an even number of syllables alternate, as syllapy counts them (`pip install 'fgrl[rules]'`)."""
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         words = lowered(without(whole(response))).words()
-        odd = [_syllables(word.text) % 2 for word in words]
+        with errors.Requires("syllapy", "words:odd_even_syllables counts with syllapy", extra="rules"):
+            odd = [syllapy.count(word.text) % 2 for word in words]
         return [
             broken_at(*word.where(), "as odd or even as the word before")
-            for word, before, here in zip(words[1:], odd, odd[1:], strict=False)
-            if before == here
+            for word, (before, after) in zip(words[1:], pairwise(odd), strict=True)
+            if before == after
         ]
 
 
 @register("words:no_consecutive")
-class NoConsecutive(EveryWord):
+class NoConsecutive(Forbids):
     """No two words in a row begin with the same letter. What breaks the rule: the second of them."""
 
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         words = without(lowered(whole(response))).words()
         return [
             broken_at(*word.where(), f"begins with {word.text[0]} like the word before")
@@ -159,33 +148,28 @@ class NoConsecutive(EveryWord):
 
 
 @register("words:last_first")
-class LastFirst(Rule):
+class LastFirst(Forbids):
     """The last word of each sentence is the first of the next, in any case. What breaks the rule: a first word that is not."""
 
     def keeps(self, response: str) -> bool:
         return all(match for _, match in self._joints(response))
 
-    def breaking(self, response: str) -> list[Span] | None:
-        found = [
+    def faults(self, response: str) -> list[Span]:
+        return [
             broken_at(*word.where(), "not the last word of the sentence before")
             for word, match in self._joints(response)
             if word is not None and not match
         ]
-        return found or ([] if self.keeps(response) else None)
 
     def supporting(self, response: str) -> list[Span]:
         return [
             kept_at(*word.where(), "repeats the last word") for word, match in self._joints(response) if word and match
         ]
 
-    def scope(self) -> Scope:
-        return "negative"
-
     def _joints(self, response: str) -> list[tuple[View | None, bool]]:
         """Of each sentence but the first: its first word, and whether it is the last of the sentence before."""
-        found = sentences(response)
         result: list[tuple[View | None, bool]] = []
-        for before, after in pairwise(found):
+        for before, after in pairwise(sentences(response)):
             last = before.text.rstrip(EDGES).split()
             skip = len(after.text) - len(after.text.lstrip(EDGES))
             first = after.part(skip, len(after.text)).words()
@@ -197,13 +181,10 @@ class LastFirst(Rule):
 
 
 @register("words:paragraph_last_first")
-class ParagraphLastFirst(Rule):
+class ParagraphLastFirst(Forbids):
     """Each line ends with the word it begins with, in any case. What breaks the rule: a last word that is another."""
 
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def breaking(self, response: str) -> list[Span]:
+    def faults(self, response: str) -> list[Span]:
         return [
             broken_at(*last.where(), "not the line's first word")
             for first, last in self._ends(response)
@@ -214,16 +195,13 @@ class ParagraphLastFirst(Rule):
         pairs = [pair for pair in self._ends(response) if pair[0].text == pair[1].text]
         return in_order([kept_at(*word.where(), "first and last word") for pair in pairs for word in pair])
 
-    def scope(self) -> Scope:
-        return "negative"
-
     def _ends(self, response: str) -> list[tuple[View, View]]:
-        found = [lowered(line.stripped()).stripped(EDGES).words() for line in lines(response)]
-        return [(words[0], words[-1]) for words in found if words]
+        by_line = [lowered(line.stripped()).stripped(EDGES).words() for line in lines(response)]
+        return [(words[0], words[-1]) for words in by_line if words]
 
 
 @register("words:keywords_specific_position")
-class KeywordsSpecificPosition(Rule):
+class KeywordsSpecificPosition(Requires):
     """The m-th word of the n-th sentence is the keyword; case counts.
 
     Words and marks are those of nltk's tokenizer, found without its data: a comma counts as a word. What breaks the rule:
@@ -237,27 +215,19 @@ class KeywordsSpecificPosition(Rule):
     m: int = Field(ge=1)
     """Which word of it."""
 
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
-
-    def breaking(self, response: str) -> list[Span] | None:
+    def faults(self, response: str) -> list[Span]:
         word = self._word(response)
-        if word is None:
-            return None
-        return [] if word.text == self.keyword.strip() else [broken_at(*word.where(), f"not {self.keyword.strip()}")]
+        return [broken_at(*word.where(), f"not {self.keyword.strip()}")] if word else []
 
     def supporting(self, response: str) -> list[Span]:
         word = self._word(response)
         return [kept_at(*word.where(), "keyword")] if word and word.text == self.keyword.strip() else []
 
-    def scope(self) -> Scope:
-        return "positive"
-
     def _word(self, response: str) -> View | None:
-        found = sentences(response)
-        if len(found) < self.n:
+        views = sentences(response)
+        if len(views) < self.n:
             return None
-        sentence = found[self.n - 1]
+        sentence = views[self.n - 1]
         words = tokens(sentence.text)
         if len(words) < self.m:
             return None
@@ -266,7 +236,7 @@ class KeywordsSpecificPosition(Rule):
 
 
 @register("words:words_position")
-class WordsPosition(Rule):
+class WordsPosition(Requires):
     """The second word and the second to last word are the keyword; case counts.
 
     Words and marks are those of nltk's tokenizer, found without its data: a final period is the last word. What breaks the
@@ -277,27 +247,18 @@ class WordsPosition(Rule):
     """The keyword."""
 
     def keeps(self, response: str) -> bool:
-        return self.breaking(response) == []
-
-    def breaking(self, response: str) -> list[Span] | None:
         words = self._words(response)
-        if words is None:
-            return None
-        wrong = [word for word in words if word.text != self.keyword.strip()]
+        return bool(words) and all(word.text == self.keyword.strip() for word in words)
+
+    def faults(self, response: str) -> list[Span]:
+        wrong = [word for word in self._words(response) if word.text != self.keyword.strip()]
         return in_order([broken_at(*word.where(), f"not {self.keyword.strip()}") for word in wrong])
 
     def supporting(self, response: str) -> list[Span]:
-        words = self._words(response) or []
-        return in_order([kept_at(*word.where(), "keyword") for word in words if word.text == self.keyword.strip()])
+        right = [word for word in self._words(response) if word.text == self.keyword.strip()]
+        return in_order([kept_at(*word.where(), "keyword") for word in right])
 
-    def scope(self) -> Scope:
-        return "positive"
-
-    def _words(self, response: str) -> list[View] | None:
+    def _words(self, response: str) -> list[View]:
+        """The two words; none when there are not so many."""
         words = tokens(response)
-        return None if len(words) < 2 else [words[1], words[-2]]
-
-
-def _syllables(word: str) -> int:
-    with Requires("syllapy", "words:odd_even_syllables counts with syllapy", extra="rules"):
-        return syllapy.count(word)
+        return [words[1], words[-2]] if len(words) > 1 else []

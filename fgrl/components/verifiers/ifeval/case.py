@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import name_of, register
 from fgrl.rules.counted import Counted, related
 from fgrl.rules.languages import language_of
-from fgrl.rules.rule import Relation, Rule, broken_at
+from fgrl.rules.rule import Forbids, Relation, broken_at
 from fgrl.rules.text import Place, runs
 from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
@@ -38,7 +37,7 @@ class CapitalWordFrequency(Counted):
         return related(self.capital_relation, self.capital_frequency)
 
 
-class OneCase(Rule):
+class OneCase(Forbids):
     """All letters are of one case, and the language is English."""
 
     what: ClassVar[str]
@@ -57,13 +56,9 @@ class OneCase(Rule):
     def keeps(self, response: str) -> bool:
         return self.right(response) and (not self.detect_language or language_of(response) in ("en", None))
 
-    def breaking(self, response: str) -> list[Span] | None:
+    def faults(self, response: str) -> list[Span]:
         places = runs(at for at, character in enumerate(response) if self.wrong(character))
-        found = [broken_at(start, end, self.what) for start, end in places]
-        return found or ([] if self.keeps(response) else None)
-
-    def scope(self) -> Scope:
-        return "negative"
+        return [broken_at(start, end, self.what) for start, end in places]
 
     def title(self) -> str:
         return name_of(self)[1] + ("" if self.detect_language else " (letters only)")

@@ -6,10 +6,9 @@ import re
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, broken_at, kept_at
-from fgrl.rules.text import lowered, pieces_between, whole
+from fgrl.rules.rule import Requires, Rule, broken_at, kept_at
+from fgrl.rules.text import Place, full_and_hollow, lowered, pieces_between, whole
 from fgrl.types import Span
 
 SIX_STARS = re.compile(re.escape("******"))
@@ -23,39 +22,33 @@ class TwoResponses(Rule):
     """
 
     def keeps(self, response: str) -> bool:
-        return self.breaking(response) == []
+        full, hollow = self._pieces(response)
+        return len(full) == 2 and not hollow and len({response[slice(*place)].strip() for place in full}) == 2
 
-    def breaking(self, response: str) -> list[Span] | None:
-        pieces = pieces_between(SIX_STARS, response)
-        full = [place for place in pieces if response[slice(*place)].strip()]
-        hollow = [end for start, end in pieces[1:-1] if not response[start:end].strip()]
+    def faults(self, response: str) -> list[Span]:
+        full, hollow = self._pieces(response)
         if hollow:
-            return [broken_at(end, end + 6, "nothing between two separators") for end in hollow]
-        if len(full) > 2:
-            return [broken_at(*place, "a third response") for place in full[2:]]
-        if len(full) < 2:
-            return None
-        first, second = (response[slice(*place)].strip() for place in full)
-        return [] if first != second else [broken_at(*full[1], "the same response again")]
+            return [broken_at(end, end + 6, "nothing between two separators") for _, end in hollow]
+        if len(full) == 2:
+            return [broken_at(*full[1], "the same response again")]
+        return [broken_at(*place, "a third response") for place in full[2:]]
 
     def supporting(self, response: str) -> list[Span]:
-        return [kept_at(*found.span(), "separator") for found in SIX_STARS.finditer(response)]
+        return [kept_at(*stars.span(), "separator") for stars in SIX_STARS.finditer(response)]
+
+    def _pieces(self, response: str) -> tuple[list[Place], list[Place]]:
+        """The pieces that are not blank, and the blank ones between two separators."""
+        return full_and_hollow(response, pieces_between(SIX_STARS, response))
 
 
 @register("combination:repeat_prompt")
-class RepeatPrompt(Rule):
+class RepeatPrompt(Requires):
     """The response begins with the request, word for word, in any case."""
 
     prompt_to_repeat: str = Field(pattern=r"\S")
     """The request."""
 
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
-
     def supporting(self, response: str) -> list[Span]:
         wanted = self.prompt_to_repeat.strip().lower()
         view = lowered(whole(response).stripped())
         return [kept_at(*view.place(0, len(wanted)), "request")] if view.text.startswith(wanted) else []
-
-    def scope(self) -> Scope:
-        return "positive"

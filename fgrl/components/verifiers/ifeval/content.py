@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
 from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Rule, kept_at
+from fgrl.rules.rule import Requires, kept_at
 from fgrl.rules.text import Place, lowered, whole
 from fgrl.types import Span
 
@@ -26,14 +25,14 @@ class NumberPlaceholders(Counted):
     """How many, or more."""
 
     def places(self, response: str) -> list[Place]:
-        return [found.span() for found in PLACEHOLDER.finditer(response)]
+        return [placeholder.span() for placeholder in PLACEHOLDER.finditer(response)]
 
     def bounds(self) -> tuple[int, int | None]:
         return self.num_placeholders, None
 
 
 @register("detectable_content:postscript")
-class Postscript(Rule):
+class Postscript(Requires):
     """The response has a postscript that starts with the marker, in any case; it is the rest of that line.
 
     As in IFEval it may stand anywhere. "P.S." and "P.P.S" may have spaces inside ("P. S.").
@@ -42,18 +41,10 @@ class Postscript(Rule):
     postscript_marker: str = Field(pattern=r"\S")
     """How it starts: "P.S.", "P.P.S" or any other text."""
 
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
-
     def supporting(self, response: str) -> list[Span]:
         view = lowered(whole(response))
-        return [
-            kept_at(*view.place(*found.span()), "postscript")
-            for found in re.finditer(self._pattern(), view.text, re.MULTILINE)
-        ]
-
-    def scope(self) -> Scope:
-        return "positive"
+        lines = re.finditer(self._pattern(), view.text, re.MULTILINE)
+        return [kept_at(*view.place(*line.span()), "postscript") for line in lines]
 
     def _pattern(self) -> str:
         marker = self.postscript_marker.strip()

@@ -7,10 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
 from fgrl.rules.counted import Counted, related
-from fgrl.rules.rule import Relation, Rule, broken_at, in_order, kept_at
+from fgrl.rules.rule import Forbids, Relation, Requires, broken_at, in_order, kept_at
 from fgrl.rules.text import Place
 from fgrl.types import Span
 
@@ -23,7 +22,7 @@ def anycase(word: str) -> re.Pattern[str]:
 
 
 @register("keywords:existence")
-class Existence(Rule):
+class Existence(Requires):
     """Every keyword occurs in the response, in any case, also inside longer words."""
 
     keywords: list[Word] = Field(min_length=1)
@@ -33,16 +32,8 @@ class Existence(Rule):
         return all(anycase(word).search(response) for word in self.keywords)
 
     def supporting(self, response: str) -> list[Span]:
-        return in_order(
-            [
-                kept_at(*found.span(), f"keyword {word}")
-                for word in self.keywords
-                for found in anycase(word).finditer(response)
-            ]
-        )
-
-    def scope(self) -> Scope:
-        return "positive"
+        occurring = [(word, place) for word in self.keywords for place in anycase(word).finditer(response)]
+        return in_order([kept_at(*place.span(), f"keyword {word}") for word, place in occurring])
 
 
 @register("keywords:frequency")
@@ -58,33 +49,26 @@ class Frequency(Counted):
     """`at least`: frequency or more. `less than`: frequency - 1 or fewer."""
 
     def places(self, response: str) -> list[Place]:
-        return [found.span() for found in anycase(self.keyword.strip()).finditer(response)]
+        return [place.span() for place in anycase(self.keyword.strip()).finditer(response)]
 
     def bounds(self) -> tuple[int, int | None]:
         return related(self.relation, self.frequency)
 
 
 @register("keywords:forbidden_words")
-class ForbiddenWords(Rule):
+class ForbiddenWords(Forbids):
     """None of the words occurs in the response, in any case; parts of longer words do not count."""
 
     forbidden_words: list[Word] = Field(min_length=1)
     """The words."""
 
-    def keeps(self, response: str) -> bool:
-        return not self.breaking(response)
-
-    def breaking(self, response: str) -> list[Span]:
-        return in_order(
-            [
-                broken_at(*found.span(), f"forbidden word {word}")
-                for word in self.forbidden_words
-                for found in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", response, re.IGNORECASE)
-            ]
-        )
-
-    def scope(self) -> Scope:
-        return "negative"
+    def faults(self, response: str) -> list[Span]:
+        occurring = [
+            (word, place)
+            for word in self.forbidden_words
+            for place in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", response, re.IGNORECASE)
+        ]
+        return in_order([broken_at(*place.span(), f"forbidden word {word}") for word, place in occurring])
 
 
 @register("keywords:letter_frequency")

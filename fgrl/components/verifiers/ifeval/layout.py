@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
 from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Rule, broken_at, in_order, kept_at
+from fgrl.rules.rule import Requires, Rule, broken_at, in_order, kept_at
 from fgrl.rules.text import Place, occurrences
 from fgrl.types import Span
 
@@ -32,25 +31,19 @@ class NumberBulletLists(Counted):
     """How many."""
 
     def places(self, response: str) -> list[Place]:
-        found = [*STAR_BULLET.finditer(response), *DASH_BULLET.finditer(response)]
-        return sorted(one.span(1) for one in found)
+        bullets = [*STAR_BULLET.finditer(response), *DASH_BULLET.finditer(response)]
+        return sorted(bullet.span(1) for bullet in bullets)
 
     def bounds(self) -> tuple[int, int | None]:
         return self.num_bullets, self.num_bullets
 
 
 @register("detectable_format:constrained_response")
-class ConstrainedResponse(Rule):
+class ConstrainedResponse(Requires):
     """The response contains "My answer is yes.", "My answer is no." or "My answer is maybe."."""
-
-    def keeps(self, response: str) -> bool:
-        return any(option in response for option in OPTIONS)
 
     def supporting(self, response: str) -> list[Span]:
         return in_order([kept_at(*place, "answer") for option in OPTIONS for place in occurrences(option, response)])
-
-    def scope(self) -> Scope:
-        return "positive"
 
 
 @register("detectable_format:number_highlighted_sections")
@@ -62,9 +55,9 @@ class NumberHighlightedSections(Counted):
     """How many, or more."""
 
     def places(self, response: str) -> list[Place]:
-        single = [found for found in HIGHLIGHT.finditer(response) if found.group().strip("*").strip()]
-        double = [found for found in DOUBLE_HIGHLIGHT.finditer(response) if found.group(1).strip()]
-        return sorted(found.span() for found in [*single, *double])
+        single = [part for part in HIGHLIGHT.finditer(response) if part.group().strip("*").strip()]
+        double = [part for part in DOUBLE_HIGHLIGHT.finditer(response) if part.group(1).strip()]
+        return sorted(part.span() for part in [*single, *double])
 
     def bounds(self) -> tuple[int, int | None]:
         return self.num_highlights, None
@@ -82,7 +75,7 @@ class MultipleSections(Counted):
 
     def places(self, response: str) -> list[Place]:
         pattern = rf"\s?({re.escape(self.section_spliter.strip())}\s?\d+)\s?"
-        return [found.span(1) for found in re.finditer(pattern, response)]
+        return [mark.span(1) for mark in re.finditer(pattern, response)]
 
     def bounds(self) -> tuple[int, int | None]:
         return self.num_sections, None
@@ -114,21 +107,15 @@ class JsonFormat(Rule):
 
 
 @register("detectable_format:title")
-class Title(Rule):
+class Title(Requires):
     """The response has a title in double angular brackets, such as <<poem of joy>>."""
-
-    def keeps(self, response: str) -> bool:
-        return bool(self.supporting(response))
 
     def supporting(self, response: str) -> list[Span]:
         return [
-            kept_at(*found.span(), "title")
-            for found in TITLE.finditer(response)
-            if found.group().lstrip("<").rstrip(">").strip()
+            kept_at(*title.span(), "title")
+            for title in TITLE.finditer(response)
+            if title.group().lstrip("<").rstrip(">").strip()
         ]
-
-    def scope(self) -> Scope:
-        return "positive"
 
 
 def _inside_fence(text: str) -> Place:

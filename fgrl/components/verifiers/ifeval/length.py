@@ -7,20 +7,19 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, related
+from fgrl.rules.counted import Length, related
 from fgrl.rules.rule import Relation, Rule, broken_at, kept_at
 from fgrl.rules.sentences import prose
-from fgrl.rules.text import Place, View, lowered, pieces_between, whole
+from fgrl.rules.text import Place, View, full_and_hollow, lowered, pieces_between, whole
 from fgrl.types import Span
 
 DIVIDER = re.compile(r"\s?\*\*\*\s?")
-NEXT_PARAGRAPH = "\n\n"
+NEXT_PARAGRAPH = re.compile("\n\n")
 
 
 @register("length_constraints:number_sentences")
-class NumberSentences(Counted):
+class NumberSentences(Length):
     """The response has at least, or less than, so many sentences.
 
     IFEval counts with a trained tokenizer (nltk's punkt), which has to be downloaded; here sentences are found by rules:
@@ -39,12 +38,6 @@ class NumberSentences(Counted):
     def bounds(self) -> tuple[int, int | None]:
         return related(self.relation, self.num_sentences)
 
-    def supporting(self, response: str) -> list[Span] | None:
-        return None
-
-    def scope(self) -> Scope:
-        return "global"
-
 
 @register("length_constraints:number_paragraphs")
 class NumberParagraphs(Rule):
@@ -58,19 +51,16 @@ class NumberParagraphs(Rule):
     """How many."""
 
     def keeps(self, response: str) -> bool:
-        return self.breaking(response) == []
+        full, hollow = full_and_hollow(response, pieces_between(DIVIDER, response))
+        return len(full) == self.num_paragraphs and not hollow
 
-    def breaking(self, response: str) -> list[Span] | None:
-        pieces = pieces_between(DIVIDER, response)
-        full = [place for place in pieces if response[slice(*place)].strip()]
-        hollow = [place for place in pieces[1:-1] if not response[slice(*place)].strip()]
+    def faults(self, response: str) -> list[Span]:
+        full, hollow = full_and_hollow(response, pieces_between(DIVIDER, response))
         if hollow:
             dividers = _dividers(response)
-            return [broken_at(*next(one for one in dividers if one[0] >= end), "empty paragraph") for _, end in hollow]
-        extra = full[self.num_paragraphs :]
-        if extra:
-            return [broken_at(*_trim(response, place), f"paragraph beyond {self.num_paragraphs}") for place in extra]
-        return [] if len(full) == self.num_paragraphs else None
+            after = [next(divider for divider in dividers if divider[0] >= end) for _, end in hollow]
+            return [broken_at(*divider, "empty paragraph") for divider in after]
+        return _beyond(self.num_paragraphs, full, response)
 
     def supporting(self, response: str) -> list[Span]:
         return [kept_at(*place, "divider") for place in _dividers(response)]
@@ -97,17 +87,16 @@ class NthParagraphFirstWord(Rule):
         return self
 
     def keeps(self, response: str) -> bool:
-        return self.breaking(response) == []
+        pieces, full = self._paragraphs(response)
+        word = self._word(response, pieces, full)
+        return len(full) == self.num_paragraphs and word is not None and word.text == self.first_word.lower()
 
-    def breaking(self, response: str) -> list[Span] | None:
+    def faults(self, response: str) -> list[Span]:
         pieces, full = self._paragraphs(response)
         if len(full) > self.num_paragraphs:
-            extra = full[self.num_paragraphs :]
-            return [broken_at(*_trim(response, place), f"paragraph beyond {self.num_paragraphs}") for place in extra]
+            return _beyond(self.num_paragraphs, full, response)
         word = self._word(response, pieces, full)
         if len(full) < self.num_paragraphs or word is None:
-            return None
-        if word.text == self.first_word.lower():
             return []
         start = word.at[0] if word.at else _trim(response, pieces[self.nth_paragraph - 1])[0]
         return [broken_at(start, word.at[-1] + 1 if word.at else start + 1, f"not {self.first_word}")]
@@ -120,8 +109,8 @@ class NthParagraphFirstWord(Rule):
 
     def _paragraphs(self, response: str) -> tuple[list[Place], list[Place]]:
         """All pieces, and those that are not blank."""
-        pieces = pieces_between(re.compile(NEXT_PARAGRAPH), response)
-        return pieces, [place for place in pieces if response[slice(*place)].strip()]
+        pieces = pieces_between(NEXT_PARAGRAPH, response)
+        return pieces, full_and_hollow(response, pieces)[0]
 
     def _word(self, response: str, pieces: list[Place], full: list[Place]) -> View | None:
         """The first word of the n-th piece (which is counted with blank ones, as IFEval does)."""
@@ -137,9 +126,13 @@ class NthParagraphFirstWord(Rule):
         return lowered(word.part(0, end))
 
 
+def _beyond(most: int, paragraphs: list[Place], text: str) -> list[Span]:
+    return [broken_at(*_trim(text, place), f"paragraph beyond {most}") for place in paragraphs[most:]]
+
+
 def _dividers(text: str) -> list[Place]:
     """The three stars, without the white space that goes with them."""
-    return [_trim(text, found.span()) for found in DIVIDER.finditer(text)]
+    return [_trim(text, divider.span()) for divider in DIVIDER.finditer(text)]
 
 
 def _trim(text: str, place: Place) -> Place:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fgrl.kinds import Scope
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, broken_at, kept_at
+from fgrl.rules.rule import Requires, broken_at, kept_at
 from fgrl.rules.text import View, lowered, whole
 from fgrl.types import Span
 
 
 @register("startend:end_checker")
-class EndChecker(Rule):
+class EndChecker(Requires):
     """The response ends with a phrase, in any case; a double quotation mark may follow.
 
     What breaks it: whatever follows the phrase where it occurs last.
@@ -24,22 +23,17 @@ class EndChecker(Rule):
     def keeps(self, response: str) -> bool:
         return self._body(response).text.endswith(self._phrase())
 
-    def breaking(self, response: str) -> list[Span] | None:
-        if self.keeps(response):
-            return []
+    def faults(self, response: str) -> list[Span]:
         body, phrase = self._body(response), self._phrase()
         last = body.text.rfind(phrase)
         rest = None if last < 0 else body.part(last + len(phrase), len(body.text)).stripped()
-        return [broken_at(*rest.where(), "after the last phrase")] if rest and rest.text else None
+        return [broken_at(*rest.where(), "after the last phrase")] if rest and rest.text else []
 
     def supporting(self, response: str) -> list[Span]:
         if not self.keeps(response):
             return []
         body = self._body(response)
         return [kept_at(*body.place(len(body.text) - len(self._phrase()), len(body.text)), "last phrase")]
-
-    def scope(self) -> Scope:
-        return "positive"
 
     def _phrase(self) -> str:
         return self.end_phrase.strip().lower()
@@ -49,7 +43,7 @@ class EndChecker(Rule):
 
 
 @register("startend:quotation")
-class Quotation(Rule):
+class Quotation(Requires):
     """The whole response is wrapped in double quotation marks (the straight ones of ASCII)."""
 
     def keeps(self, response: str) -> bool:
@@ -60,6 +54,3 @@ class Quotation(Rule):
         body = whole(response).stripped()
         ends = {body.at[0]: body.text[0], body.at[-1]: body.text[-1]}
         return [kept_at(at, at + 1, "quotation mark") for at, character in ends.items() if character == '"']
-
-    def scope(self) -> Scope:
-        return "positive"

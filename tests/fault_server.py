@@ -142,9 +142,7 @@ class FaultServer:
             return False
         if writer.is_closing() or reader.at_eof():
             return False
-        await _send(writer, 200, reply)
-        if what == "duplicate":
-            await _send(writer, 200, reply)
+        await _send(writer, 200, reply, copies=2 if what == "duplicate" else 1)
         if what != "empty":
             self.answered[prompt] += 1
         return True
@@ -186,9 +184,15 @@ def _head(status: int, length: int, extra: dict[str, str]) -> bytes:
 
 
 async def _send(
-    writer: asyncio.StreamWriter, status: int, body: bytes | dict[str, Any], extra: dict[str, str] | None = None
+    writer: asyncio.StreamWriter,
+    status: int,
+    body: bytes | dict[str, Any],
+    extra: dict[str, str] | None = None,
+    *,
+    copies: int = 1,
 ) -> bool:
+    """`copies` arrive in one piece, so that a client has read the second before it can send another request."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    writer.write(_head(status, len(content), extra or {}) + content)
+    writer.write((_head(status, len(content), extra or {}) + content) * copies)
     await writer.drain()
     return True

@@ -1,4 +1,4 @@
-"""Keeping a key out of everything that is written or said."""
+"""Keeping a key out of everything that is written or printed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import re
 from urllib.parse import quote
 
 HIDDEN = "<key>"
-_LOOKS_LIKE_ONE = re.compile(r"\b(?:sk-[\w*.-]{6,}|Bearer\s+[\w*.~+/=-]{6,})", re.IGNORECASE)
+SHOWN = 400
+"""Characters of somebody else's message that are repeated."""
+_LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-[\w*.-]{6,}|Bearer\s+[\w*.~+/=-]{6,})", re.IGNORECASE)
 
 
 class Scrubber:
@@ -29,4 +31,8 @@ class Scrubber:
 
     def __call__(self, text: str) -> str:
         """Without the secret, and without anything that looks like a key: for messages of other people's code."""
-        return _LOOKS_LIKE_ONE.sub(HIDDEN, self.own(text))
+        return _LOOKS_LIKE_A_KEY.sub(HIDDEN, self.own(text))
+
+    def line(self, text: str) -> str:
+        """The same, shortened and on one line."""
+        return self(" ".join(text.split()))[:SHOWN]

@@ -486,7 +486,7 @@ def test_ctrl_c_keeps_what_is_in_flight(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["once", "twice"])
 def test_ctrl_c_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Once: what still hangs after the grace is given up. Twice: at once. Either way the books are kept."""
-    monkeypatch.setattr("fgrl.components.clients.openai.GRACE", 0.5)
+    monkeypatch.setattr("fgrl.llm.endpoint.GRACE", 0.5)
     hanging = threading.Event()
 
     def plan(prompt: str, attempt: int) -> str:

@@ -1,0 +1,134 @@
+"""The openai library over an HTTP client that reports every attempt: answered, refused, or lost with unknown cost.
+
+The library repeats an attempt that was refused (429, 5xx, waiting as long as the endpoint asks) or broke. Limits are about
+attempts, so the HTTP client below it asks an `AttemptObserver` before each attempt and reports how the attempt ended. An
+answer that is no chat completion is treated like a broken connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import time
+from typing import Any, Protocol
+
+import httpx2
+import openai
+
+NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+CONNECT_TIMEOUT = 10.0
+"""Longest wait for a connection, in seconds."""
+
+
+class AttemptObserver(Protocol):
+    """Follows one request over all its attempts."""
+
+    async def admit(self) -> None:
+        """Called before an attempt. Waits until it may start; raises `Abandoned` if no more attempts may be made."""
+
+    def refused(self) -> None:
+        """The attempt did not reach the model."""
+
+    def lost(self, seconds: float) -> None:
+        """The attempt broke; the model may have answered."""
+
+    def answered(self, body: dict[str, Any], seconds: float) -> None:
+        """The attempt returned this chat completion."""
+
+
+class Abandoned(openai.OpenAIError):
+    """The request must not be attempted (any more). The openai library passes its own errors on unchanged."""
+
+
+observer: contextvars.ContextVar[AttemptObserver] = contextvars.ContextVar("observer")
+"""Observes the attempts of the current task."""
+
+
+class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
+    """An HTTP client that reports each attempt to `observer`. An attempt may take `timeout` seconds in total."""
+
+    def __init__(self, timeout: float, connections: int) -> None:
+        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+        super().__init__(limits=limits, timeout=_phases(timeout))
+        self.seconds_per_attempt = timeout
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        watching = observer.get()
+        await watching.admit()
+        await self._close_connections_with_leftovers(request)
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.seconds_per_attempt):
+                response = await super().send(request, **options)
+        except NEVER_SENT:
+            watching.refused()
+            raise
+        except TimeoutError:
+            watching.lost(time.perf_counter() - started)
+            message = f"no answer within {self.seconds_per_attempt:g} s"
+            raise httpx2.ReadTimeout(message, request=request) from None
+        except BaseException:
+            watching.lost(time.perf_counter() - started)
+            raise
+        seconds = time.perf_counter() - started
+        if not response.is_success:
+            watching.refused()
+            return response
+        body = _chat_completion(response.content)
+        if body is None:
+            watching.lost(seconds)
+            raise httpx2.RemoteProtocolError("what the endpoint sent is no chat completion", request=request)
+        watching.answered(body, seconds)
+        return response
+
+    async def _close_connections_with_leftovers(self, request: httpx2.Request) -> None:
+        """Close idle connections on which more than the answer was read: a server that answers twice would otherwise have its
+        second answer taken for that of the next request.
+
+        Repeated until a look at all connections finds none, because others become idle while one is closed. After that
+        look the request gets its connection without giving way to another task.
+        """
+        while spoilt := [connection for connection in self._idle_connections(request) if _has_leftovers(connection)]:
+            for connection in spoilt:
+                await connection.aclose()
+
+    def _idle_connections(self, request: httpx2.Request) -> list[Any]:
+        transport = self._transport_for_url(request.url)
+        if not isinstance(transport, httpx2.AsyncHTTPTransport):  # an application's own
+            return []
+        return [connection for connection in transport._pool.connections if connection.is_idle()]
+
+
+def _has_leftovers(connection: Any) -> bool:
+    """Has the HTTP/1.1 parser of this connection read bytes after the end of its last response?"""
+    try:
+        unparsed, _ended = connection._connection._h11_state.trailing_data
+    except AttributeError:  # HTTP/2, or a version of the library that keeps its parser elsewhere
+        return False
+    return bool(unparsed)
+
+
+def connect(*, base_url: str, key: str | None, timeout: float, retries: int, connections: int) -> openai.AsyncOpenAI:
+    """A client of the openai library over an `ObservedHttpClient`. Without a key, the placeholder "none" is sent."""
+    return openai.AsyncOpenAI(
+        base_url=base_url,
+        api_key=key or "none",
+        timeout=_phases(timeout),
+        max_retries=retries,
+        http_client=ObservedHttpClient(timeout, connections),
+    )
+
+
+def _phases(timeout: float) -> httpx2.Timeout:
+    return httpx2.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+
+
+def _chat_completion(content: bytes) -> dict[str, Any] | None:
+    """The body of a chat completion; None for anything else."""
+    try:
+        body = json.loads(content)
+        message = body["choices"][0]["message"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+    return body if isinstance(message, dict) else None

@@ -1,0 +1,56 @@
+"""How an endpoint is asked to hold an answer to a JSON schema (`response_format`), and what to send when it refuses."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+Mode = Literal["schema", "json_object", "none"]
+WEAKER: dict[Mode, Mode] = {"schema": "json_object", "json_object": "none"}
+REFUSING_STATUSES = (400, 415, 422, 501)
+REFUSING_WORDS = ("response_format", "json_schema", "schema")
+
+
+class StructuredOutput:
+    """The mode that is used with an endpoint. With the setting "auto" it starts at "schema" and becomes weaker each time the
+    endpoint refuses it."""
+
+    def __init__(self, setting: Literal["auto", "schema", "json_object", "none"]) -> None:
+        self.adapts = setting == "auto"
+        self.mode: Mode = "schema" if setting == "auto" else setting
+
+    def refuses(self, sent: Mode, status: int, message: str) -> bool:
+        """Does this error mean that the endpoint does not support `sent`, and is there a weaker mode to try?"""
+        unsupported = status in REFUSING_STATUSES and any(word in message for word in REFUSING_WORDS)
+        return self.adapts and unsupported and sent in WEAKER
+
+    def weaken(self, refused: Mode) -> bool:
+        """Use the next weaker mode from now on; False if another request has changed the mode already."""
+        if refused != self.mode:
+            return False
+        self.mode = WEAKER[refused]
+        return True
+
+
+def response_format(schema: dict[str, Any], mode: Literal["schema", "json_object"]) -> dict[str, Any]:
+    """The value of `response_format` for a JSON schema."""
+    if mode == "json_object":
+        return {"type": "json_object"}
+    title = str(schema.get("title", "answer"))
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in title)[:64]
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": name or "answer", "schema": schema, "strict": _can_be_strict(schema)},
+    }
+
+
+def _can_be_strict(schema: Any) -> bool:
+    """OpenAI's strict mode needs every property to be required and no additional ones to be allowed."""
+    if isinstance(schema, list):
+        return all(_can_be_strict(item) for item in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        if schema.get("additionalProperties") is not False or set(schema.get("required", [])) != set(properties):
+            return False
+    return all(_can_be_strict(value) for value in schema.values())

@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 
 
 def main(recipe: str = "quickstart", runs: str = "runs") -> None:

@@ -18,7 +18,7 @@ class FgrlError(Exception):
     A class that keeps `exit_code` 1 is caught by fgrl itself; when it escapes, that is a bug.
     """
 
-    exit_code: ClassVar[int] = FAILED
+    exit_code: int = FAILED
     heading: ClassVar[str] = ""
     """What the message starts with."""
 
@@ -66,6 +66,10 @@ class Stopped(FgrlError):
 
     exit_code = 5
     heading = "stopped: "
+
+
+class Aborted(KeyboardInterrupt):
+    """A second Ctrl-C: what was not saved is lost."""
 
 
 class NotYet(FgrlError):

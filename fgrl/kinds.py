@@ -147,6 +147,14 @@ class Reader(Component, ABC):
         """At most how much `read` gives, told without reading; None when that is not known."""
         return None
 
+    def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
+        """How many criteria of which kind the prompts have, for plans and summaries; {} when prompts have none, or it is not
+        known.
+
+        peek: read what lies on this machine; without it only what `read` has counted already.
+        """
+        return {}
+
     def identity(self) -> dict[str, Any]:
         """What identifies the data, beyond the fields and the contents of `File` fields; part of the stage's key."""
         return {}

@@ -11,7 +11,8 @@ from typing import Any
 from conftest import CORPUS
 
 from fgrl import recipe
-from fgrl.pipeline.run import Run, read_log
+from fgrl.pipeline.log import read_log
+from fgrl.pipeline.run import Run
 
 SENTENCES = [part.strip() for line in CORPUS for part in line.replace(";", ",").split(",") if part.strip()]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.errors import Unavailable
+from fgrl.errors import Aborted, Unavailable
 from fgrl.kinds import Accelerator, Run
 from fgrl.registry import Settings, Unkeyed
 
@@ -187,7 +187,7 @@ def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, chec
 def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
     """Train, going on from `last.ckpt` when there is one.
 
-    Raises `KeyboardInterrupt` when training is aborted, where Lightning would leave the interpreter. A process that
+    Raises `Aborted` after a second Ctrl-C, where Lightning would leave the interpreter. A process that
     fails takes the processes that it started with it: they would wait for it in a collective operation.
     """
     failed = True
@@ -196,7 +196,7 @@ def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
             engine.fit(module, ckpt_path=last_checkpoint(run.dir), weights_only=True)
         failed = False
     except SystemExit as left:
-        raise KeyboardInterrupt("aborted") from left
+        raise Aborted("aborted") from left
     finally:
         started = getattr(engine.strategy.launcher, "procs", None) or []
         workers = list(started)

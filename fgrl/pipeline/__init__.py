@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 from fgrl import lazy
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.execution import Options, Summary, execute
+    from fgrl.pipeline.estimates import Peek, estimates
+    from fgrl.pipeline.execution import execute
     from fgrl.pipeline.folders import Runs, recipe_name
-    from fgrl.pipeline.planning import Peek, Plan, Planned, estimates, plan
+    from fgrl.pipeline.invocation import Summary
+    from fgrl.pipeline.options import Options
+    from fgrl.pipeline.planning import Plan, Planned, plan
 
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
-        "execution": ["Options", "Summary", "execute"],
+        "estimates": ["Peek", "estimates"],
+        "execution": ["execute"],
         "folders": ["Runs", "recipe_name"],
-        "planning": ["Peek", "Plan", "Planned", "estimates", "plan"],
+        "invocation": ["Summary"],
+        "options": ["Options"],
+        "planning": ["Plan", "Planned", "plan"],
     },
 )
 __all__ = [

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from fgrl.errors import Aborted
+
 
 class Interrupts:
     """`with Interrupts(say) as interrupts:` then `interrupts()` says whether somebody wants us to leave."""
@@ -36,6 +38,6 @@ class Interrupts:
         if self.deaf and number == signal.SIGINT:
             return
         if self.asked:
-            raise KeyboardInterrupt("aborted")
+            raise Aborted("aborted")
         self.asked = True
         self.say("stopping at the next safe point; Ctrl-C again aborts at once")

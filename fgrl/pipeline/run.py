@@ -1,4 +1,4 @@
-"""What a running stage is given: its folders, its seed, the products of other stages, a log, a voice.
+"""What a running stage is given: its folders, its seed, the products of other stages, a log, a console.
 
 A stage that is killed starts again in the same `dir` with an empty `out`: whatever it wants to go on from lies in `dir`,
 whatever it hands on lies in `out`. `stage.json`, written by the pipeline after the stage returned, says that it is done.
@@ -6,13 +6,9 @@ whatever it hands on lies in `out`. `stage.json`, written by the pipeline after 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 import os
 import random
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
 from fgrl.console import Console, Ticking
-from fgrl.files import write_text
+from fgrl.pipeline.log import Log
 from fgrl.types import Ref
 
 if TYPE_CHECKING:
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 models = lazy.load("fgrl.models")
 torch = lazy.load("torch")
 numpy = lazy.load("numpy")
-pytorch = lazy.load("torch")
 
 
 class Run:
@@ -128,80 +123,12 @@ class Run:
         """A progress line with ETA; `done` steps were already taken before this process."""
         return self.console.progress(what, total, done)
 
-    def seed_libraries(self, *, torch: bool = True) -> None:
+    def seed_libraries(self, *, with_torch: bool = True) -> None:
         """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process.
 
         A stage whose class says `uses_torch = False` is spared the seconds that loading torch takes.
         """
         random.seed(self.seed)
-        if torch:
+        if with_torch:
             numpy.random.seed(self.seed % 2**32)
-            pytorch.manual_seed(self.seed)
-
-
-class Log:
-    """`log.jsonl` (one line a call: step, time, metrics) and the same as `metrics.csv`.
-
-    A number that is not finite is `null` in the JSON (JSON has no NaN) and `nan` or `inf` in the CSV.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.jsonl = folder / "log.jsonl"
-        self.csv = folder / "metrics.csv"
-        self._columns: list[str] | None = None
-
-    def append(self, metrics: Mapping[str, float], step: int) -> None:
-        if self._columns is None:
-            self.rewind(step)
-        row: dict[str, Any] = {"step": step, "time": round(time.time(), 3), **metrics}
-        with self.jsonl.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({name: _finite(value) for name, value in row.items()}, allow_nan=False) + "\n")
-        assert self._columns is not None
-        if set(row) <= set(self._columns):
-            with self.csv.open("a", encoding="utf-8", newline="") as file:
-                csv.DictWriter(file, self._columns).writerow(row)
-        else:
-            self._columns += [name for name in row if name not in self._columns]
-            self._rewrite_csv(row)
-
-    def rewind(self, step: int) -> None:
-        """Keep the rows before `step`; a line that a kill cut in half goes too."""
-        rows = [row for row in read_log(self.jsonl) if row["step"] < step]
-        self._columns = ["step", "time"]
-        for row in rows:
-            self._columns += [name for name in row if name not in self._columns]
-        self.jsonl.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows))
-        self._rewrite_csv()
-
-    def _rewrite_csv(self, last: Mapping[str, Any] | None = None) -> None:
-        """All rows of `log.jsonl` under the columns of now; `last` is its last row before rounding to JSON."""
-        rows: list[Mapping[str, Any]] = list(read_log(self.jsonl))
-        if last is not None:
-            rows[-1] = last
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self._columns or ["step", "time"])
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: "nan" if value is None else value for name, value in row.items()})
-        write_text(self.csv, text.getvalue())
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Rows of a `log.jsonl`; none when there is no file. A last line that is cut in half is left out."""
-    if not path.exists():
-        return []
-    rows = []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            if line:
-                rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            if number < len(lines):
-                raise ValueError(f"{path}:{number}: not a line of JSON") from None
-    return rows
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            torch.manual_seed(self.seed)

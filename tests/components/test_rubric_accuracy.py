@@ -23,7 +23,7 @@ from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Judge, Metric, Stage, Verifier
-from fgrl.pipeline.planning import Peek
+from fgrl.pipeline.estimates import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.stages.evaluate import read_answers, write_answers

@@ -18,7 +18,7 @@ from fgrl.errors import Stopped
 from fgrl.models import load, save
 from fgrl.modules.offline import OfflineModule
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 from fgrl.specs import ModelSpec
 
 LORA = {"r": 4, "alpha": 8}

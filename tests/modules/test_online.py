@@ -20,7 +20,7 @@ from fgrl.models import ActorCritic
 from fgrl.modules.alarms import Alarm, Alarms
 from fgrl.modules.online import OnlineModule
 from fgrl.modules.trainer import OnlineSettings
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample
 

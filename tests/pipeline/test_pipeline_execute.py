@@ -19,9 +19,10 @@ from pipeline_helpers import environment, fake_recipe, fakes
 
 from fgrl import report
 from fgrl.console import Console
-from fgrl.pipeline import Options, Runs, Summary, Usage, execute, plan
-from fgrl.pipeline.folders import write_json
-from fgrl.pipeline.run import read_log
+from fgrl.errors import UsageError
+from fgrl.files import write_json
+from fgrl.pipeline import Options, Runs, Summary, execute, plan
+from fgrl.pipeline.log import read_log
 from fgrl.types import Ref
 
 
@@ -180,13 +181,13 @@ def test_only_and_from(bench: Bench, stages: ModuleType) -> None:
         "second": stages.Counting(steps=2, source=Ref("first")),
         "third": stages.Counting(steps=3, source=Ref("second")),
     }
-    with pytest.raises(Usage, match="needs first, which is not done yet"):
+    with pytest.raises(UsageError, match="needs first, which is not done yet"):
         bench.run(_options=Options(only=["second"]), **recipe)
-    with pytest.raises(Usage, match='no stage "thrid"; did you mean "third"'):
+    with pytest.raises(UsageError, match='no stage "thrid"; did you mean "third"'):
         bench.run(_options=Options(start="thrid"), **recipe)
     assert not bench.runs.exists(), "nothing was written for a wrong request"
     assert list(bench.run(_options=Options(only=["first", "second"]), **recipe).stages) == ["first", "second"]
-    with pytest.raises(Usage, match="needs second"):
+    with pytest.raises(UsageError, match="needs second"):
         bench.run(_options=Options(only=["third"]), _seed=1, **recipe)
     summary = bench.run(_options=Options(start="second"), **recipe)
     assert {name: stage["cached"] for name, stage in summary.stages.items()} == {"second": True, "third": False}
@@ -267,7 +268,7 @@ def test_workers_join_without_writing(bench: Bench, stages: ModuleType, monkeypa
     recipe = {"first": stages.Counting(devices=2)}
     (plan(fake_recipe(bench.folder, **recipe), bench.runs)["first"].dir / "out").mkdir(parents=True)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(Usage, match="--only"):
+    with pytest.raises(UsageError, match="--only"):
         bench.run(**recipe, second=stages.Counting(steps=7))
     summary = bench.run(_options=Options(only=["first"]), **recipe)
     assert summary.worker

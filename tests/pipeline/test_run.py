@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fgrl.console import Console, Ticking, duration
-from fgrl.pipeline.run import Log, Run, read_log
+from fgrl.pipeline.log import Log, read_log
+from fgrl.pipeline.run import Run
 from fgrl.types import Checkpoint, Ref
 
 

@@ -10,7 +10,7 @@ from test_recipes import ADDRESSES
 
 from fgrl import registry
 from fgrl.pipeline import execute, plan
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
 from fgrl.types import Checkpoint, Pairs, Report, Samples
 

@@ -13,7 +13,7 @@ from test_recipes import FOUND, ROOT, RTT, changes, loaded, settings, small
 from fgrl import models
 from fgrl.kinds import Verifier
 from fgrl.pipeline import execute, plan
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
 from fgrl.registry import build, name_of
 from fgrl.specs import ModelSpec

@@ -16,7 +16,7 @@ from test_recipes import FOUND, ROWS, small
 
 from fgrl import models
 from fgrl.pipeline import execute, plan
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
 from fgrl.registry import name_of
 from fgrl.specs import ModelSpec

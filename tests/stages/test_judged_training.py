@@ -12,7 +12,7 @@ from fault_server import FaultServer
 from fgrl import recipe
 from fgrl.cli.checking import told
 from fgrl.pipeline import estimates, execute, plan
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "judge_criterion.txt"
 RECIPE = """

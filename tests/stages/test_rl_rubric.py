@@ -22,7 +22,7 @@ from fgrl.modules.alarms import Alarms
 from fgrl.modules.online import OnlineModule
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.pipeline import estimates, execute, plan
-from fgrl.pipeline.run import read_log
+from fgrl.pipeline.log import read_log
 from fgrl.registry import Problems
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample

@@ -151,8 +151,13 @@ class RubricSet(Hub):
     _count: Count | None = PrivateAttr(default=None)
     _expected: Expected | None = PrivateAttr(default=None)
 
-    def counts(self) -> dict[str, Any]:
-        """How many criteria of which kind were read last; empty before anything was."""
+    def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
+        """Of what was read last; `{"unknown": why}` when it cannot be read."""
+        if peek is not None:
+            try:
+                self.expects(peek)
+            except DataError as problem:
+                return {"unknown": str(problem).split("\n")[0]}
         return {} if self._count is None else self._count.numbers()
 
     def roles(self) -> dict[str, str]:

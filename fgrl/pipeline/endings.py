@@ -1,0 +1,115 @@
+"""How an invocation ends: any error becomes an exit code and a message, and `report.html` is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgrl import lazy
+from fgrl.console import Console
+from fgrl.errors import FAILED, Aborted, FgrlError, UsageError
+from fgrl.pipeline.interrupts import Interrupts
+from fgrl.pipeline.invocation import Invocation
+from fgrl.pipeline.libraries import diverted
+
+report = lazy.load("fgrl.report")
+
+DONE, INTERRUPTED = 0, 130
+"""Exit codes that belong to no error class of fgrl's."""
+
+
+class ChildFailed(FgrlError):
+    """The process of a distributed stage failed, and has printed why."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the process of a distributed stage ended with {code}")
+        self.exit_code = max(code, FAILED)
+        """The child's own; 1 when a signal ended it (then `code` is negative)."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an error ends an invocation."""
+
+    exit_code: int
+    message: str
+    bug: bool = False
+    """Show the traceback: nothing else is known about it."""
+
+
+def ending(error: BaseException, runs: Path) -> Ending:
+    """The exit code of an error, and what to report. `runs` is on the disk that may be full."""
+    if isinstance(error, ChildFailed) or (isinstance(error, FgrlError) and error.exit_code != FAILED):
+        return Ending(error.exit_code, error.explanation())
+    if isinstance(error, Aborted):
+        return Ending(INTERRUPTED, "aborted; run the same command to go on from the last checkpoint")
+    if isinstance(error, KeyboardInterrupt):
+        return Ending(INTERRUPTED, "interrupted; checkpoint saved; run the same command to go on")
+    if _disk_full(error):
+        free = shutil.disk_usage(runs).free / 2**20
+        where = f"({free:.0f} MiB free in {runs})"
+        return Ending(FAILED, f"the disk is full {where}: make room and run the same command; finished stages stay")
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
+        message = "out of memory: lower train.micro_batch_size or sampling.batch_size and run the same command"
+    return Ending(FAILED, message, bug=True)
+
+
+def _disk_full(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # torch and safetensors write in C++ and Rust, and report it in words
+    return os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error)
+
+
+@contextmanager
+def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
+    """Inside, stages run: the console and the libraries write to `run.log`, and Ctrl-C is a request (`Interrupts`).
+
+    An error inside ends in the summary of the invocation and at the terminal instead of being raised, except `UsageError`
+    and `SystemExit`. In the end the page is written, also after a failure.
+    """
+    log = invocation.folder / "run.log"
+    with log.open("a", encoding="utf-8") as console.log, diverted(log, verbose=console.verbose):
+        try:
+            try:
+                with Interrupts(console.alert) as interrupts:
+                    yield interrupts
+            except (UsageError, SystemExit):
+                raise
+            except BaseException as error:
+                _fail(error, invocation, console)
+            else:
+                invocation.end(DONE)
+            if not invocation.child and invocation.summary.exit != INTERRUPTED:
+                _write_page(invocation, console)
+        finally:
+            console.log = None
+
+
+def _fail(error: BaseException, invocation: Invocation, console: Console) -> None:
+    how = ending(error, invocation.plan.runs.root)
+    if how.bug:
+        console.alert("".join(traceback.format_exception(error)).rstrip())
+    if not isinstance(error, ChildFailed):
+        console.alert(how.message)
+    invocation.end(how.exit_code, how.message)
+
+
+def _write_page(invocation: Invocation, console: Console) -> None:
+    """`report.html`. Results do not depend on it: when it fails, that is a bug to show, and the stages stay done."""
+    summary = invocation.summary
+    try:
+        summary.report = report.write(invocation.folder)
+    except Exception:
+        summary.exit = summary.exit or FAILED
+        summary.error = summary.error or "report.html could not be written; the stages are done"
+        console.alert(traceback.format_exc().rstrip())
+        console.alert(summary.error)
+        invocation.save()

@@ -1,0 +1,75 @@
+"""What the stages of a plan will take and need, found out without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl import registry
+from fgrl.errors import NotYet
+from fgrl.kinds import Expected, Reader, Stage
+from fgrl.pipeline.planning import Plan
+from fgrl.registry.problems import dotted
+from fgrl.types import Ref
+
+
+@dataclass
+class Peek:
+    """What a stage may look at while it is planned; see `fgrl.kinds.Peek`."""
+
+    cache: Path
+    limit: int | None
+    finished: Mapping[str, Path]
+    """Product folders of the upstream stages that are done."""
+    seed: int = 0
+    stages: Mapping[str, Stage] = field(default_factory=dict)
+    """All stages of the recipe."""
+
+    def path(self, ref: Ref[Any]) -> Path:
+        if ref.stage not in self.finished:
+            raise NotYet(ref.stage)
+        return self.finished[ref.stage]
+
+    def stage(self, ref: Ref[Any]) -> Stage:
+        if ref.stage not in self.stages:
+            raise NotYet(ref.stage)
+        return self.stages[ref.stage]
+
+    def expects(self, ref: Ref[Any]) -> Expected | None:
+        return self.stages[ref.stage].expects(self) if ref.stage in self.stages else None
+
+    def say(self, text: str) -> None:
+        """Nobody listens to a plan."""
+
+
+def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]:
+    """What each stage that is to run will take, by its name: see `Stage.estimate`.
+
+    `{"after": stage}` stands for what cannot be known before that stage has run.
+    """
+    by_stage: dict[str, dict[str, Any]] = {}
+    stages = {planned.name: planned.stage for planned in plan.stages}
+    finished = {planned.name: planned.dir / "out" for planned in plan.stages if planned.cached}
+    peek = Peek(plan.runs.cache, limit, finished, plan.recipe.seed, stages)
+    for planned in plan.stages:
+        if planned.cached:
+            continue
+        try:
+            estimate = planned.stage.estimate(peek)
+        except NotYet as stage:
+            estimate = {"after": str(stage)}
+        if estimate := {**estimate, **criteria(planned.stage, peek)}:
+            by_stage[planned.name] = estimate
+    return by_stage
+
+
+def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
+    """How many criteria of which kind the prompts of a stage have, by the path of their reader: {} where it has none.
+
+    peek: read what lies on this machine; without it only what was read already is reported.
+    """
+    readers = ((dotted(path), value) for path, value in registry.walk(stage) if isinstance(value, Reader))
+    counts = {path: counts for path, reader in readers if (counts := reader.criteria_counts(peek))}
+    return {"criteria": counts} if counts else {}

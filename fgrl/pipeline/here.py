@@ -1,0 +1,108 @@
+"""A stage in this process: its folder, its `Run`, and `stage.json` when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fgrl.console import Console
+from fgrl.errors import Stopped
+from fgrl.files import sync, write_json, write_text
+from fgrl.pipeline import ranks
+from fgrl.pipeline.environment import versions
+from fgrl.pipeline.estimates import criteria
+from fgrl.pipeline.folders import now
+from fgrl.pipeline.interrupts import Interrupts
+from fgrl.pipeline.invocation import Invocation
+from fgrl.pipeline.libraries import diverted
+from fgrl.pipeline.planning import Plan, Planned
+from fgrl.pipeline.run import Run
+
+
+def run(
+    stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
+) -> dict[str, Any]:
+    """Run a stage whose lock this process holds. Returns the content of `stage.json`.
+
+    Raises `KeyboardInterrupt` when the stage left its work unfinished because of a Ctrl-C.
+    """
+    began = time.monotonic()
+    plan, tracker = invocation.plan, invocation.tracker
+    # 1. an empty `out`, and what the stage was asked for
+    if (folder / "out").exists():
+        shutil.rmtree(folder / "out")
+    (folder / "out").mkdir(parents=True)
+    plan.runs.cache.mkdir(parents=True, exist_ok=True)
+    settings = {"seed": plan.recipe.seed, "stages": {stage.name: plan.recipe.data["stages"][stage.name]}}
+    write_text(folder / "recipe.yaml", yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=110))
+    # 2. the work
+    running = Run(
+        stage.name,
+        folder,
+        **_surroundings(plan, stage),
+        limit=invocation.options.limit,
+        console=console,
+        interrupted=interrupted,
+        tracker=tracker,
+    )
+    if tracker is not None:
+        tracker.open(stage.name)
+    running.seed_libraries(with_torch=type(stage.stage).uses_torch)
+    summary = dict(stage.stage.run(running) or {}) | criteria(stage.stage)
+    if running.noticed:
+        raise KeyboardInterrupt
+    if tracker is not None:
+        tracker.close(stage.name, summary)
+    # 3. the record that it is done, after everything that it vouches for is on the disk
+    record = {
+        "name": stage.name,
+        "key": stage.key,
+        "component": stage.component,
+        "makes": stage.makes,
+        "recipe": plan.name,
+        "made": now(),
+        "seconds": round(time.monotonic() - began, 3),
+        "upstream": stage.upstream,
+        "summary": summary,
+        "identity": stage.identity,
+        "versions": versions(),
+    }
+    sync(folder / "out")
+    write_json(folder / "stage.json", record, default=str)
+    return record
+
+
+def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -> None:
+    """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
+    with (
+        Interrupts(lambda _: None, deaf=True),
+        diverted(Path(os.devnull), verbose=console.verbose),
+        contextlib.suppress(Stopped),  # raised in every process at the same point, and rank 0 reports it
+    ):
+        folder = plan.runs.find(stage.key) or stage.dir
+        running = Run(stage.name, folder, **_surroundings(plan, stage), limit=limit, rank=ranks.rank())
+        running.seed_libraries()
+        stage.stage.run(running)
+
+
+def _surroundings(plan: Plan, stage: Planned) -> dict[str, Any]:
+    """The arguments of a stage's `Run` that follow from its plan."""
+    products = {}
+    for name, key in stage.upstream.items():
+        folder = plan.runs.find(key)
+        if folder is None:
+            raise FileNotFoundError(f"the folder of stage {name} ({key}) is gone from {plan.runs.stages}")
+        products[name] = folder / "out"
+    return {
+        "cache": plan.runs.cache,
+        "seed": plan.recipe.seed,
+        "products": products,
+        "accelerator": stage.stage.accelerator(),
+    }

@@ -1,0 +1,166 @@
+"""The records of one invocation: `runs/<recipe>/<UTC>-<short key>/` with what was asked for, on what it ran, and how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl.files import write_json, write_text
+from fgrl.pipeline import keys, ranks
+from fgrl.pipeline.environment import environment
+from fgrl.pipeline.folders import now
+from fgrl.pipeline.options import Options
+from fgrl.pipeline.planning import Plan, Planned
+from fgrl.pipeline.tracking import WandbTracker
+
+
+@dataclass
+class Summary:
+    """How an invocation ended; `as_json` is `summary.json`."""
+
+    recipe: str
+    path: str
+    about: str
+    seed: int
+    key: str
+    command: list[str]
+    folder: Path | None = None
+    report: Path | None = None
+    started: str = ""
+    finished: str | None = None
+    seconds: float | None = None
+    exit: int | None = None
+    error: str = ""
+    nothing_to_do: bool = False
+    worker: bool = False
+    """This process was a worker of a distributed stage: rank 0 reports how it went."""
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("folder", "report", "nothing_to_do", "worker")
+        }
+
+
+def summary_of(plan: Plan, options: Options) -> Summary:
+    """The summary of an invocation that begins now."""
+    return Summary(
+        recipe=plan.name,
+        path=plan.recipe.address,
+        about=plan.recipe.about,
+        seed=plan.recipe.seed,
+        key=plan.short,
+        command=list(options.command),
+        started=now(),
+    )
+
+
+def finished_before(plan: Plan) -> Summary | None:
+    """The newest invocation that finished the very same plan and has its page."""
+    names = {stage.name for stage in plan.stages}
+    for folder in plan.runs.invocations(plan.name):
+        path = folder / "summary.json"
+        page = folder / "report.html"
+        if not (path.is_file() and page.is_file()):
+            continue
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        if summary["key"] == plan.short and summary["exit"] == 0 and set(summary["stages"]) == names:
+            return Summary(**summary, folder=folder, report=page, nothing_to_do=True)
+    return None
+
+
+class Invocation:
+    """The folder of an invocation and its summary.
+
+    The process of a distributed stage (`child`) uses the folder of the invocation that started it, and leaves the records
+    to that.
+    """
+
+    def __init__(self, plan: Plan, options: Options) -> None:
+        self.plan, self.options = plan, options
+        self.summary = summary_of(plan, options)
+        self.child = ranks.INVOCATION in os.environ
+        self.environment = ranks.without_launcher(os.environ)
+        """Of the processes that are started for distributed stages: as it was before the first stage changed anything."""
+        self._began = time.monotonic()
+        if self.child:
+            self.folder = Path(os.environ[ranks.INVOCATION])
+        else:
+            self.folder = plan.runs.new_invocation(plan.name, plan.short)
+            self._record()
+        self.summary.folder = self.folder
+        self.tracker = None if options.wandb is None else self._tracker(options.wandb)
+
+    def enter(self, stage: Planned, folder: Path, *, cached: bool, record: Mapping[str, Any] | None = None) -> None:
+        """Note the state of a stage in the summary and link to its folder.
+
+        record: its `stage.json`; None while it is unfinished.
+        """
+        self.summary.stages[stage.name] = {
+            "key": stage.key,
+            "kind": stage.component,
+            "dir": os.path.relpath(folder, self.folder),
+            "cached": cached,
+            "done": record is not None,
+            "why": stage.why,
+            "seconds": None if record is None else record["seconds"],
+            "summary": {} if record is None else record["summary"],
+        }
+        if not self.child:
+            link = self.folder / "stages" / stage.name
+            if not link.is_symlink():
+                link.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
+        self.save()
+
+    def end(self, exit_code: int, error: str = "") -> None:
+        """Note how the invocation ended."""
+        self.summary.exit = exit_code
+        self.summary.error = error
+        self.summary.finished = now()
+        self.save()
+
+    def save(self) -> None:
+        """Write `summary.json`."""
+        if not self.child:
+            self.summary.seconds = round(time.monotonic() - self._began, 3)
+            write_json(self.folder / "summary.json", self.summary.as_json(), default=str)
+
+    def _record(self) -> None:
+        """What was asked for, and on what it runs."""
+        recipe = self.plan.recipe
+        write_text(self.folder / "recipe.yaml", recipe.to_yaml())
+        origins = {".".join(map(str, path)) if isinstance(path, tuple) else str(path): str(place)
+                   for path, place in recipe.origins.items()}  # fmt: skip
+        write_json(self.folder / "origins.json", origins)
+        about = environment(Path(recipe.path))
+        write_json(self.folder / "environment.json", {"command": self.summary.command, "seed": recipe.seed, **about})
+        write_json(self.folder / "inputs.json", inputs(self.plan))
+        (self.folder / "stages").mkdir()
+        self.save()
+
+    def _tracker(self, project: str) -> WandbTracker:
+        return WandbTracker(
+            project,
+            name=f"{self.plan.name}/{self.folder.name}",
+            identity=f"{self.plan.name}-{self.folder.name}".replace(".", "-")[:128],
+            folder=self.folder,
+            config=dict(self.plan.recipe.data),
+        )
+
+
+def inputs(plan: Plan) -> dict[str, Any]:
+    """Hashes of what the stages read: files, weights, products of other stages, imported user files."""
+    read = {
+        stage.name: {
+            path.removeprefix("settings."): value for path, value in keys.leaves(stage.identity) if keys.place(value)
+        }
+        for stage in plan.stages
+    }
+    return {"stages": read, "sources": {str(path): str(digest) for path, digest in plan.recipe.sources.items()}}

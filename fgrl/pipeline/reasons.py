@@ -1,0 +1,88 @@
+"""Why a stage runs or does not run, in words: what changed against the finished stage that is closest to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fgrl.pipeline import keys
+
+SHOWN = 3
+"""Changes that a reason names before it only counts them."""
+_MISSING = object()
+
+
+def cached(key: str, finished: Iterable[Mapping[str, Any]]) -> str:
+    """Of a stage that is done; `finished` is what `Runs.finished` lists."""
+    record = next(stage for stage in finished if stage["key"] == key)
+    return f"cached (made by {record['recipe']} on {record['made'][:10]})"
+
+
+def to_run(
+    name: str,
+    component: str,
+    identity: keys.Identity,
+    upstream: Mapping[str, str],
+    folder: Path | None,
+    finished: Sequence[Mapping[str, Any]],
+) -> str:
+    """Of a stage that is not done.
+
+    upstream: names of the stages that it refers to, by their key. folder: its own, when it was started.
+    """
+    if folder is not None:
+        return "started, not finished: goes on from where it was"
+    candidates = [stage for stage in finished if stage["component"] == component]
+    if not candidates:
+        return "new"
+    ours = dict(keys.leaves(identity))
+
+    def differences(other: Mapping[str, Any]) -> list[str]:
+        theirs = dict(keys.leaves(other["identity"]))
+        return [path for path in {**ours, **theirs} if ours.get(path, _MISSING) != theirs.get(path, _MISSING)]
+
+    # the fewest differences; of equals, a stage of the same name
+    closest = min(candidates, key=lambda other: (len(differences(other)), other["name"] != name))
+    changed = differences(closest)
+    if len(changed) > max(SHOWN, len(ours) // 2):
+        return "new"
+    theirs = dict(keys.leaves(closest["identity"]))
+    return _changes(name, changed, ours, theirs, upstream, closest["folder"].name)
+
+
+def _changes(
+    name: str,
+    changed: Sequence[str],
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    upstream: Mapping[str, str],
+    closest: str,
+) -> str:
+    reasons: dict[str, None] = {}  # in order, each once
+    values: list[str] = []
+    for path in changed:
+        now, before = ours.get(path, _MISSING), theirs.get(path, _MISSING)
+        part, _, inside = path.partition(".")
+        place = f"stages.{name}.{inside}" if part in ("settings", "data") else path
+        kind = keys.place(now)
+        if kind == "product" and keys.place(before) == "product":
+            reasons[f"upstream {upstream[now['product']]} changed"] = None
+        elif kind in ("sha256", "weights") and keys.place(before) == kind:
+            reasons[f"{'contents' if kind == 'sha256' else 'weights'} of {place} changed"] = None
+        elif path.startswith("sources"):
+            reasons["source of imported files changed"] = None
+        else:
+            values.append(f"{place} ({_text(before)} -> {_text(now)})")
+    if values:
+        more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        reasons[f"changed: {', '.join(values[:SHOWN])}{more} against {closest}"] = None
+    return "; ".join(reasons)
+
+
+def _text(value: Any) -> str:
+    if value is _MISSING:
+        return "absent"
+    if kind := keys.place(value):
+        return f"{kind} {str(value[kind])[:16]}"
+    return "null" if value is None else str(value)

@@ -101,13 +101,13 @@ class Expected:
     """What a stage that has not run will make, at most."""
 
     samples: int
-    candidates: int | None = None
+    responses: int | None = None
     """Of each sample; None is unknown."""
 
     def after(self, skip: int, limit: int | None) -> Expected:
         """What is left when `skip` samples are passed over and `limit` are taken (None takes all)."""
         left = max(0, self.samples - skip)
-        return Expected(left if limit is None else min(left, limit), self.candidates)
+        return Expected(left if limit is None else min(left, limit), self.responses)
 
 
 class Peek(Protocol):
@@ -258,7 +258,7 @@ class Annotator(Component, ABC):
 
 @kind("pair_builder")
 class PairBuilder(Component, ABC):
-    """Makes preference pairs of a sample's candidates."""
+    """Makes preference pairs of a sample's responses."""
 
     @abstractmethod
     def build(self, sample: Sample) -> list[Pair]:

@@ -10,12 +10,12 @@ real token. Prompts are padded on the left, responses on the right; a response k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import core_schema
 
 from fgrl.errors import DataError
@@ -26,9 +26,16 @@ if TYPE_CHECKING:
 
 
 class Record(BaseModel):
-    """A line of JSON."""
+    """A line of JSON, or a part of one."""
 
     model_config = ConfigDict(extra="forbid")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values. A name that is no field is a TypeError: pydantic would store it unseen."""
+        for name in update or ():
+            if name not in type(self).model_fields:
+                raise TypeError(f"{type(self).__name__} has no field {name!r}: {', '.join(type(self).model_fields)}")
+        return super().model_copy(update=update, deep=deep)
 
 
 class Message(Record):
@@ -39,12 +46,86 @@ class Message(Record):
 
 
 class Span(Record):
-    """Characters `start:end` of a response that somebody marked."""
+    """A marked passage of a response."""
 
     start: int = Field(ge=0)
+    """First character, in code points of the response's text."""
     end: int = Field(ge=0)
+    """One behind the last character."""
     label: float = 1.0
+    """+1 good, -1 poor; any number is allowed."""
+    weight: float = 1.0
+    """How much the span counts beside others."""
     reasons: list[str] = []
+    """The reasons that were ticked."""
+    note: str | None = None
+    """What was written about it in free text."""
+    id: str | None = None
+    """Identifies it within its response."""
+    answered_by: int | None = Field(None, ge=0)
+    """In a chain of rewrites, the place among the sample's responses of the one that addresses this span."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Span:
+        if self.end < self.start:
+            raise ValueError(f"the span ends at {self.end}, before its start {self.start}")
+        return self
+
+
+class Annotation(Record):
+    """What one person or one model recorded about one response."""
+
+    by: str = ""
+    """The person or the model; empty: unknown."""
+    spans: list[Span] = []
+    """Marked passages, in the order of marking."""
+    critique: str | None = None
+    """A comment on the whole response."""
+    answers: dict[str, Any] = {}
+    """Answers to questions about the whole response, by question."""
+    seconds: float | None = Field(None, ge=0)
+    """How long the annotator was active; None: not measured."""
+
+
+class Response(Record):
+    """A response to a prompt: drawn from a model, given by the data, or written by a person."""
+
+    text: str
+    """The response without special tokens."""
+    finished: bool | None = None
+    """True: it ended by itself; False: the length limit cut it; None: unknown."""
+    score: float | None = None
+    """What an annotator scored it; None: missing."""
+    by: str | None = None
+    """The model or the person that wrote it; None: unknown."""
+    annotations: list[Annotation] = []
+    """One for each person or model that annotated it."""
+    meta: dict[str, Any] = {}
+    """Anything else that is known about it."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans of all annotations, in their order."""
+        return [span for annotation in self.annotations for span in annotation.spans]
+
+
+class PairVerdict(Record):
+    """Which of two responses is better, decided by a person, a model or a rule."""
+
+    first: int = Field(ge=0)
+    """Place of a response among the sample's responses."""
+    second: int = Field(ge=0)
+    """Place of the other one."""
+    verdict: Literal["first", "second", "tie"] | None
+    """The better one; None: missing."""
+    reason: str | None = None
+    """Why, in free text."""
+    by: str = ""
+    """The person or the model that decided; empty: unknown."""
+    p: float | None = Field(None, ge=0, le=1)
+    """Probability that the first is better; None: not known."""
+    agree: bool | None = None
+    """Did both orders of presentation give the same verdict? None: one is missing or was not asked for."""
 
 
 class Criterion(Record):
@@ -54,26 +135,126 @@ class Criterion(Record):
     check: dict[str, Any] | None = None
 
 
-class Candidate(Record):
-    """One of several responses to a prompt, with its score."""
-
-    text: str
-    score: float | None = None
-    finished: bool = True
-
-
 class Sample(Record):
-    """A prompt and what is known about it."""
+    """A prompt and what is known about it: responses, what was annotated on them, which of them are preferred.
+
+    One structure holds K responses drawn from a model, the two responses of an annotation page, and a chain of rewrites
+    (in order, the last one chosen). Lines of earlier versions are read as well; see `from_earlier_form`.
+    """
 
     id: str
     prompt: str | list[Message]
-    response: str | None = None
+    """A text, or the turns of a conversation."""
     reference: str | list[str] | None = None
-    critique: str | None = None
-    spans: list[Span] = []
+    """What the data consider right; several are alternatives."""
     rubric: list[Criterion] = []
-    candidates: list[Candidate] = []
+    """The demands on a response."""
+    responses: list[Response] = []
+    """Responses to the prompt."""
+    chosen: int | None = Field(None, ge=0)
+    """Place of the response that answers the prompt: supervised finetuning trains on it, annotators mark it. None: no
+    response was singled out."""
+    verdicts: list[PairVerdict] | None = None
+    """Comparisons of two responses each; None: nobody compared them."""
     meta: dict[str, Any] = {}
+    """Anything else that is known about the prompt."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_form(cls, line: Any) -> Any:
+        return from_earlier_form(line) if isinstance(line, Mapping) else line
+
+    @model_validator(mode="after")
+    def _places(self) -> Sample:
+        places = [("chosen", self.chosen)]
+        for number, verdict in enumerate(self.verdicts or []):
+            places += [(f"verdicts.{number}.first", verdict.first), (f"verdicts.{number}.second", verdict.second)]
+            if verdict.first == verdict.second:
+                raise ValueError(f"verdicts.{number}: it compares response {verdict.first} with itself")
+        for number, response in enumerate(self.responses):
+            places += [(f"answered_by of a span of responses.{number}", span.answered_by) for span in response.spans]
+        for name, place in places:
+            if place is not None and place >= len(self.responses):
+                raise ValueError(f"{name}: there is no response {place}; the sample has {len(self.responses)}")
+        return self
+
+    @property
+    def chosen_response(self) -> Response | None:
+        """The chosen response, or else the only one; None where there is none.
+
+        Raises `DataError` where there are several of which none is chosen.
+        """
+        if self.chosen is not None:
+            return self.responses[self.chosen]
+        if len(self.responses) > 1:
+            raise DataError(
+                f"sample {self.id} has {len(self.responses)} responses of which none is chosen, and one is needed: "
+                "`chosen` is the place of the response to take"
+            )
+        return self.responses[0] if self.responses else None
+
+    def with_chosen(self, response: Response) -> Sample:
+        """A copy that is answered by `response`: it takes the place of the response that was chosen before, or else comes
+        after the others."""
+        place = len(self.responses) if self.chosen is None else self.chosen
+        responses = [*self.responses[:place], response, *self.responses[place + 1 :]]
+        return self.model_copy(update={"responses": responses, "chosen": place})
+
+    def only_with(self, response: Response, **changes: Any) -> Sample:
+        """A copy that has `response` alone, as the chosen one, and no verdicts; `changes` are other fields."""
+        return self.model_copy(update={"responses": [response], "chosen": 0, "verdicts": None, **changes})
+
+
+EARLIER_FIELDS = ("response", "spans", "critique", "candidates")
+"""Fields of a sample's line before it had `responses`."""
+EARLIER_VERDICT = {"first", "second", "verdict", "agree", "p"}
+"""Keys of an entry of `meta.preferences`, where verdicts used to be."""
+
+
+def from_earlier_form(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A sample's line as earlier versions wrote it, in today's form; a line in today's form comes back as it is.
+
+    1. `candidates` become `responses` at the same places; one without `finished` had ended by itself.
+    2. `response` becomes the chosen response: the first candidate of the same text, else one more behind the candidates.
+       `spans` and `critique` become its annotation.
+    3. `meta.preferences` of the annotator `preference` become `verdicts`.
+
+    Spans and a critique without a response stay in `meta`. Raises ValueError for a line that mixes both forms.
+    """
+    earlier = [name for name in EARLIER_FIELDS if name in line]
+    if not earlier:
+        return line
+    today = [name for name in ("responses", "chosen", "verdicts") if name in line]
+    if today:
+        raise ValueError(f"`{earlier[0]}` is a field of the earlier form, which has no `{today[0]}`: use one form only")
+    rest = {name: value for name, value in line.items() if name not in EARLIER_FIELDS}
+    # 1.
+    candidates = line.get("candidates", [])
+    if not isinstance(candidates, list) or not all(isinstance(candidate, Mapping) for candidate in candidates):
+        raise ValueError("`candidates` should be a list of objects with a `text`")
+    responses: list[dict[str, Any]] = [{"finished": True, **candidate} for candidate in candidates]
+    # 2.
+    text = line.get("response")
+    about = {name: line[name] for name in ("spans", "critique") if line.get(name) not in (None, [])}
+    meta = line.get("meta", {})
+    if text is None and about and isinstance(meta, Mapping):
+        rest["meta"] = meta = about | dict(meta)
+    if text is not None:
+        chosen = next((place for place, one in enumerate(responses) if one.get("text") == text), len(responses))
+        if chosen == len(responses):
+            responses.append({"text": text})
+        responses[chosen] |= {"annotations": [about]} if about else {}
+        rest["chosen"] = chosen
+    # 3.
+    if candidates and isinstance(meta, Mapping) and _earlier_verdicts(meta.get("preferences")):
+        rest["verdicts"] = meta["preferences"]
+        rest["meta"] = {name: value for name, value in meta.items() if name != "preferences"}
+    return rest | {"responses": responses}
+
+
+def _earlier_verdicts(value: Any) -> bool:
+    """Is it what the annotator `preference` stored, rather than a column of the user's data?"""
+    return isinstance(value, list) and all(isinstance(one, Mapping) and one.keys() == EARLIER_VERDICT for one in value)
 
 
 class Pair(Record):
@@ -138,8 +319,10 @@ def parse_line(line: str, record: type[R], where: str, hint: str = "") -> R:
         return record.model_validate_json(line)
     except ValidationError as error:
         what = error.errors()[0]
-        place = ".".join(str(part) for part in what["loc"])
-        raise DataError(f"{where}: {place}: {what['msg']} (wanted one {record.__name__} a line{hint})") from None
+        place = "".join(f"{part}." for part in what["loc"]).rstrip(".")
+        raise DataError(
+            f"{where}: {place}{': ' * bool(place)}{what['msg']} (wanted one {record.__name__} a line{hint})"
+        ) from None
 
 
 def read_jsonl(path: Path, record: type[R]) -> Iterator[R]:

@@ -92,10 +92,10 @@ def one(sample: Sample, drawn: Any, rollout: Rollout, i: int, scored: dict[str, 
         return None if field is None else float(field[i, :length].sum())
 
     return Answer(
-        response=drawn.text,
+        response=drawn.response.text,
         tokens=rollouts.token_texts(tokenizer, drawn.ids),
         offsets=rollout.offsets[i],
-        finished=drawn.finished,
+        finished=drawn.response.finished,
         n_tokens=length,
         logp=summed(rollout.old_logp),
         ref_logp=summed(rollout.ref_logp),

@@ -22,7 +22,7 @@ def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, 
         raise DataError(f"given.{name}: two prompts share an id, so answers cannot be matched to them")
     extra: list[str] = []
     for sample in samples:
-        if sample.response is None:
+        if sample.chosen_response is None:
             raise DataError(f"given.{name}: sample {sample.id} has no `response`: map its column as `columns.response`")
         if sample.id in found:
             found[sample.id].append(sample)
@@ -40,12 +40,13 @@ def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, 
 
 
 def _answer(name: str, prompt: Sample, sample: Sample) -> Answer:
-    assert sample.response is not None
+    response = sample.chosen_response
+    assert response is not None
     asked, later = follow_ups(prompt), sample.meta.get("later_responses", [])
     if len(later) < len(asked):
         raise DataError(f"given.{name}: sample {sample.id} has {len(later)} answers to {len(asked)} later turns")
     return Answer(
-        response=sample.response,
+        response=response.text,
         tokens=[],
         offsets=[],
         finished=None,

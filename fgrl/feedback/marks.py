@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fgrl.kinds import Verifier
-from fgrl.types import Criterion, Sample, Span
+from fgrl.types import Annotation, Criterion, Response, Sample, Span
 
 Extent = Literal["all", "part", "none"]
 """How much of a response is relevant."""
-RESPONSE = "response"
-"""Stands for `Sample.response` where candidates have their numbers."""
+CHOSEN = "response"
+"""Names the chosen response where the others have their numbers."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Case:
     sample: Sample
     response: str
     place: str
-    """Which response: its number among the candidates, or `response`."""
+    """Which response: its number among the sample's, or `response` for the chosen one."""
     criterion: Criterion
     number: int
     """Which criterion of the rubric."""
@@ -34,11 +34,12 @@ class Case:
 
 
 def responses(sample: Sample) -> Iterator[tuple[str, str]]:
-    """(place, text) of the written response, when there is one, and of each candidate."""
-    if sample.response is not None:
-        yield RESPONSE, sample.response
-    for number, candidate in enumerate(sample.candidates):
-        yield str(number), candidate.text
+    """(place, text) of the chosen response, when there is one, and then of the others."""
+    if sample.chosen is not None:
+        yield CHOSEN, sample.responses[sample.chosen].text
+    for number, response in enumerate(sample.responses):
+        if number != sample.chosen:
+            yield str(number), response.text
 
 
 def cases(samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
@@ -77,16 +78,8 @@ def marked(
         "group": None if case.criterion.check is None else case.criterion.check.get("name"),
         **more,
     }
-    sample = case.sample.model_copy(
-        update={
-            "id": case.id,
-            "response": case.response,
-            "rubric": [case.criterion],
-            "spans": list(spans),
-            "candidates": [],
-            "meta": {**case.sample.meta, **about},
-        }
-    )
+    response = Response(text=case.response, annotations=[Annotation(spans=list(spans))])
+    sample = case.sample.only_with(response, id=case.id, rubric=[case.criterion], meta={**case.sample.meta, **about})
     return sample, extent
 
 

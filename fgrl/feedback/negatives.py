@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fgrl.kinds import Verifier
-from fgrl.types import Criterion, Sample
+from fgrl.types import Criterion, Response, Sample
 
 RUBRIC = Literal["whole", "broken"]
 Told = Literal["broken", "kept", "undecided", "unknown"]
@@ -50,16 +50,11 @@ def negative(
         "certain": certain,
         **more,
     }
-    return sample.model_copy(
-        update={
-            "id": f"{made_of}/{how}/{number}",
-            "response": response,
-            "rubric": list(sample.rubric) if rubric == "whole" else [broken],
-            "candidates": [],
-            "spans": [],
-            "critique": None,
-            "meta": {**sample.meta, **about},
-        }
+    return sample.only_with(
+        Response(text=response),
+        id=f"{made_of}/{how}/{number}",
+        rubric=list(sample.rubric) if rubric == "whole" else [broken],
+        meta={**sample.meta, **about},
     )
 
 

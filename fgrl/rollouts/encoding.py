@@ -11,7 +11,7 @@ from torch import Tensor
 from fgrl import rollouts
 from fgrl.errors import DataError
 from fgrl.rollouts.rows import Table, Units
-from fgrl.types import Message, Pair
+from fgrl.types import Message, Pair, Sample
 
 
 def add(
@@ -36,6 +36,16 @@ def pairs(found: Iterable[Pair], model: Any, max_prompt: int, max_tokens: int) -
     return table
 
 
+def target(sample: Sample) -> str:
+    """The text to train on: the chosen response, else the first reference, else the only response."""
+    if sample.chosen is None and sample.reference is not None:
+        return sample.reference if isinstance(sample.reference, str) else sample.reference[0]
+    response = sample.chosen_response
+    if response is None:
+        raise DataError(f"sample {sample.id} has neither a response nor a reference to train on")
+    return response.text
+
+
 def units(stage: Any, model: Any, limit: int | None = None) -> Units:
     """The stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
     if stage.algorithm.data == "pairs":
@@ -50,11 +60,7 @@ def units(stage: Any, model: Any, limit: int | None = None) -> Units:
                 table.add(own.prompt, own.response, eos_ids=model.eos_ids)
                 columns.append(own.columns)
             continue
-        answer = sample.response if sample.response is not None else sample.reference
-        answer = answer[0] if isinstance(answer, list) else answer
-        if answer is None:
-            raise DataError(f"sample {sample.id} has neither a response nor a reference to train on")
-        add(table, model, sample.prompt, [answer], stage.max_prompt_tokens, stage.max_tokens)
+        add(table, model, sample.prompt, [target(sample)], stage.max_prompt_tokens, stage.max_tokens)
     for row, values in zip(table, columns, strict=bool(columns)):
         row["columns"].update(values)
     return Units(table, each=1)

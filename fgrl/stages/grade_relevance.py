@@ -87,7 +87,7 @@ class GradeRelevanceStage(Stage):
             one.setup(run)
         tokenizer = run.model(self.policy).tokenizer
         read = list(islice(self.data.read(), run.limit))
-        samples = [sample for sample in read if sample.response]
+        samples = [sample for sample in read if text_of(sample)]
         if not samples:
             raise DataError("there are no responses with marked spans to grade on")
         # 1. weights of every relevance
@@ -116,20 +116,28 @@ class GradeRelevanceStage(Stage):
 
 def grade(relevance: Relevance, samples: Sequence[Sample], rules: RulesOf, tokenizer: Any) -> Iterator[Graded]:
     """The weights of each sample's tokens beside the marks. Raises `DataError` for a sample that is not of one criterion."""
-    encoded = [rollouts.encode_text(tokenizer, sample.response or "") for sample in samples]
+    encoded = [rollouts.encode_text(tokenizer, text_of(sample)) for sample in samples]
     tokens = rollouts.pad([[0]] * len(samples), [ids for ids, _offsets in encoded], pad_id=0, eos_ids=())
     rollout = Rollout(
         **vars(tokens),
         group=torch.arange(len(samples)),
         samples=list(samples),
-        texts=[sample.response or "" for sample in samples],
+        texts=[text_of(sample) for sample in samples],
         offsets=[offsets for _ids, offsets in encoded],
     )
     weights = relevance.weigh(rollout, [checked(row, sample, rules) for row, sample in enumerate(samples)])
     for sample, (_ids, offsets), weight in zip(samples, encoded, weights, strict=True):
-        marked = (ops.without_characters(ops.spans_to_tokens(sample.spans, offsets), offsets) > 0).tolist()
+        response = sample.chosen_response
+        spans = [] if response is None else response.spans
+        marked = (ops.without_characters(ops.spans_to_tokens(spans, offsets), offsets) > 0).tolist()
         said = None if weight is None else weight.tolist()
         yield Graded(json.dumps(sample.model_dump()["prompt"]), group_of(sample), marked, said)
+
+
+def text_of(sample: Sample) -> str:
+    """The response whose tokens are graded; empty where there is none."""
+    response = sample.chosen_response
+    return "" if response is None else response.text
 
 
 def checked(row: int, sample: Sample, rules: RulesOf) -> Checked:

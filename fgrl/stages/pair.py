@@ -1,4 +1,4 @@
-"""Make preference pairs of candidates."""
+"""Make preference pairs of responses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fgrl.types import Pairs, write_jsonl
 
 @register("pair")
 class PairStage(Stage):
-    """Every sample's candidates go through a pair builder."""
+    """Every sample's responses go through a pair builder."""
 
     makes = Pairs
 
     data: Reader
-    """Samples with candidates."""
+    """Samples with several responses each."""
     builder: PairBuilder
-    """Which candidate is preferred to which."""
+    """Which response is preferred to which."""
 
     def run(self, run: Run) -> dict[str, Any]:
         self.data.setup(run)
@@ -29,8 +29,8 @@ class PairStage(Stage):
         pairs = [pair for found in built for pair in found]
         if not pairs:
             raise DataError(
-                f"no pairs: none of the {len(samples)} prompts has candidates that {type(self.builder).__name__} can "
-                "set against each other; draw more candidates a prompt"
+                f"no pairs: none of the {len(samples)} prompts has responses that {type(self.builder).__name__} can "
+                "set against each other; draw more responses per prompt"
             )
         write_jsonl(run.out / "pairs.jsonl", pairs)
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine
 from fgrl.registry import register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Candidate, Sample, Samples, read_jsonl, write_jsonl
+from fgrl.types import Sample, Samples, read_jsonl, write_jsonl
 
 drawing = lazy.load("fgrl.rollouts.drawing")
 previews = lazy.load("fgrl.stages.previews")
@@ -21,7 +21,7 @@ sizes = lazy.load("fgrl.modules.sizes")
 
 @register("sample")
 class SampleStage(Stage):
-    """`per_prompt` candidates for every prompt, drawn from one model."""
+    """`per_prompt` responses to every prompt, drawn from one model."""
 
     makes = Samples
 
@@ -32,7 +32,7 @@ class SampleStage(Stage):
     sampling: Sampling
     """How to draw."""
     per_prompt: int = Field(1, ge=1)
-    """Candidates of each prompt."""
+    """Responses to each prompt."""
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
 
@@ -62,7 +62,7 @@ class SampleStage(Stage):
                         model, self.engine, some, self.sampling, self.per_prompt, seed=run.seed, first=start
                     )
                     write_jsonl(
-                        part, (with_candidates(sample, found) for sample, found in zip(some, drawn, strict=True))
+                        part, (with_drawn(sample, generated) for sample, generated in zip(some, drawn, strict=True))
                     )
                 ticker.advance(len(some) * self.per_prompt)
                 run.stop_if_interrupted()
@@ -77,7 +77,7 @@ class SampleStage(Stage):
             yield previews.of_prompt(sample, tokenizer, self.sampling.max_prompt_tokens)
 
 
-def with_candidates(sample: Sample, drawn: list[Any]) -> Sample:
-    """The sample with its drawn responses as candidates."""
-    found = [Candidate(text=answer.text, finished=answer.finished) for answer in drawn]
-    return sample.model_copy(update={"candidates": found})
+def with_drawn(sample: Sample, drawn: Sequence[Any]) -> Sample:
+    """The sample with the drawn responses, which replace those that it had."""
+    responses = [generated.response for generated in drawn]
+    return sample.model_copy(update={"responses": responses, "chosen": None, "verdicts": None})

@@ -12,7 +12,7 @@ from fgrl.components.readers.benchmark import Benchmark
 from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer, Turn
-from fgrl.types import Message, Sample
+from fgrl.types import Message, Response, Sample
 
 ALPACA = [
     {"dataset": "helpful_base", "instruction": "Who?", "output": "Me.", "generator": "gpt4_1106_preview"},
@@ -39,6 +39,11 @@ MT_ANSWERS = [
 ]  # fmt: skip
 
 
+def text(sample: Sample) -> str | None:
+    response = sample.chosen_response
+    return None if response is None else response.text
+
+
 def read(folder: Path, format: Any, rows: list[Any], **fields: Any) -> list[Sample]:
     path = folder / "file"
     path.write_text(json.dumps(rows) if format == "alpaca_eval" else "".join(json.dumps(row) + "\n" for row in rows))
@@ -47,7 +52,7 @@ def read(folder: Path, format: Any, rows: list[Any], **fields: Any) -> list[Samp
 
 def test_alpaca_eval(tmp_path: Path) -> None:
     one, two = read(tmp_path, "alpaca_eval", ALPACA, expect_rows=2)
-    assert (one.id, one.prompt, one.response, one.meta) == ("0", "Who?", "Me.", {"dataset": "helpful_base"})
+    assert (one.id, one.prompt, text(one), one.meta) == ("0", "Who?", "Me.", {"dataset": "helpful_base"})
     assert two.id == "1"
     assert [sample.id for sample in read(tmp_path, "alpaca_eval", ALPACA, skip=1)] == ["1"]
 
@@ -56,13 +61,13 @@ def test_alpaca_eval(tmp_path: Path) -> None:
 def test_arena_hard_s_questions(tmp_path: Path, rows: list[Any]) -> None:
     (found,) = read(tmp_path, "arena_hard", rows)
     assert found.id == rows[0].get("uid", rows[0].get("question_id"))
-    assert (found.prompt, found.response, found.meta["cluster"]) == ("Why?", None, "AI")
+    assert (found.prompt, text(found), found.meta["cluster"]) == ("Why?", None, "AI")
 
 
 @pytest.mark.parametrize(("rows", "prompt"), [(ARENA_ANSWERS, "Why?"), (ARENA_OLD_ANSWERS, "")])
 def test_arena_hard_s_answers(tmp_path: Path, rows: list[Any], prompt: str) -> None:
     (found,) = read(tmp_path, "arena_hard", rows)
-    assert (found.prompt, found.response) == (prompt, "So.")
+    assert (found.prompt, text(found)) == (prompt, "So.")
 
 
 def test_a_system_prompt_stays(tmp_path: Path) -> None:
@@ -81,14 +86,14 @@ def test_mt_bench_s_questions_have_follow_ups_and_a_reference_a_turn(tmp_path: P
 
 def test_mt_bench_s_answers_are_conversations(tmp_path: Path) -> None:
     one, two = read(tmp_path, "mt_bench", MT_ANSWERS)
-    assert [(one.id, one.response, one.meta), (two.id, two.response, two.meta)] == [
+    assert [(one.id, text(one), one.meta), (two.id, text(two), two.meta)] == [
         ("81", "A.", {"later_responses": ["B."]}), ("81", "C.", {"later_responses": ["D."]}),
     ]  # fmt: skip
     prompt = read(tmp_path, "mt_bench", MT)[0]
     found = given.answers("gpt-4", [one, two], [prompt])
     assert [[turn.response for turn in answer.turns] for answer in found] == [["B."], ["D."]]
     with pytest.raises(DataError, match="has 0 answers to 1 later turns"):
-        given.answers("gpt-4", [Sample(id="81", prompt="", response="A.")], [prompt])
+        given.answers("gpt-4", [Sample(id="81", prompt="", responses=[Response(text="A.")])], [prompt])
 
 
 @pytest.mark.parametrize("format", ["alpaca_eval", "arena_hard", "mt_bench"])
@@ -97,7 +102,7 @@ def test_what_an_evaluation_writes_is_read_again(tmp_path: Path, format: Any) ->
     answers = [Answer("0" if format == "alpaca_eval" else "81", "Why?", "A.", [], [], None, 0, turns=turns)]
     (path,) = answer_files.write(format, tmp_path, {"policy": answers})
     (found,) = Benchmark(format=format, path=str(path)).read()
-    assert (found.id, found.response) == (answers[0].id, "A.")
+    assert (found.id, text(found)) == (answers[0].id, "A.")
     assert found.meta.get("later_responses", []) == [turn.response for turn in turns]
 
 

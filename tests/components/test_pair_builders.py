@@ -11,14 +11,14 @@ from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.no_comma import NoComma
 from fgrl.components.verifiers.number_words import NumberWords
 from fgrl.errors import DataError
-from fgrl.types import Candidate, Sample
+from fgrl.types import Response, Sample
 
 texts = st.lists(st.text(alphabet="ab, ", max_size=6), min_size=1, max_size=10)
 
 
-def sample(*answers: str | Candidate, id: str = "s") -> Sample:
-    found = [Candidate(text=answer) if isinstance(answer, str) else answer for answer in answers]
-    return Sample(id=id, prompt="p", candidates=found)
+def sample(*answers: str | Response, id: str = "s") -> Sample:
+    found = [Response(text=answer) if isinstance(answer, str) else answer for answer in answers]
+    return Sample(id=id, prompt="p", responses=found)
 
 
 def members(pairs) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_members_are_used_evenly():
     assert sorted(chosen for chosen, _ in pairs) == ["a", "a", "b", "b"]
 
 
-def test_equal_texts_are_one_candidate():
+def test_equal_texts_are_one_response():
     assert members(ByRule(rule=NoComma()).build(sample("a", "a ", "\na", "b,", "b,"))) == [("a", "b,")]
 
 
@@ -63,8 +63,8 @@ def test_one_side_alone_makes_no_pair(answers):
     assert ByRule(rule=NoComma()).build(sample(*answers)) == []
 
 
-def test_without_candidates_it_says_what_is_missing():
-    with pytest.raises(DataError, match="sample s has no candidates"):
+def test_without_responses_it_says_what_is_missing():
+    with pytest.raises(DataError, match="sample s has no responses"):
         ByRule(rule=NoComma()).build(Sample(id="s", prompt="p"))
 
 
@@ -100,7 +100,7 @@ def test_same_seed_same_pairs_whatever_came_before():
 
 def test_meta_keeps_scores_and_what_was_broken():
     rule = AllOf(rules=[NoComma(), NumberWords(relation="at least", num_words=2)])
-    given = sample(Candidate(text="a b", score=0.5), Candidate(text="a,", score=None))
+    given = sample(Response(text="a b", score=0.5), Response(text="a,", score=None))
     given.meta["line"] = "lamps"
     (pair,) = ByRule(rule=rule).build(given)
     assert pair.meta == {
@@ -113,6 +113,6 @@ def test_meta_keeps_scores_and_what_was_broken():
 
 
 def test_finished_only_leaves_cut_answers_out():
-    given = sample(Candidate(text="a", finished=False), "b", "c,", Candidate(text="d,", finished=False))
+    given = sample(Response(text="a", finished=False), "b", "c,", Response(text="d,", finished=False))
     assert members(ByRule(rule=NoComma(), finished_only=True).build(given)) == [("b", "c,")]
     assert len(ByRule(rule=NoComma()).build(given)) == 4

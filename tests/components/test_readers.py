@@ -159,7 +159,7 @@ def test_preference_formats(name, reader, write):
     assert (pair.prompt, pair.chosen, pair.rejected) == PAIRS[name]
     (sample,) = data.read()
     assert sample.prompt == pair.prompt
-    assert [candidate.text for candidate in sample.candidates] == [pair.rejected, pair.chosen]
+    assert [response.text for response in sample.responses] == [pair.rejected, pair.chosen]
     assert sample.id == pair.id == ROWS[name].get("prompt_id", "0")
 
 
@@ -167,14 +167,13 @@ def test_preference_formats(name, reader, write):
 def test_prompt_formats(name, write):
     (sample,) = HuggingFace(path="json", files=[write(ROWS[name])], format="prompts").read()
     assert sample.prompt == PROMPTS[name]
-    assert sample.response is None
-    assert sample.candidates == []
+    assert sample.responses == []
 
 
 @pytest.mark.parametrize("name", SFT)
 def test_sft_formats(name, write):
     (sample,) = HuggingFace(path="json", files=[write(ROWS[name])], format="sft").read()
-    assert (sample.prompt, sample.response) == SFT[name]
+    assert (sample.prompt, sample.chosen_response.text) == SFT[name]
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if "implicit" in name])
@@ -221,7 +220,7 @@ def test_named_columns_win_over_usual_ones():
     assert converted(row, "prompts", messages="messages").sample(row, 0).prompt == turns(user("Other?"))
     row["response"] = "usual"
     found = converted(row, "sft", messages="messages", reference="gold").sample(row, 0)
-    assert (found.response, found.reference) == ("Yes.", ["a", "b"])
+    assert (found.chosen_response.text, found.reference) == ("Yes.", ["a", "b"])
 
 
 def test_a_prompt_that_is_a_finished_conversation_loses_its_answer():
@@ -525,7 +524,7 @@ def test_products_of_other_stages(tmp_path):
     reader.setup(Setup(tmp_path))
     assert list(reader.pairs()) == pairs[3:]
     (sample,) = reader.read()
-    assert [candidate.text for candidate in sample.candidates] == ["bad", "good 3"]
+    assert [response.text for response in sample.responses] == ["bad", "good 3"]
 
 
 # -- from recipes ------------------------------------------------------------------------------------------------------

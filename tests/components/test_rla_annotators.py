@@ -22,7 +22,7 @@ from fgrl.pipeline.run import Run
 from fgrl.registry import Problems, build
 from fgrl.rules.refusals import answers_among
 from fgrl.specs import ModelSpec
-from fgrl.types import Candidate, Sample
+from fgrl.types import Response, Sample
 
 # RLA, appendix E: label, answer, printed cosine
 PRINTED = [
@@ -53,12 +53,12 @@ def run(tmp_path: Path) -> Run:
 
 def of(texts: list[str], reference: Any, identity: str = "a") -> Sample:
     return Sample(
-        id=identity, prompt="?", reference=reference, candidates=[Candidate(text=text) for text in texts], meta={"k": 1}
+        id=identity, prompt="?", reference=reference, responses=[Response(text=text) for text in texts], meta={"k": 1}
     )
 
 
 def ranked(*scored: tuple[str, float | None], **options: Any) -> list[tuple[str, str]]:
-    sample = Sample(id="a", prompt="?", candidates=[Candidate(text=text, score=score) for text, score in scored])
+    sample = Sample(id="a", prompt="?", responses=[Response(text=text, score=score) for text, score in scored])
     return [(pair.chosen, pair.rejected) for pair in AllRanked(**options).build(sample)]
 
 
@@ -66,7 +66,7 @@ def test_the_paper_s_six_similarities(run: Run) -> None:
     annotator = Similarity()
     annotator.setup(run)
     found = annotator.annotate([of([answer], label, str(i)) for i, (label, answer, _) in enumerate(PRINTED)])
-    assert [round(sample.candidates[0].score or 0, 4) for sample in found] == [printed for *_, printed in PRINTED]
+    assert [round(sample.responses[0].score or 0, 4) for sample in found] == [printed for *_, printed in PRINTED]
 
 
 def test_the_closest_of_several_references_counts_and_refusals_never_do(run: Run) -> None:
@@ -82,10 +82,10 @@ def test_the_closest_of_several_references_counts_and_refusals_never_do(run: Run
     (kept,) = annotator.annotate(samples)
     assert samples == before
     assert kept.id == "several"
-    assert kept.candidates[0].score == pytest.approx(1.0, abs=1e-6)
-    assert kept.candidates[1].score == EMPTY
+    assert kept.responses[0].score == pytest.approx(1.0, abs=1e-6)
+    assert kept.responses[1].score == EMPTY
     assert kept.meta == {"k": 1}
-    assert annotator.counts() == {"without a reference": 2, "without candidates": 1}
+    assert annotator.counts() == {"without a reference": 2, "without responses": 1}
 
 
 def test_a_text_is_embedded_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_text_is_embedded_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(2):
         annotator = Similarity()
         annotator.setup(run)
-        scores.append([one.score for one in annotator.annotate([of(["x", "x", "y"], ["y", "z"])])[0].candidates])
+        scores.append([one.score for one in annotator.annotate([of(["x", "x", "y"], ["y", "z"])])[0].responses])
     assert sorted(asked) == ["x", "y", "z"]
     assert scores[0] == scores[1]
 
@@ -165,16 +165,16 @@ def test_cross_entropy_against_a_forward_of_each_label_alone(tiny_model_dir: Pat
     (found,) = annotator.annotate(samples)
     assert annotator.counts() == {
         "without a reference": 1,
-        "without candidates": 1,
-        "of empty candidates alone": 1,
+        "without responses": 1,
+        "of empty responses alone": 1,
     }
     model = run.model(ModelSpec(base=str(tiny_model_dir)))
     tokenizer = model.tokenizer
     from fgrl import rollouts
 
     prompt = rollouts.encode_prompt(tokenizer, "?")
-    for candidate in found.candidates[:2]:
-        written = tokenizer(candidate.text, add_special_tokens=False).input_ids
+    for response in found.responses[:2]:
+        written = tokenizer(response.text, add_special_tokens=False).input_ids
         best = []
         for label in ("the river runs", "bread"):
             target = tokenizer(label, add_special_tokens=False).input_ids
@@ -182,8 +182,8 @@ def test_cross_entropy_against_a_forward_of_each_label_alone(tiny_model_dir: Pat
             with torch.no_grad():
                 logits = model.transformer(torch.tensor([prompt + written[:m]])).logits[0, len(prompt) - 1 : -1]
             best.append(float(-torch.nn.functional.cross_entropy(logits.float(), torch.tensor(target[:m]))))
-        assert candidate.score == pytest.approx(max(best), abs=1e-4)
-    assert found.candidates[2].score is None
+        assert response.score == pytest.approx(max(best), abs=1e-4)
+    assert found.responses[2].score is None
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_ties_and_margins(options: dict[str, Any], wanted: list[tuple[str, str]]
 def test_random_ties_are_the_sample_s_own() -> None:
     sides = {
         tuple((p.chosen, p.rejected) for p in AllRanked(ties="random", seed=seed).build(
-            Sample(id="a", prompt="?", candidates=[Candidate(text="a", score=1.0), Candidate(text="b", score=1.0)])
+            Sample(id="a", prompt="?", responses=[Response(text="a", score=1.0), Response(text="b", score=1.0)])
         ))
         for seed in range(20)
     }  # fmt: skip
@@ -232,19 +232,19 @@ def test_what_cannot_be_ranked() -> None:
     assert ranked(("a", None), ("b", 0.5)) == []
     with pytest.raises(DataError, match="annotate"):
         ranked(("a", None), ("b", None))
-    with pytest.raises(DataError, match="sample a has no candidates"):
+    with pytest.raises(DataError, match="sample a has no responses"):
         AllRanked().build(Sample(id="a", prompt="?"))
     with pytest.raises(Problems, match="ties: drop"):
         build(PairBuilder, {"name": "all_ranked", "min_margin": 0.1})
 
 
-def test_unfinished_candidates_can_stay_out() -> None:
-    candidates = [
-        Candidate(text="a", score=1.0, finished=False),
-        Candidate(text="b", score=0.5),
-        Candidate(text="c", score=0.0),
+def test_unfinished_responses_can_stay_out() -> None:
+    responses = [
+        Response(text="a", score=1.0, finished=False),
+        Response(text="b", score=0.5),
+        Response(text="c", score=0.0),
     ]
-    sample = Sample(id="a", prompt="?", candidates=candidates, meta={"query": 7})
+    sample = Sample(id="a", prompt="?", responses=responses, meta={"query": 7})
     (pair,) = AllRanked(finished_only=True).build(sample)
     assert (pair.chosen, pair.rejected) == ("b", "c")
     assert pair.meta == {"query": 7, "chosen_score": 0.5, "rejected_score": 0.0}
@@ -256,7 +256,7 @@ def test_unfinished_candidates_can_stay_out() -> None:
 )
 def test_pairs_are_all_of_them_the_better_first(scores: list[float], ties: Any) -> None:
     sample = Sample(
-        id="a", prompt="?", candidates=[Candidate(text=str(i), score=score) for i, score in enumerate(scores)]
+        id="a", prompt="?", responses=[Response(text=str(i), score=score) for i, score in enumerate(scores)]
     )
     pairs = AllRanked(ties=ties).build(sample)
     unequal = sum(a != b for a, b in combinations(scores, 2))

@@ -27,7 +27,7 @@ from fgrl.pipeline.estimates import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.stages.evaluate import read_answers, write_answers
-from fgrl.types import Criterion, Message, Sample
+from fgrl.types import Criterion, Message, Response, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[2] / "prompts" / "judge_criterion.txt")
 NO_CAT = {"text": "No cats.", "check": {"name": "keywords:forbidden_words", "forbidden_words": ["cat"]}}
@@ -232,7 +232,7 @@ def test_an_evaluation_tells_before_it_draws(tmp_path: Path) -> None:
 
 def test_rubrics_survive_the_file_of_answers_and_old_files_can_be_read(tmp_path: Path) -> None:
     prompt = Sample(id="1", prompt="p", rubric=[Criterion(**LAMP), Criterion(**KIND)])
-    found = given_answers.answers("m", [Sample(id="1", prompt="", response="lamp")], [prompt])
+    found = given_answers.answers("m", [Sample(id="1", prompt="", responses=[Response(text="lamp")])], [prompt])
     assert found[0].rubric == [LAMP, KIND]
     write_answers(tmp_path / "a.jsonl", {"m": found})
     assert read_answers(tmp_path / "a.jsonl") == {"m": found}

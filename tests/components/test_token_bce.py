@@ -20,7 +20,7 @@ from fgrl.modules.offline import OfflineModule
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import build
 from fgrl.rollouts.rows import Table, Units
-from fgrl.types import Criterion, Rollout, Sample, Span
+from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"
 WORDS = ("mill", "lamp", "river", "bread")
@@ -33,7 +33,11 @@ def algorithm(**fields: Any) -> Any:
 def marked(number: int, text: str, *spans: tuple[int, int]) -> Sample:
     criterion = Criterion(text="a word for a thing")
     return Sample(
-        id=str(number), prompt="?", response=text, rubric=[criterion], spans=[Span(start=a, end=b) for a, b in spans]
+        id=str(number),
+        prompt="?",
+        rubric=[criterion],
+        chosen=0,
+        responses=[Response(text=text, annotations=[Annotation(spans=[Span(start=a, end=b) for a, b in spans])])],
     )
 
 
@@ -64,9 +68,11 @@ def test_a_token_is_marked_when_it_shares_a_character(tiny_model_dir: Path) -> N
     sample = marked(0, "Zwölf 🎉 lamps, 你好", (6, 7), (9, 12))
     encoded = algorithm().encode(sample, model, 256)
     assert encoded.prompt == prompt_ids(model.tokenizer, relevance_prompt(str(PROMPT)), "a word for a thing")
-    assert model.tokenizer.decode(encoded.response[:-1]) == sample.response
+    assert model.tokenizer.decode(encoded.response[:-1]) == sample.chosen_response.text
     assert encoded.response[-1] == model.end_id
-    offsets = model.tokenizer(sample.response, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    offsets = model.tokenizer(
+        sample.chosen_response.text, add_special_tokens=False, return_offsets_mapping=True
+    ).offset_mapping
     expected = [float(any(6 <= at < 7 or 9 <= at < 12 for at in range(start, end))) for start, end in offsets]
     assert encoded.columns["relevant"].tolist() == [*expected, 0.0]
     assert 0 < sum(expected) < len(expected)
@@ -102,8 +108,8 @@ def test_what_is_not_learnt_is_said(tiny_model_dir: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        Sample(id="two", prompt="?", response="x", rubric=[Criterion(text="a"), Criterion(text="b")]),
-        Sample(id="none", prompt="?", response="x"),
+        Sample(id="two", prompt="?", responses=[Response(text="x")], rubric=[Criterion(text="a"), Criterion(text="b")]),
+        Sample(id="none", prompt="?", responses=[Response(text="x")]),
         Sample(id="silent", prompt="?", rubric=[Criterion(text="a")]),
     ],
 )
@@ -170,11 +176,15 @@ def test_what_is_learned_is_what_the_relevance_says(tiny_model_dir: Path, tmp_pa
     relevance = build("relevance", {"name": "discriminator", "model": str(tmp_path / "made"), "prompt": str(PROMPT)})
     relevance.setup(a_run(tmp_path / "use"))
     sample = some_samples(9)[-1]
-    ids = [*model.tokenizer(sample.response, add_special_tokens=False).input_ids, model.end_id]
+    ids = [*model.tokenizer(sample.chosen_response.text, add_special_tokens=False).input_ids, model.end_id]
     tokens = rollouts.pad([[1]], [ids], pad_id=0, eos_ids=[model.end_id])
     offsets = [rollouts.offsets(model.tokenizer, ids)]
     rollout = Rollout(
-        **vars(tokens), group=torch.zeros(1).long(), samples=[sample], texts=[sample.response], offsets=offsets
+        **vars(tokens),
+        group=torch.zeros(1).long(),
+        samples=[sample],
+        texts=[sample.chosen_response.text],
+        offsets=offsets,
     )
     (weights,) = relevance.weigh(rollout, [Checked(0, sample.rubric[0], None, True)])
     (batch,) = whole(units_of([sample], model))

@@ -13,7 +13,7 @@ from fgrl.llm.price_tables import read_tables
 from fgrl.pipeline import execute
 from fgrl.recipe import load
 from fgrl.registry import Problems
-from fgrl.types import Candidate, Sample, write_jsonl
+from fgrl.types import Response, Sample, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "docs" / "how-to" / name for name in ("endpoints.md", "budgets.md")]
@@ -37,7 +37,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PLANTED", KEY)
     (tmp_path / "judge.txt").write_text("{question}\n1: {first}\n2: {second}\nWhich is better?")
     samples = [
-        Sample(id=str(n), prompt=f"question {n}", candidates=[Candidate(text="yes"), Candidate(text="no")])
+        Sample(id=str(n), prompt=f"question {n}", responses=[Response(text="yes"), Response(text="no")])
         for n in range(20)
     ]
     write_jsonl(tmp_path / "candidates.jsonl", samples)

@@ -26,7 +26,7 @@ from fgrl.llm.prices import Price
 from fgrl.pipeline.estimates import Peek
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
-from fgrl.types import Candidate, Message, Request, Sample
+from fgrl.types import Message, Request, Response, Sample
 
 pytestmark = pytest.mark.smollm2
 PATIENCE = 120.0
@@ -145,10 +145,8 @@ def test_a_question_is_put_again_with_the_reason(client):
 def test_a_server_without_log_probabilities_leaves_verdicts_missing_and_says_so(client):
     prompt = Path(__file__).resolve().parents[2] / "prompts" / "rlaif_judge.txt"
     annotator = Preference(client=client("judge"), prompt=str(prompt), verdict="logprobs")
-    sample = Sample(
-        id="s", prompt="What is a lamp?", candidates=[Candidate(text="A light."), Candidate(text="A fish.")]
-    )
+    sample = Sample(id="s", prompt="What is a lamp?", responses=[Response(text="A light."), Response(text="A fish.")])
     (annotated,) = annotator.annotate([sample])
-    assert [entry["verdict"] for entry in annotated.meta["preferences"]] == [None]
+    assert [verdict.verdict for verdict in annotated.verdicts] == [None]
     assert annotator.counts()["without log-probabilities of 1 and 2"] == 2
     assert annotator.counts()["calls"] == 2

@@ -118,9 +118,9 @@ def test_it_runs(name: str, tiny_model_dir: Path, runs: Path) -> None:
         assert set(metrics["similarity"]) - {"differences"} == ({"base"} if name == "rla_base" else {"base", "policy"})
     if "preferences" in made:
         scored = list(Samples(made["preferences"].dir / "out").read())
-        assert [len(sample.candidates) for sample in scored] == [3] * 8
+        assert [len(sample.responses) for sample in scored] == [3] * 8
         if name == "rla_rlaif":
-            assert all(len(sample.meta["preferences"]) <= 3 for sample in scored)
+            assert all(len(sample.verdicts) <= 3 for sample in scored)
         else:
             pairs = list(Pairs(made["pairs"].dir / "out").read())
             assert 8 <= len(pairs) <= 16

@@ -194,5 +194,5 @@ def test_it_runs(name: str, tiny_model_dir: Path, runs: Path) -> None:
         assert rows[0]["reward/csr"] is not None
         assert ("token_advantage" in rows[0]) == (name_of(recipe.stages["policy"].algorithm)[1] == "rtt_grpo")
     if "best" in made:
-        assert all(one.response for one in Samples(made["best"] / "out").read())
+        assert all(one.chosen_response.text for one in Samples(made["best"] / "out").read())
     assert models.load(ModelSpec(base=str(made["policy"] / "out"))).adapted

@@ -76,7 +76,7 @@ def test_it_runs(name: str, tiny_model_dir: Path, runs: Path) -> None:
     # the stages that it has
     if "samples" in made:
         drawn = list(Samples(made["samples"] / "out").read())
-        assert [len(sample.candidates) for sample in drawn] == [4] * 12
+        assert [len(sample.responses) for sample in drawn] == [4] * 12
         pairs = list(Pairs(made["pairs"] / "out").read())
         assert len(pairs) >= 8
     if "reward_model" in made:

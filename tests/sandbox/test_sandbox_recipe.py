@@ -38,7 +38,7 @@ def fgrl(*args: str, cwd: Path, path: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    sample = {"id": "1", "prompt": "Shout.", "candidates": [{"text": "YES"}, {"text": "yes"}]}
+    sample = {"id": "1", "prompt": "Shout.", "responses": [{"text": "YES"}, {"text": "yes"}]}
     (tmp_path / "samples.jsonl").write_text(json.dumps(sample) + "\n", encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     return tmp_path

@@ -96,7 +96,7 @@ def test_the_plan_of_a_local_judge_is_what_the_ledger_says_then(tmp_path, tiny_m
     }  # fmt: skip
     assert told["calls"] > 20
     samples = list(Samples(out(recipe, "verdicts")).read())
-    judged = [entry for sample in samples for entry in sample.meta["preferences"]]
+    judged = [verdict for sample in samples for verdict in sample.verdicts]
     assert 2 * len(judged) == told["calls"]
 
     # another stage that asks the same of the same model finds it answered
@@ -110,14 +110,14 @@ def test_verdicts_from_a_file_become_pairs(tmp_path, tiny_model_dir):
     told = planned(recipe, "stages.verdicts.annotator.orders=one")["verdicts"]["estimate"]["calls"]
     summary = run(recipe, "stages.verdicts.annotator.orders=one")["stages"]["verdicts"]["summary"]
     samples = list(Samples(out(recipe, "verdicts")).read())
-    verdicts = [(sample, entry) for sample in samples for entry in sample.meta["preferences"]]
+    verdicts = [(sample, verdict) for sample in samples for verdict in sample.verdicts]
     assert told["calls"] == summary["questions"] == len(verdicts)
     assert summary["position bias"] == 1.0
     assert summary["ties"] == sum("lamp 2" in sample.prompt for sample, _ in verdicts) > 0
     pairs = list(Pairs(out(recipe, "pairs")).read())
     assert [(pair.chosen, pair.rejected) for pair in pairs] == [
-        (sample.candidates[entry["first"]].text, sample.candidates[entry["second"]].text)
-        for sample, entry in verdicts
+        (sample.responses[verdict.first].text, sample.responses[verdict.second].text)
+        for sample, verdict in verdicts
         if "lamp 2" not in sample.prompt
     ]
 
@@ -138,7 +138,7 @@ def test_data_that_cannot_be_read_leaves_the_plan_readable(tmp_path, tiny_model_
     ],
 )
 def test_the_price_of_an_endpoint(tmp_path, tiny_model_dir, price, said):
-    sample = {"id": "a", "prompt": "which?", "candidates": [{"text": "one"}, {"text": "two"}]}
+    sample = {"id": "a", "prompt": "which?", "responses": [{"text": "one"}, {"text": "two"}]}
     (tmp_path / "samples.jsonl").write_text(json.dumps(sample) + "\n")
     client = f"{{name: openai, model: nobody-knows-it, base_url: 'http://127.0.0.1:9/v1', prices: {price}}}"
     recipe = write(tmp_path, tiny_model_dir, client=client, verdict="text")

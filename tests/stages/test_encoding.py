@@ -12,7 +12,7 @@ from training_helpers import tiny
 from fgrl import rollouts
 from fgrl.errors import DataError
 from fgrl.rollouts import encoding
-from fgrl.types import Pair, Sample
+from fgrl.types import Pair, Response, Sample
 
 TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at night.", "Why?", ""]
 
@@ -47,7 +47,7 @@ def test_pairs_are_encoded_as_their_parts_are(tiny_model_dir: Path, monkeypatch:
 def test_samples_give_one_row_each(tiny_model_dir: Path) -> None:
     model = tiny(tiny_model_dir)
     samples = [
-        Sample(id="a", prompt="Say:", response="one"),
+        Sample(id="a", prompt="Say:", responses=[Response(text="one")]),
         Sample(id="b", prompt="Say:", reference="two"),
         Sample(id="c", prompt="Say:", reference=["three", "four"]),
     ]

@@ -1,4 +1,4 @@
-"""Drawing candidates, and going on after a kill."""
+"""Drawing responses, and going on after a kill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.types import Samples
+from fgrl.types import Response, Samples
 
 
 def test_going_on_with_another_batch_size_draws_every_prompt_once(
@@ -26,8 +26,11 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
 
     def draw(_model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int) -> Any:
         drawn.append(list(range(first, first + len(prompts))))
-        answer = fgrl.rollouts.drawing.Drawn
-        return [[answer([], [1], f"{first + i}.{j}", True) for j in range(per_prompt)] for i in range(len(prompts))]
+
+        def generated(text: str) -> fgrl.rollouts.drawing.Generated:
+            return fgrl.rollouts.drawing.Generated([], [1], Response(text=text, finished=True))
+
+        return [[generated(f"{first + i}.{j}") for j in range(per_prompt)] for i in range(len(prompts))]
 
     def run(batch_size: int, *, stop_after: int | None = None) -> None:
         node = {
@@ -46,4 +49,4 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
     run(6)
     samples = list(Samples(tmp_path / "stage" / "out").read())
     assert [sample.meta["line"] for sample in samples] == [f"topic {i}" for i in range(10)]
-    assert [sample.candidates[1].text for sample in samples] == [f"{i}.1" for i in range(10)]
+    assert [sample.responses[1].text for sample in samples] == [f"{i}.1" for i in range(10)]

@@ -27,7 +27,7 @@ class TokenBCE(OfflineAlgorithm):
     """Binary cross-entropy of a token head: 1 for each token of the response that shares a character with a marked span, and
     for the end-of-sequence token behind it where the whole response is marked.
 
-    Its data are samples of one criterion each (`rubric`), a response, and the marked `spans` (label +1), as the annotators
+    Its data are samples of one criterion each (`rubric`) and a response with marked spans (label +1), as the annotators
     `mark_by_rules` and `mark_by_llm` make them. The model reads plain text, as the relevance component `discriminator` does.
     """
 
@@ -51,26 +51,27 @@ class TokenBCE(OfflineAlgorithm):
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded:
         """Column "relevant" [length]: 1 for marked tokens, else 0. A response that is too long loses its end."""
-        if len(sample.rubric) != 1 or sample.response is None:
+        response = sample.chosen_response
+        if len(sample.rubric) != 1 or response is None:
             raise DataError(
                 f"sample {sample.id} has {len(sample.rubric)} criteria and "
-                f"{'no' if sample.response is None else 'a'} response: token_bce wants one criterion and a response with "
+                f"{'no' if response is None else 'a'} response: token_bce wants one criterion and a response with "
                 "marked spans in each sample, as the annotators mark_by_rules and mark_by_llm make them"
             )
         self._prompt = self._prompt or relevance_prompt(self.prompt)
         prompt = prompt_ids(model.tokenizer, self._prompt, sample.rubric[0].text)
-        ids, offsets = response_ids(model, sample.response)
+        ids, offsets = response_ids(model, response.text)
         room = max_tokens - len(prompt)
         if room < 1:
             raise DataError(
                 f"sample {sample.id}: its criterion takes {len(prompt)} tokens, which leaves none of max_tokens "
                 f"{max_tokens} for the response: raise max_tokens"
             )
-        labels = ops.without_characters(ops.spans_to_tokens(sample.spans, offsets, self.token_policy), offsets)
+        labels = ops.without_characters(ops.spans_to_tokens(response.spans, offsets, self.token_policy), offsets)
         self._seen["responses"] += 1
         self._seen["cut"] += len(ids) > room
-        self._seen["spans"] += len(sample.spans)
-        self._seen["uncovered"] += len(ops.uncovered_spans(sample.spans, offsets[:room], self.token_policy))
+        self._seen["spans"] += len(response.spans)
+        self._seen["uncovered"] += len(ops.uncovered_spans(response.spans, offsets[:room], self.token_policy))
         return Encoded(prompt, ids[:room], {"relevant": labels[:room]})
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:

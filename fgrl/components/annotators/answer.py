@@ -13,12 +13,12 @@ from fgrl.llm.asking import Question, ask, spent, tally
 from fgrl.llm.reading import read_answer
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, as_text, read_prompt
-from fgrl.types import Request, Sample
+from fgrl.types import Request, Response, Sample
 
 
 @register("answer")
 class Answer(Annotator):
-    """A language model answers each prompt; its answer becomes the sample's response.
+    """A language model answers each prompt; its answer becomes the sample's chosen response.
 
     A request that fails for good, an answer that is empty or cut off, drops the sample, and is counted.
     """
@@ -44,7 +44,7 @@ class Answer(Annotator):
         asked = ask(self.client, [self._question(prompt, sample) for sample in samples], self.tries)
         self._counts = {**tally(asked), **spent(self.client)}
         return [
-            sample.model_copy(update={"response": one.value, "spans": [], "critique": None})
+            sample.with_chosen(Response(text=one.value))
             for sample, one in zip(samples, asked, strict=True)
             if one.value is not None
         ]

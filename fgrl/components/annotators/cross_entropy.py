@@ -1,4 +1,4 @@
-"""How probable the label is where a candidate was written (RLA's ablation RLA-CE, section 4.2.1)."""
+"""How probable the label is where a response was written (RLA's ablation RLA-CE, section 4.2.1)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ torch = lazy.load("torch")
 
 @register("cross_entropy")
 class CrossEntropy(Annotator):
-    """A candidate's score is minus the cross-entropy (nats a token) of the label's tokens under the distributions that
-    the model had while it wrote the candidate: -1/m sum_t -log p(label_t | prompt, candidate_<t), m the length of the
-    shorter of the two. Of several references the most probable counts. An empty candidate has no score; samples that have
+    """A response's score is minus the cross-entropy (nats a token) of the label's tokens under the distributions that
+    the model had while it wrote the response: -1/m sum_t -log p(label_t | prompt, response_<t), m the length of the
+    shorter of the two. Of several references the most probable counts. An empty response has no score; samples that have
     no score at all, and those whose references are missing or refusals, are dropped and counted.
 
     The paper only says that cross-entropy takes the place of the cosine; this is what a token-wise loss between the
-    candidate's logits and the label comes to. It rewards words at the label's very positions, not their meaning.
+    response's logits and the label comes to. It rewards words at the label's very positions, not their meaning.
     """
 
     model: ModelSpec
-    """The model that the candidates were drawn from."""
+    """The model that the responses were drawn from."""
     refusals: list[str] = ["No Answer Present."]
     """References that are no answers, compared without case and punctuation."""
     max_prompt_tokens: int = Field(1024, ge=1)
     """Longer prompts lose their beginning."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Candidates scored at the same time."""
+    """Responses scored at the same time."""
 
     _run: Any = PrivateAttr(None)
     _counts: dict[str, int] = PrivateAttr(default_factory=dict)
@@ -47,31 +47,29 @@ class CrossEntropy(Annotator):
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         usable = [answers_among(sample.reference, self.refusals) for sample in samples]
-        kept = [
-            (sample, labels) for sample, labels in zip(samples, usable, strict=True) if labels and sample.candidates
-        ]
+        kept = [(sample, labels) for sample, labels in zip(samples, usable, strict=True) if labels and sample.responses]
         model = self._run.model(self.model)
         rows = [
-            (i, rollouts.encode_prompt(model.tokenizer, sample.prompt, self.max_prompt_tokens), candidate.text, label)
+            (i, rollouts.encode_prompt(model.tokenizer, sample.prompt, self.max_prompt_tokens), response.text, label)
             for i, (sample, labels) in enumerate(kept)
-            for candidate in sample.candidates
+            for response in sample.responses
             for label in labels
         ]
         nats = iter(self._scores(model, [(prompt, text, label) for _i, prompt, text, label in rows]))
         annotated, unscored = [], 0
         for sample, labels in kept:
             scored = []
-            for candidate in sample.candidates:
-                found = [score for score in (next(nats) for _ in labels) if score is not None]
-                scored.append(candidate.model_copy(update={"score": max(found) if found else None}))
-            if all(candidate.score is None for candidate in scored):
+            for response in sample.responses:
+                scores = [score for score in (next(nats) for _ in labels) if score is not None]
+                scored.append(response.model_copy(update={"score": max(scores) if scores else None}))
+            if all(response.score is None for response in scored):
                 unscored += 1
                 continue
-            annotated.append(sample.model_copy(update={"candidates": scored}))
+            annotated.append(sample.model_copy(update={"responses": scored}))
         self._counts = {
             "without a reference": sum(not labels for labels in usable),
-            "without candidates": sum(not sample.candidates for sample in samples),
-            "of empty candidates alone": unscored,
+            "without responses": sum(not sample.responses for sample in samples),
+            "of empty responses alone": unscored,
         }
         return annotated
 
@@ -79,7 +77,7 @@ class CrossEntropy(Annotator):
         return {name: count for name, count in self._counts.items() if count}
 
     def _scores(self, model: Any, rows: Sequence[tuple[list[int], str, str]]) -> list[float | None]:
-        """Mean log-probability of each row's label; None where the candidate is empty."""
+        """Mean log-probability of each row's label; None where the response is empty."""
         tokenizer = model.tokenizer
         written = [tokenizer(text, add_special_tokens=False).input_ids for _prompt, text, _label in rows]
         labels = [tokenizer(label, add_special_tokens=False).input_ids for _prompt, _text, label in rows]

@@ -1,4 +1,4 @@
-"""Which of two candidates a judge prefers: AI feedback (Lee et al. 2023, RLAIF; the baseline of RLA's Table 1)."""
+"""Which of two responses a judge prefers: AI feedback (Lee et al. 2023, RLAIF; the baseline of RLA's Table 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, s
 from fgrl.llm.reading import Verdict, declines, odds, read_verdict
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, read_prompt
-from fgrl.types import Request, Sample
+from fgrl.types import PairVerdict, Request, Sample
 
 KNOWN = ("question", "context", "reference", "first", "second")
 """What a judge's prompt may say."""
@@ -39,12 +39,12 @@ class Judgement(BaseModel):
 
 @dataclass(frozen=True)
 class Ballot:
-    """What came of two candidates of a sample in one order."""
+    """What came of two responses to a prompt in one order."""
 
     shown: Verdict | None
     """Of the two as they were shown; None is missing."""
     p: float | None
-    """Probability that the candidate shown first is better."""
+    """Probability that the response shown first is better."""
 
     def turned(self) -> Ballot:
         """The same with the two exchanged."""
@@ -57,12 +57,12 @@ class Ballot:
 
 @register("preference")
 class Preference(Annotator):
-    """A judge compares every two distinct candidates of a sample.
+    """A judge compares every two distinct responses of a sample.
 
-    `meta.preferences` gets one entry for two candidates: `first` and `second` (their places among the candidates),
-    `verdict` (`first`, `second`, `tie`, or null when it is missing), `agree` (did both orders say the same? null when one
-    is missing or was not asked for) and `p`, the judge's probability that the first is better. The pair builder `judged` makes
-    preference pairs of them.
+    Each comparison becomes an entry of the sample's `verdicts`: `first` and `second` (their places among the responses),
+    `verdict` (`first`, `second`, `tie`, or null when it is missing), `agree` (did both orders give the same verdict? null when
+    one is missing or was not asked for) and `p`, the judge's probability that the first is better. The pair builder `judged`
+    makes preference pairs of them.
     """
 
     client: Client
@@ -71,7 +71,7 @@ class Preference(Annotator):
     """Prompt file; it says {first} and {second}, and may say {question}, {context} and {reference}. {question} is
     `meta.question`, or else the prompt's last user turn; {context} is `meta.context`, or else the turns before it."""
     orders: Literal["both", "one"] = "both"
-    """Ask with either candidate shown first, or only as they were drawn (a judge's taste for a place is then part of the
+    """Ask with either response shown first, or only as they were drawn (a judge's taste for a place is then part of the
     verdict)."""
     verdict: Literal["text", "json", "logprobs"] = "text"
     """How the judge answers: the text 1, 2 or tie; JSON `{"better": "1"}`, held to by a schema where the endpoint can; or the
@@ -100,35 +100,32 @@ class Preference(Annotator):
         plan = self._plan(samples)
         asked = ask(self.client, [question for _place, _pair, question in plan], self.tries)
         ballots = [self._ballot(one) for one in asked]
-        found: list[list[dict[str, Any]]] = [[] for _ in samples]
+        verdicts: list[list[PairVerdict]] = [[] for _ in samples]
         step = 2 if self.orders == "both" else 1
         for start in range(0, len(plan), step):
             place, (first, second), _question = plan[start]
-            found[place].append({"first": first, "second": second, **self._together(ballots[start : start + step])})
-        self._counts = self._count(asked, ballots, [entry for entries in found for entry in entries])
-        return [
-            sample.model_copy(update={"meta": {**sample.meta, "preferences": entries}})
-            for sample, entries in zip(samples, found, strict=True)
-        ]
+            verdicts[place].append(self._together(first, second, ballots[start : start + step]))
+        self._counts = self._count(asked, ballots, [verdict for own in verdicts for verdict in own])
+        return [sample.model_copy(update={"verdicts": own}) for sample, own in zip(samples, verdicts, strict=True)]
 
     def requests(self, samples: Sequence[Sample]) -> list[Request]:
         return [question.request for _place, _pair, question in self._plan(samples)]
 
     def most_requests(self, expected: Expected) -> int | None:
-        if expected.candidates is None:
+        if expected.responses is None:
             return None
-        pairs = expected.candidates * (expected.candidates - 1) // 2
+        pairs = expected.responses * (expected.responses - 1) // 2
         return expected.samples * pairs * (2 if self.orders == "both" else 1)
 
     def counts(self) -> dict[str, Any]:
-        """`pairs` of candidates; `position bias`: of the judgements that chose, the share that chose the one shown first
+        """`pairs` of responses; `position bias`: of the judgements that chose, the share that chose the one shown first
         (0.5 is none); `disagreements` of the two orders; `ties` and `missing` verdicts; what became of the questions."""
         return self._counts
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _plan(self, samples: Sequence[Sample]) -> list[tuple[int, tuple[int, int], Question[Verdict | None]]]:
-        """(place of the sample, places of the candidates as shown, question); the two orders of a pair are neighbours."""
+        """(place of the sample, places of the responses as shown, question); the two orders of a pair are neighbours."""
         prompt = read_prompt(self.prompt, KNOWN, ("first", "second"))
         return [
             (place, pair, self._question(prompt, sample, *pair))
@@ -140,8 +137,8 @@ class Preference(Annotator):
     def _question(self, prompt: Prompt, sample: Sample, first: int, second: int) -> Question[Verdict | None]:
         values = {
             **about(sample, prompt),
-            "first": sample.candidates[first].text,
-            "second": sample.candidates[second].text,
+            "first": sample.responses[first].text,
+            "second": sample.responses[second].text,
         }
         read = {"text": read_verdict, "json": _from_json, "logprobs": lambda text: None}
         return Question(
@@ -164,32 +161,32 @@ class Preference(Annotator):
         said = {"first": 1.0, "second": 0.0, "tie": 0.5}[asked.value]
         return Ballot(asked.value, said if chance is None or not self.weigh else chance)
 
-    def _together(self, ballots: Sequence[Ballot]) -> dict[str, Any]:
-        """Verdict, agreement and probability of two candidates from their one or two ballots."""
+    def _together(self, first: int, second: int, ballots: Sequence[Ballot]) -> PairVerdict:
+        """The verdict on the responses at two places from their one or two ballots."""
         if any(ballot.shown is None for ballot in ballots):
-            return {"verdict": None, "agree": None, "p": None}
+            return PairVerdict(first=first, second=second, verdict=None)
         if len(ballots) == 1:
-            return {"verdict": ballots[0].shown, "agree": None, "p": ballots[0].p}
+            return PairVerdict(first=first, second=second, verdict=ballots[0].shown, p=ballots[0].p)
         here, there = ballots[0], ballots[1].turned()
         assert here.p is not None
         assert there.p is not None
         mean = (here.p + there.p) / 2
         if here.shown == there.shown:
-            return {"verdict": here.shown, "agree": True, "p": mean}
-        settled = {"average": side(mean), "drop": None, "tie": "tie"}[self.disagreement]
-        return {"verdict": settled, "agree": False, "p": mean}
+            return PairVerdict(first=first, second=second, verdict=here.shown, p=mean, agree=True)
+        settled: dict[str, Verdict | None] = {"average": side(mean), "drop": None, "tie": "tie"}
+        return PairVerdict(first=first, second=second, verdict=settled[self.disagreement], p=mean, agree=False)
 
     def _count(
-        self, asked: Sequence[Asked[Any]], ballots: Sequence[Ballot], entries: Sequence[dict[str, Any]]
+        self, asked: Sequence[Asked[Any]], ballots: Sequence[Ballot], verdicts: Sequence[PairVerdict]
     ) -> dict[str, Any]:
         chose = [ballot.shown for ballot in ballots if ballot.shown in ("first", "second")]
         silent = sum(one.failure is None and ballot.shown is None for one, ballot in zip(asked, ballots, strict=True))
         return {
-            "pairs": len(entries),
+            "pairs": len(verdicts),
             "position bias": round(chose.count("first") / len(chose), 4) if chose else None,
-            "disagreements": sum(entry["agree"] is False for entry in entries),
-            "ties": sum(entry["verdict"] == "tie" for entry in entries),
-            "missing": sum(entry["verdict"] is None for entry in entries),
+            "disagreements": sum(verdict.agree is False for verdict in verdicts),
+            "ties": sum(verdict.verdict == "tie" for verdict in verdicts),
+            "missing": sum(verdict.verdict is None for verdict in verdicts),
             **tally(asked),
             **spent(self.client),
             **({"without log-probabilities of 1 and 2": silent} if silent else {}),
@@ -197,12 +194,12 @@ class Preference(Annotator):
 
 
 def distinct(sample: Sample) -> list[int]:
-    """Places of a sample's candidates, the first of each text (white space around it does not count)."""
-    if not sample.candidates:
-        raise DataError(f"sample {sample.id} has no candidates: preference wants samples of a `sample` stage")
+    """Places of a sample's responses, the first of each text (white space around it does not count)."""
+    if not sample.responses:
+        raise DataError(f"sample {sample.id} has no responses: preference wants samples of a `sample` stage")
     seen: dict[str, int] = {}
-    for place, candidate in enumerate(sample.candidates):
-        seen.setdefault(candidate.text.strip(), place)
+    for place, response in enumerate(sample.responses):
+        seen.setdefault(response.text.strip(), place)
     return list(seen.values())
 
 

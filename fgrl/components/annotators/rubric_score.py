@@ -1,4 +1,4 @@
-"""How much of its prompt's rubric a candidate keeps."""
+"""How much of its prompt's rubric a response keeps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fgrl.types import Request, Sample
 
 @register("rubric_score")
 class RubricScore(Annotator):
-    """A candidate's score is the share of the criteria that it keeps (CSR), or 1 for all of them and else 0 (AON).
+    """A response's score is the share of the criteria that it keeps (CSR), or 1 for all of them and else 0 (AON).
 
-    A candidate of which a verdict is missing has no score, and is counted. Pairs of them are made by `all_ranked`; with `best`
-    the highest candidate becomes the sample's response, which `sft` trains on.
+    A response of which a verdict is missing has no score, and is counted. `all_ranked` makes pairs of the scored responses;
+    with `best` the one with the highest score is chosen, and `sft` trains on it.
     """
 
     score: Literal["csr", "aon"] = "csr"
@@ -30,8 +30,8 @@ class RubricScore(Annotator):
     judge: Judge | None = None
     """Decides criteria that have no verifier; null refuses samples that have such criteria."""
     best: bool = False
-    """Make the candidate with the highest score (the first of equal ones) the response; samples of which no candidate has
-    a score are dropped and counted."""
+    """Choose the response with the highest score (the first of equal ones); samples of which no response has a score are
+    dropped and counted."""
     least: float = Field(0.0, ge=0, le=1)
     """With `best`: drop samples whose best score is lower than this."""
 
@@ -44,8 +44,8 @@ class RubricScore(Annotator):
             self.judge.setup(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        owners = [sample for sample in samples for _ in sample.candidates]
-        texts = [candidate.text for sample in samples for candidate in sample.candidates]
+        owners = [sample for sample in samples for _ in sample.responses]
+        texts = [response.text for sample in samples for response in sample.responses]
         verdicts: list[list[bool | None]] = [[] for _ in texts]
         for one in rubrics.check(owners, texts, self._rules, self.judge):
             verdicts[one.row].append(one.kept)
@@ -53,7 +53,7 @@ class RubricScore(Annotator):
         told = iter(scores)
         scored = [
             sample.model_copy(
-                update={"candidates": [one.model_copy(update={"score": next(told)}) for one in sample.candidates]}
+                update={"responses": [one.model_copy(update={"score": next(told)}) for one in sample.responses]}
             )
             for sample in samples
         ]
@@ -73,16 +73,16 @@ class RubricScore(Annotator):
         if self.judge is None:
             return []
         cases = [
-            (sample, candidate.text, criterion)
+            (sample, response.text, criterion)
             for sample in samples
-            for candidate in sample.candidates
+            for response in sample.responses
             for criterion in sample.rubric
             if criterion.check is None
         ]
         return self.judge.requests(cases)
 
     def counts(self) -> dict[str, Any]:
-        """`mean score` of the candidates that have one, candidates `without a score`, samples `dropped`, the judge's, and how
+        """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and how
         many of its `questions` were `answered`, which the stage's `max_missing` reads."""
         told = {} if self.judge is None else self.judge.counts()
         found = self._counts | {f"judge {name.replace('_', ' ')}": count for name, count in told.items()}
@@ -100,9 +100,7 @@ class RubricScore(Annotator):
 
     def _best(self, samples: Sequence[Sample]) -> Iterator[Sample]:
         for sample in samples:
-            known = [one for one in sample.candidates if one.score is not None]
-            if not known:
-                continue
-            best = max(known, key=lambda one: one.score or 0.0)
-            if (best.score or 0.0) >= self.least:
-                yield sample.model_copy(update={"response": best.text})
+            scores = {place: one.score for place, one in enumerate(sample.responses) if one.score is not None}
+            best = max(scores, key=scores.__getitem__, default=None)
+            if best is not None and scores[best] >= self.least:
+                yield sample.model_copy(update={"chosen": best})

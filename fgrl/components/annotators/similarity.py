@@ -1,4 +1,4 @@
-"""How close a candidate is to the label (RLA, section 3.1)."""
+"""How close a response is to the label (RLA, section 3.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgrl.types import Sample
 
 @register("similarity")
 class Similarity(Closeness, Annotator):
-    """A candidate's score is the cosine of its sentence embedding and the reference's (RLA, Eq. 2); of several
+    """A response's score is the cosine of its sentence embedding and the reference's (RLA, Eq. 2); of several
     references the closest counts. Samples whose references are missing or refusals are dropped and counted."""
 
     refusals: list[str] = ["No Answer Present."]
@@ -26,16 +26,16 @@ class Similarity(Closeness, Annotator):
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         references = [answers_among(sample.reference, self.refusals) for sample in samples]
-        kept = [(sample, some) for sample, some in zip(samples, references, strict=True) if some and sample.candidates]
-        flat = [(candidate.text, some) for sample, some in kept for candidate in sample.candidates]
+        kept = [(sample, some) for sample, some in zip(samples, references, strict=True) if some and sample.responses]
+        flat = [(response.text, some) for sample, some in kept for response in sample.responses]
         cosines = iter(self.cosines([text for text, _ in flat], [some for _, some in flat]))
         self._counts = {
             "without a reference": sum(not some for some in references),
-            "without candidates": sum(not sample.candidates for sample in samples),
+            "without responses": sum(not sample.responses for sample in samples),
         }
         return [
             sample.model_copy(
-                update={"candidates": [one.model_copy(update={"score": next(cosines)}) for one in sample.candidates]}
+                update={"responses": [one.model_copy(update={"score": next(cosines)}) for one in sample.responses]}
             )
             for sample, _ in kept
         ]

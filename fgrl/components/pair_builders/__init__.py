@@ -1,4 +1,4 @@
-"""Preference pairs of a sample's candidates."""
+"""Preference pairs of a sample's responses."""
 
 from fgrl.components.pair_builders import all_ranked, by_rule, judged
 

@@ -1,4 +1,4 @@
-"""Every two candidates of a prompt, the one with the higher score preferred (RLA, Algorithm 1)."""
+"""Every two responses to a prompt, the one with the higher score preferred (RLA, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pydantic import Field, model_validator
 from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder
 from fgrl.registry import register
-from fgrl.types import Candidate, Pair, Sample
+from fgrl.types import Pair, Response, Sample
 
 
 @register("all_ranked")
 class AllRanked(PairBuilder):
-    """All K(K-1)/2 pairs of a prompt's K scored candidates. A candidate without a score makes no pair."""
+    """All K(K-1)/2 pairs of a prompt's K scored responses. A response without a score makes no pair."""
 
     ties: Literal["first", "drop", "random"] = "first"
-    """Two candidates with one score: the one that was drawn first is preferred (what Algorithm 1's >= comes to), no pair,
+    """Two responses with the same score: the one that was drawn first is preferred (what Algorithm 1's >= comes to), no pair,
     or either (by `seed` and the sample's id)."""
     min_margin: float = Field(0.0, ge=0)
     """Pairs whose scores differ by less than this are left out."""
     duplicates: Literal["keep", "merge"] = "keep"
-    """A text that was drawn several times is several candidates (of which two never make a pair), or one."""
+    """A text that was drawn several times is several responses (of which two never make a pair), or one."""
     finished_only: bool = False
-    """Leave out candidates that ran into the length limit."""
+    """Leave out responses that ran into the length limit."""
     max_per_prompt: int | None = Field(None, ge=1)
     """At most this many pairs of one prompt, those with the widest margins; null takes all."""
     seed: int = 0
@@ -39,16 +39,16 @@ class AllRanked(PairBuilder):
         return self
 
     def build(self, sample: Sample) -> list[Pair]:
-        if not sample.candidates:
-            raise DataError(f"sample {sample.id} has no candidates: all_ranked wants samples of a `sample` stage")
-        if all(candidate.score is None for candidate in sample.candidates):
+        if not sample.responses:
+            raise DataError(f"sample {sample.id} has no responses: all_ranked wants samples of a `sample` stage")
+        if all(response.score is None for response in sample.responses):
             raise DataError(
-                f"sample {sample.id}: no candidate has a score: all_ranked wants samples of an `annotate` stage"
+                f"sample {sample.id}: no response has a score: all_ranked wants samples of an `annotate` stage"
             )
         draw = random.Random(f"{self.seed} {sample.id}")
         ranked = [
             pair
-            for first, second in combinations(self._candidates(sample), 2)
+            for first, second in combinations(self._usable(sample), 2)
             if (pair := self._ranked(first, second, draw)) is not None
         ]
         if self.max_per_prompt is not None:
@@ -64,18 +64,20 @@ class AllRanked(PairBuilder):
             for number, (chosen, rejected) in enumerate(ranked)
         ]
 
-    def _candidates(self, sample: Sample) -> list[Candidate]:
+    def _usable(self, sample: Sample) -> list[Response]:
         usable = [
-            one for one in sample.candidates if one.score is not None and (one.finished or not self.finished_only)
+            response
+            for response in sample.responses
+            if response.score is not None and not (self.finished_only and response.finished is False)
         ]
         if self.duplicates == "keep":
             return usable
-        distinct: dict[str, Candidate] = {}
-        for candidate in usable:
-            distinct.setdefault(candidate.text.strip(), candidate)
+        distinct: dict[str, Response] = {}
+        for response in usable:
+            distinct.setdefault(response.text.strip(), response)
         return list(distinct.values())
 
-    def _ranked(self, first: Candidate, second: Candidate, draw: random.Random) -> tuple[Candidate, Candidate] | None:
+    def _ranked(self, first: Response, second: Response, draw: random.Random) -> tuple[Response, Response] | None:
         """Chosen and rejected, or None when the two make no pair."""
         if first.text.strip() == second.text.strip() or abs(margin(first, second)) < self.min_margin:
             return None
@@ -86,7 +88,7 @@ class AllRanked(PairBuilder):
         return (first, second) if self.ties == "first" or draw.random() < 0.5 else (second, first)
 
 
-def margin(first: Candidate, second: Candidate) -> float:
+def margin(first: Response, second: Response) -> float:
     """How much higher the first one's score is."""
     assert first.score is not None
     assert second.score is not None

@@ -24,7 +24,7 @@ from fgrl.data.sliced import Sliced
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
-from fgrl.types import Message, Sample
+from fgrl.types import Message, Response, Sample
 
 huggingface_hub = lazy.load("huggingface_hub")
 
@@ -113,7 +113,8 @@ class Benchmark(Sliced):
 def alpaca_eval(row: Row, number: int) -> Iterator[Sample]:
     """The prompt with the answer of the file's model."""
     meta = {"dataset": row["dataset"]} if "dataset" in row else {}
-    yield Sample(id=str(number), prompt=_text(row["instruction"]), response=row.get("output"), meta=meta)
+    prompt = Sample(id=str(number), prompt=_text(row["instruction"]), meta=meta)
+    yield prompt if row.get("output") is None else prompt.with_chosen(Response(text=row["output"]))
 
 
 def arena_hard(row: Row, number: int) -> Iterator[Sample]:
@@ -131,7 +132,7 @@ def arena_hard(row: Row, number: int) -> Iterator[Sample]:
     chat = [Message(role=turn["role"], content=_text(turn["content"])) for turn in asked]
     prompt = chat[0].content if len(chat) == 1 else chat
     answer = content["answer"] if isinstance(content, dict) else content
-    yield Sample(id=id, prompt=prompt, response=_text(answer), meta=meta)
+    yield Sample(id=id, prompt=prompt, responses=[Response(text=_text(answer))], chosen=0, meta=meta)
 
 
 def mt_bench(row: Row, number: int) -> Iterator[Sample]:
@@ -149,7 +150,8 @@ def _choices(row: Row) -> Iterator[Sample]:
     """FastChat's answers: a choice is a conversation."""
     for choice in row["choices"]:
         first, *later = [_text(turn["content"] if isinstance(turn, dict) else turn) for turn in choice["turns"]]
-        yield Sample(id=str(row["question_id"]), prompt="", response=first, meta={"later_responses": later})
+        meta = {"later_responses": later}
+        yield Sample(id=str(row["question_id"]), prompt="", responses=[Response(text=first)], chosen=0, meta=meta)
 
 
 def _text(value: Any) -> str:

@@ -43,7 +43,7 @@ class SamplesReader(Sliced):
 class PairsReader(Sliced):
     """The preference pairs that another stage made: `{name: pairs, of: "${out:stage}"}`.
 
-    Read as samples, the two answers are candidates, the rejected one first.
+    Read as samples, the rejected response comes first, then the chosen one.
     """
 
     of: Ref[Pairs]
@@ -69,8 +69,8 @@ class Versus(Sliced):
     """The answers of one stage are preferred to those of another, prompt by prompt:
     `{name: versus, better: "${out:strong}", worse: "${out:weak}"}`.
 
-    An answer is a sample's response, or else its first candidate. Prompts that only one side has, or to which both say the
-    same, make no pair and are counted.
+    An answer is a sample's chosen response, or else its first one. Prompts that only one side has, or that both answer with
+    the same text, make no pair and are counted.
     """
 
     better: Ref[Samples]
@@ -128,7 +128,5 @@ def by_id(folder: Path, ref: Ref[Samples]) -> dict[str, Sample]:
 
 
 def answer(sample: Sample) -> str | None:
-    """The response, or the first candidate."""
-    if sample.response is not None:
-        return sample.response
-    return sample.candidates[0].text if sample.candidates else None
+    """The text of the chosen response, or else of the first one."""
+    return sample.responses[sample.chosen or 0].text if sample.responses else None

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from fgrl.errors import DataError
 from fgrl.registry import Settings
-from fgrl.types import Candidate, Message, Pair, Sample
+from fgrl.types import Message, Pair, Response, Sample
 
 Format = Literal["preference", "prompts", "sft"]
 Row = Mapping[str, Any]
@@ -94,7 +94,7 @@ class Converter:
                 self._want("response")
 
     def sample(self, row: Row, number: int) -> Sample:
-        """Row `number` as a sample: a pair's two answers are its candidates, the rejected one first.
+        """Row `number` as a sample: a pair's two responses, the rejected one first.
 
         Raises `BadRow` when the row does not fit.
         """
@@ -108,9 +108,11 @@ class Converter:
         if self.response is None:
             assert self.messages is not None
             turns = self._turns(self._value(row, self.messages), self.messages)
-            return Sample(prompt=self._before_answer(turns, self.messages), response=turns[-1].content, **known)
-        prompt, response = self._joined(row, self.response)
-        return Sample(prompt=prompt, response=response, **known)
+            prompt: str | Turns = self._before_answer(turns, self.messages)
+            response = turns[-1].content
+        else:
+            prompt, response = self._joined(row, self.response)
+        return Sample(prompt=prompt, responses=[Response(text=response)], chosen=0, **known)
 
     def pair(self, row: Row, number: int) -> Pair:
         """Row `number` as a pair. Raises `BadRow` when it does not fit, e.g. when both answers are the same text."""
@@ -226,9 +228,9 @@ class Converter:
 
 
 def as_sample(pair: Pair) -> Sample:
-    """A pair as a sample with two candidates, the worse one first."""
-    candidates = [Candidate(text=pair.rejected), Candidate(text=pair.chosen)]
-    return Sample(id=pair.id, prompt=pair.prompt, candidates=candidates, meta=pair.meta)
+    """A pair as a sample with two responses, the worse one first."""
+    responses = [Response(text=pair.rejected), Response(text=pair.chosen)]
+    return Sample(id=pair.id, prompt=pair.prompt, responses=responses, meta=pair.meta)
 
 
 def preview(row: Row) -> str:

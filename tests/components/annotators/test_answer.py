@@ -10,12 +10,12 @@ from training_helpers import a_run
 from fgrl.components.annotators.answer import Answer
 from fgrl.components.clients.replay import Replay
 from fgrl.kinds import Expected
-from fgrl.types import Criterion, Message, Sample
+from fgrl.types import Criterion, Message, Response, Sample
 
 SAMPLES = [
     Sample(id="0", prompt="Where is the mill?", rubric=[Criterion(text="Say river."), Criterion(text="Be kind.")]),
     Sample(id="1", prompt=[Message(role="system", content="Rhyme."), Message(role="user", content="Sing.")]),
-    Sample(id="2", prompt="Nobody answers this.", response="old"),
+    Sample(id="2", prompt="Nobody answers this.", responses=[Response(text="old")], chosen=0),
 ]
 
 
@@ -36,7 +36,10 @@ def test_answers_become_responses_and_what_failed_is_dropped_and_counted(tmp_pat
     made = annotator(tmp_path, *lines)
     before = [sample.model_copy(deep=True) for sample in SAMPLES]
     found = made.annotate(SAMPLES)
-    assert [(sample.id, sample.response) for sample in found] == [("0", "By the river, dear."), ("1", "La la.")]
+    assert [(sample.id, sample.chosen_response.text) for sample in found] == [
+        ("0", "By the river, dear."),
+        ("1", "La la."),
+    ]
     assert before == SAMPLES
     counts = made.counts()
     assert (counts["questions"], counts["answered"]) == (3, 2)

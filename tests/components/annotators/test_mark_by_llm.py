@@ -15,7 +15,7 @@ from fgrl.components.clients.replay import Replay
 from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Annotator, Client
 from fgrl.registry import build
-from fgrl.types import Candidate, Completion, Criterion, Message, Sample
+from fgrl.types import Completion, Criterion, Message, Response, Sample
 
 PROMPTS = Path(__file__).resolve().parents[3] / "prompts"
 PROMPT = "C <{criterion}>\nR <{response}>\n"
@@ -25,7 +25,8 @@ KIND = Criterion(text="kind?")
 
 
 def one(*rubric: Criterion, text: str = TEXT, **more) -> Sample:
-    return Sample(**{"id": "s", "prompt": "Write.", "response": text, "rubric": list(rubric), **more})
+    known = {"id": "s", "prompt": "Write.", "responses": [Response(text=text)], "chosen": 0, "rubric": list(rubric)}
+    return Sample(**{**known, **more})
 
 
 def marker(folder: Path, *lines: dict, prompt: str = PROMPT, **options) -> MarkByLLM:
@@ -39,7 +40,7 @@ def part(*quotes: str) -> dict:
 
 
 def stretches(sample: Sample) -> list[str]:
-    return [sample.response[span.start : span.end] for span in sample.spans]
+    return [sample.chosen_response.text[span.start : span.end] for span in sample.chosen_response.spans]
 
 
 class Noting(Client):
@@ -72,14 +73,14 @@ def test_quotes_become_spans_with_their_kind_and_score(tmp_path):
             {"quote": "the land", "kind": None},
         ],
     }  # fmt: skip
-    assert (kind.spans, kind.meta["relevant"], kind.meta["matches"]) == ([], "none", [])
+    assert (kind.chosen_response.spans, kind.meta["relevant"], kind.meta["matches"]) == ([], "none", [])
     assert (stretches(whole), whole.meta["relevant"]) == ([TEXT], "all")
     unknown = {"kept": None, "scope": None, "group": None}
     assert {name: kind.meta[name] for name in unknown} == unknown
     assert [sample.id for sample in (sea, kind, whole)] == ["s/response/0", "s/response/1", "s/response/2"]
     assert [sample.rubric for sample in (sea, kind)] == [[SEA], [KIND]]
-    assert all(span.label == 1 for sample in (sea, kind, whole) for span in sample.spans)
-    assert (given.meta, given.spans) == ({"topic": 1}, []), "what was given is not changed"
+    assert all(span.label == 1 for sample in (sea, kind, whole) for span in sample.chosen_response.spans)
+    assert (given.meta, given.responses) == ({"topic": 1}, [Response(text=TEXT)]), "what was given is not changed"
     assert annotator.counts() == {
         "labels": 3, "relevant: all": 1, "relevant: part": 1, "relevant: none": 1,
         "quotes": 4, "quotes: exact": 1, "quotes: normalised": 1, "quotes: fuzzy": 1, "lowest score": 0.9375,
@@ -136,9 +137,11 @@ def test_mended_json_refusals_and_errors_are_counted_apart(tmp_path):
 
 def test_options_say_where_quotes_are_looked_for(tmp_path):
     line = {"any": True, "answer": part("sea")}
-    assert len(marker(tmp_path, line, occurrence="all").annotate([one(SEA)])[0].spans) == 2
+    assert len(marker(tmp_path, line, occurrence="all").annotate([one(SEA)])[0].chosen_response.spans) == 2
     twice = {"any": True, "answer": part("sea", "sea")}
-    assert len(marker(tmp_path, twice).annotate([one(SEA)])[0].spans) == 2, "a quote that is given twice has two places"
+    assert len(marker(tmp_path, twice).annotate([one(SEA)])[0].chosen_response.spans) == 2, (
+        "a quote that is given twice has two places"
+    )
     lower = {"any": True, "answer": part("THE MILL stands")}
     assert marker(tmp_path, lower).annotate([one(SEA)]) == []
     assert stretches(marker(tmp_path, lower, ignore_case=True).annotate([one(SEA)])[0]) == ["The mill stands"]
@@ -173,7 +176,7 @@ def test_the_alarm_rings_or_stops(tmp_path):
 
 def test_what_is_asked(tmp_path):
     turns = [Message(role="system", content="Be brief."), Message(role="user", content="Write {response}.")]
-    sample = one(SEA, prompt=turns, candidates=[Candidate(text="a {criterion}"), Candidate(text="")])
+    sample = one(SEA, prompt=turns, responses=[Response(text=text) for text in (TEXT, "a {criterion}", "")])
     annotator = marker(tmp_path, prompt="{prompt}|{criterion}|{response}")
     asked = [request.messages[0].content for request in annotator.requests([sample])]
     before = "[system]\nBe brief.\n\n[user]\nWrite {response}.|sea?|"
@@ -213,5 +216,5 @@ def test_no_quote_is_lost_in_silence(text, quotes):
     assert [entry["quote"] for entry in entries] == quotes
     assert counts["unmatched quotes"] == sum(entry["kind"] is None for entry in entries) < len(quotes)
     places = {(entry["start"], entry["end"]) for entry in entries if entry["kind"]}
-    assert [(span.start, span.end) for span in found[0].spans] == sorted(places)
+    assert [(span.start, span.end) for span in found[0].chosen_response.spans] == sorted(places)
     assert all(0 <= start < end <= len(text) for start, end in places)

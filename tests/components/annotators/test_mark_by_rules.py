@@ -12,7 +12,7 @@ from fgrl.feedback.marks import Extent, thin
 from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import build
 from fgrl.rules.loose import relevant
-from fgrl.types import Candidate, Criterion, Sample
+from fgrl.types import Criterion, Response, Sample
 
 FORBID = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})
 SAY = Criterion(text="Say mill.", check={"name": "keywords:existence", "keywords": ["mill"]})
@@ -25,11 +25,11 @@ JUDGED = Criterion(text="Be kind.")
 
 def one(*texts: str, rubric=(FORBID, SAY, LONG, JUDGED), **more) -> Sample:
     more = {"id": "s", **more}
-    return Sample(prompt="Write.", candidates=[Candidate(text=text) for text in texts], rubric=list(rubric), **more)
+    return Sample(prompt="Write.", responses=[Response(text=text) for text in texts], rubric=list(rubric), **more)
 
 
 def parts(sample: Sample) -> list[str]:
-    return [sample.response[span.start : span.end] for span in sample.spans]
+    return [sample.chosen_response.text[span.start : span.end] for span in sample.chosen_response.spans]
 
 
 def test_each_criterion_with_a_check_becomes_a_labelled_sample():
@@ -49,16 +49,17 @@ def test_each_criterion_with_a_check_becomes_a_labelled_sample():
         {"kept": True, "scope": "positive", "relevant": "part", "group": "keywords:existence"},
         {"kept": True, "scope": "global", "relevant": "all", "group": "length_constraints:number_words"},
     ]
-    assert all(sample.prompt == "Write." and sample.candidates == [] for sample in found)
-    assert all(span.label == 1 for sample in found for span in sample.spans)
-    assert (given.spans, given.meta, len(given.candidates)) == ([], {}, 2), "what was given is not changed"
+    assert all(sample.prompt == "Write." and sample.chosen == 0 for sample in found)
+    assert all(len(sample.responses) == 1 for sample in found)
+    assert all(span.label == 1 for sample in found for span in sample.chosen_response.spans)
+    assert ([one.spans for one in given.responses], given.meta) == ([[], []], {}), "what was given is not changed"
     assert annotator.counts() == {
         "labels": 6, "kept": 4, "relevant: all": 2, "relevant: part": 2, "relevant: none": 2, "without a check": 2
     }  # fmt: skip
 
 
-def test_the_written_response_is_marked_beside_the_candidates():
-    found = MarkByRules().annotate([one("mill", rubric=[SAY], response="a mill", meta={"topic": 1, "group": "x"})])
+def test_the_chosen_response_is_marked_beside_the_others():
+    found = MarkByRules().annotate([one("mill", "a mill", rubric=[SAY], chosen=1, meta={"topic": 1, "group": "x"})])
     assert [(sample.id, parts(sample)) for sample in found] == [("s/response/0", ["mill"]), ("s/0/0", ["mill"])]
     assert found[0].meta["topic"] == 1
     assert found[0].meta["group"] == "keywords:existence"
@@ -119,14 +120,14 @@ def test_without_the_taxonomy_what_is_related_is_marked_whatever_the_verdict():
     assert [(parts(sample), sample.meta["kept"]) for sample in found] == [
         (["sea", "sea"], False), ([], False), ([], True), ([], True), (["mill"], True), ([], True)
     ]  # fmt: skip
-    assert all(span.label == 1 for sample in found for span in sample.spans)
+    assert all(span.label == 1 for sample in found for span in sample.chosen_response.spans)
 
 
 def test_labels_are_what_the_rules_say():
     text = "One. Two sea.\n\n* three, mill"
     for sample in MarkByRules().annotate([one(text)]):
         rule = build(Verifier, dict(sample.rubric[0].check))
-        assert sample.spans == relevant(rule, text)
+        assert sample.chosen_response.spans == relevant(rule, text)
         assert sample.meta["kept"] == rule.check(text)
 
 

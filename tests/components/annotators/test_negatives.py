@@ -15,7 +15,7 @@ from fgrl.errors import DataError
 from fgrl.feedback.negatives import drawn
 from fgrl.kinds import Annotator
 from fgrl.registry import build
-from fgrl.types import Candidate, Criterion, Sample
+from fgrl.types import Criterion, Response, Sample
 
 PROMPTS = Path(__file__).resolve().parents[3] / "prompts"
 SEA = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})
@@ -26,7 +26,12 @@ GOOD = "An old mill stands by the river."
 
 
 def one(*rubric: Criterion, response: str | None = GOOD, **more) -> Sample:
-    return Sample(**{"id": "s", "prompt": "Write.", "response": response, "rubric": list(rubric), **more})
+    sample = Sample(**{"id": "s", "prompt": "Write.", "rubric": list(rubric), **more})
+    return sample if response is None else sample.with_chosen(Response(text=response))
+
+
+def texts(samples: list[Sample]) -> list[str]:
+    return [sample.chosen_response.text for sample in samples]
 
 
 def replay(folder: Path, lines) -> Replay:
@@ -62,7 +67,7 @@ def test_each_rewrite_breaks_one_criterion_and_is_a_sample_of_its_own(tmp_path):
     given = one(SEA, MILL, KIND, meta={"topic": 1})
     found = annotator.annotate([given])
     assert found[0] is given
-    assert [sample.response for sample in found[1:]] == [BY_SEA, NO_MILL, RUDE]
+    assert texts(found[1:]) == [BY_SEA, NO_MILL, RUDE]
     assert found[1].id == "s/response/minimal_modification/0"
     assert found[1].meta == {
         "topic": 1, "negative": "minimal_modification", "broken": "Never say sea.", "criterion": 0, "from": "s/response",
@@ -80,7 +85,9 @@ def test_negatives_are_marked_like_other_responses(tmp_path):
     negatives = rewriter(tmp_path, *REWRITES, rubric="broken", keep_originals=False).annotate([one(SEA, MILL)])
     marks = MarkByRules().annotate(negatives)
     assert [sample.id for sample in marks] == [f"s/response/minimal_modification/{n}/response/0" for n in (0, 1)]
-    assert [[sample.response[span.start : span.end] for span in sample.spans] for sample in marks] == [["sea"], []]
+    assert [
+        [one.text[span.start : span.end] for span in one.spans] for one in (sample.chosen_response for sample in marks)
+    ] == [["sea"], []]
     assert [sample.meta["kept"] for sample in marks] == [False, False]
     assert marks[0].meta["negative"] == "minimal_modification"
 
@@ -97,7 +104,7 @@ def test_negatives_are_marked_like_other_responses(tmp_path):
 def test_a_rewrite_that_is_no_use_is_asked_for_again_then_dropped_and_counted(tmp_path, answer, reason, name):
     lines = [{"contains": reason, "answer": BY_SEA}, {"any": True, "answer": answer}]
     annotator = rewriter(tmp_path, *lines, keep_originals=False)
-    assert [sample.response for sample in annotator.annotate([one(SEA)])] == [BY_SEA]
+    assert texts(annotator.annotate([one(SEA)])) == [BY_SEA]
     assert annotator.counts()["asked again"] == 1
     once = rewriter(tmp_path, *lines, keep_originals=False, tries=1)
     assert once.annotate([one(SEA)]) == []
@@ -107,9 +114,7 @@ def test_a_rewrite_that_is_no_use_is_asked_for_again_then_dropped_and_counted(tm
 
 def test_only_criteria_that_are_kept_are_broken(tmp_path):
     annotator = rewriter(tmp_path, {"contains": "<Be kind.>", "answer": "Say mill, fool."}, {"any": True, "error": "x"})
-    sample = one(
-        SEA, MILL, KIND, ODD, response=None, candidates=[Candidate(text="the sea, friend"), Candidate(text=" ")]
-    )
+    sample = one(SEA, MILL, KIND, ODD, response=None, responses=[Response(text="the sea, friend"), Response(text=" ")])
     assert [request.messages[0].content for request in annotator.requests([sample])] == [
         "Q Write.\nC <Be kind.>\nR <the sea, friend>"
     ]
@@ -162,7 +167,7 @@ def test_change_is_the_share_of_characters():
 def test_the_same_sample_twice_keeps_its_negatives_apart(tmp_path):
     sample = one(SEA)
     found = rewriter(tmp_path, *REWRITES).annotate([sample, sample])
-    assert [one.response for one in found] == [GOOD, BY_SEA, GOOD, BY_SEA]
+    assert texts(found) == [GOOD, BY_SEA, GOOD, BY_SEA]
 
 
 # -- constraint omission -----------------------------------------------------------------------------------------------
@@ -186,7 +191,7 @@ def test_an_answer_that_keeps_the_criterion_is_drawn_again_without_a_word(tmp_pa
     ]
     annotator = omitter(tmp_path, *lines, keep_originals=False)
     (found,) = annotator.annotate([one(SEA, MILL)])
-    assert (found.response, found.id) == (BY_SEA, "s/constraint_omission/0")
+    assert (found.chosen_response.text, found.id) == (BY_SEA, "s/constraint_omission/0")
     assert found.meta == {
         "negative": "constraint_omission", "broken": "Never say sea.", "criterion": 0, "from": "s", "certain": True
     }  # fmt: skip
@@ -201,7 +206,7 @@ def test_an_answer_that_keeps_the_criterion_is_drawn_again_without_a_word(tmp_pa
 def test_without_a_rule_an_answer_is_taken_and_what_cannot_be_told_is_dropped(tmp_path):
     annotator = omitter(tmp_path, {"any": True, "answer": "\nfine\n"}, draws=1, rubric="broken")
     found = annotator.annotate([one(KIND, ODD), one()])
-    assert [(sample.response, sample.rubric, sample.meta.get("certain")) for sample in found] == [
+    assert [(sample.chosen_response.text, sample.rubric, sample.meta.get("certain")) for sample in found] == [
         (GOOD, [KIND, ODD], None), ("fine", [KIND], False), (GOOD, [], None)
     ]  # fmt: skip
     counts = annotator.counts()

@@ -1,4 +1,4 @@
-"""A judge between every two candidates, and the pairs that come of it. The judge answers from a file."""
+"""A judge between every two responses, and the pairs that come of it. The judge answers from a file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Client, Expected
 from fgrl.llm.reading import odds, read_verdict
 from fgrl.registry import build
-from fgrl.types import Candidate, Completion, Message, Sample
+from fgrl.types import Completion, Message, PairVerdict, Response, Sample
 
 PROMPT = "[user]\nQ {question}\nA <{first}>\nB <{second}>\n"
 SHIPPED = Path(__file__).resolve().parents[3] / "prompts" / "rlaif_judge.txt"
 
 
 def sample(*texts: str, id: str = "s", **more) -> Sample:
-    return Sample(id=id, prompt="which?", candidates=[Candidate(text=text) for text in texts], **more)
+    return Sample(id=id, prompt="which?", responses=[Response(text=text) for text in texts], **more)
 
 
 def judge(folder: Path, *lines: dict, prompt: str = PROMPT, **options) -> Preference:
@@ -45,7 +45,13 @@ def likes(*best_first: str) -> list[dict]:
 
 
 def preferences(annotator: Preference, *samples: Sample) -> list[dict]:
-    return [entry for one in annotator.annotate(samples) for entry in one.meta["preferences"]]
+    return [entry for one in annotator.annotate(samples) for entry in entries(one)]
+
+
+def entries(sample: Sample) -> list[dict]:
+    """The sample's verdicts; what nobody recorded is left out."""
+    assert sample.verdicts is not None
+    return [verdict.model_dump(exclude={"reason", "by"}) for verdict in sample.verdicts]
 
 
 def test_a_consistent_judge_ranks_all_pairs_and_has_no_position_bias(tmp_path):
@@ -53,8 +59,8 @@ def test_a_consistent_judge_ranks_all_pairs_and_has_no_position_bias(tmp_path):
     annotator = judge(tmp_path, *likes("a", "b", "c", "d"))
     given = sample(*texts, meta={"kept": 1})
     annotated = annotator.annotate([given])[0]
-    assert given.meta == {"kept": 1}, "the sample that was given is not changed"
-    assert annotated.meta["preferences"] == [
+    assert (given.meta, given.verdicts) == ({"kept": 1}, None), "the sample that was given is not changed"
+    assert entries(annotated) == [
         {"first": i, "second": j, "verdict": "first" if texts[i] < texts[j] else "second", "agree": True,
          "p": 1.0 if texts[i] < texts[j] else 0.0}
         for i, j in combinations(range(4), 2)
@@ -73,7 +79,7 @@ def test_a_consistent_judge_ranks_all_pairs_and_has_no_position_bias(tmp_path):
 def test_a_judge_that_always_says_one_disagrees_with_itself_everywhere(tmp_path, disagreement, verdict):
     annotator = judge(tmp_path, {"any": True, "answer": "1"}, disagreement=disagreement)
     annotated = annotator.annotate([sample("a", "b", "c")])[0]
-    assert annotated.meta["preferences"] == [
+    assert entries(annotated) == [
         {"first": i, "second": j, "verdict": verdict, "agree": False, "p": 0.5} for i, j in combinations(range(3), 2)
     ]
     counts = annotator.counts()
@@ -137,8 +143,8 @@ def test_an_unreadable_verdict_is_asked_for_again(tmp_path):
 
 def test_equal_texts_are_judged_once(tmp_path):
     annotator = judge(tmp_path, {"any": True, "answer": "1"})
-    entries = preferences(annotator, sample("b", "a ", "b", " a", "a"))
-    assert [(entry["first"], entry["second"]) for entry in entries] == [(0, 1)]
+    found = preferences(annotator, sample("b", "a ", "b", " a", "a"))
+    assert [(entry["first"], entry["second"]) for entry in found] == [(0, 1)]
     assert preferences(annotator, sample("a", "a")) == []
 
 
@@ -150,8 +156,8 @@ def test_json_verdicts(tmp_path):
         {"contains": "<c>", "answer": "I cannot say.", "finish": "stop"},
         verdict="json",
     )
-    entries = preferences(annotator, sample("a", "b"), sample("c", "d"))
-    assert [entry["verdict"] for entry in entries] == ["first", None]
+    found = preferences(annotator, sample("a", "b"), sample("c", "d"))
+    assert [entry["verdict"] for entry in found] == ["first", None]
     assert annotator.counts()["repaired"] == 1
     assert annotator.counts()["failed: refused"] == 2
     request = annotator.requests([sample("a", "b")])[0]
@@ -213,9 +219,9 @@ def test_the_prompt_gets_the_question_and_what_was_found(tmp_path):
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(DataError, match=r"never says \{second\}"):
         judge(tmp_path, prompt="{first}").requests([sample("a", "b")])
-    with pytest.raises(DataError, match="sample s has no candidates"):
+    with pytest.raises(DataError, match="sample s has no responses"):
         judge(tmp_path).requests([Sample(id="s", prompt="p")])
-    with pytest.raises(DataError, match=r"sample s has no meta\.preferences"):
+    with pytest.raises(DataError, match=r"sample s has no verdicts"):
         Judged().build(sample("a", "b"))
 
 
@@ -254,14 +260,14 @@ def test_requests_are_what_annotate_asks_and_most_requests_bounds_them(tmp_path_
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def entry(first: int, second: int, verdict: str | None, p: float | None, agree: bool | None = True) -> dict:
-    return {"first": first, "second": second, "verdict": verdict, "agree": agree, "p": p}
+def entry(first: int, second: int, verdict: str | None, p: float | None, agree: bool | None = True) -> PairVerdict:
+    return PairVerdict(first=first, second=second, verdict=verdict, agree=agree, p=p)
 
 
-def judged(*entries: dict, **options) -> list[tuple[str, str]]:
+def judged(*verdicts: PairVerdict, **options) -> list[tuple[str, str]]:
     one = Sample(
-        id="s", prompt="p", candidates=[Candidate(text=text, finished=text != "c") for text in "abc"],
-        meta={"preferences": list(entries)},
+        id="s", prompt="p", responses=[Response(text=text, finished=text != "c") for text in "abc"],
+        verdicts=list(verdicts),
     )  # fmt: skip
     return [(pair.chosen, pair.rejected) for pair in Judged(**options).build(one)]
 
@@ -280,8 +286,8 @@ def test_options_of_judged():
 
 def test_a_pair_keeps_how_sure_the_judge_was_of_it():
     one = Sample(
-        id="s", prompt="p", candidates=[Candidate(text="a"), Candidate(text="b")],
-        meta={"preferences": [entry(0, 1, "second", 0.1)], "topic": "x"},
+        id="s", prompt="p", responses=[Response(text="a"), Response(text="b")],
+        verdicts=[entry(0, 1, "second", 0.1)], meta={"topic": "x"},
     )  # fmt: skip
     assert Judged().build(one)[0].meta == {"topic": "x", "p": 0.9, "agree": True}
 

@@ -1,4 +1,4 @@
-"""Scores of candidates by their rubric, the best of them, and pairs of two stages' answers."""
+"""Scores of responses by their rubric, the best of them, and pairs of two stages' answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgrl.components.annotators.rubric_score import RubricScore
 from fgrl.components.readers.products import Versus
 from fgrl.errors import DataError
 from fgrl.kinds import Judge
-from fgrl.types import Candidate, Criterion, Sample, write_jsonl
+from fgrl.types import Criterion, Response, Sample, write_jsonl
 
 LAMP = Criterion(text="lamp", check={"name": "keywords:existence", "keywords": ["lamp"]})
 COMMA = Criterion(text="no comma", check={"name": "punctuation:no_comma"})
@@ -25,7 +25,7 @@ SOFT = Criterion(text="kind")
 
 def sample(number: int, *texts: str, rubric: tuple[Criterion, ...] = (LAMP, COMMA), **more: Any) -> Sample:
     return Sample(
-        id=str(number), prompt="?", rubric=list(rubric), candidates=[Candidate(text=text) for text in texts], **more
+        id=str(number), prompt="?", rubric=list(rubric), responses=[Response(text=text) for text in texts], **more
     )
 
 
@@ -50,25 +50,26 @@ class Guess(Judge):
 @pytest.mark.parametrize(("score", "expected"), [("csr", [1.0, 0.5, 0.5, 0.0]), ("aon", [1.0, 0.0, 0.0, 0.0])])
 def test_scores(score: str, expected: list[float], tmp_path: Path) -> None:
     (found,), counts = scored(tmp_path, [sample(0, "a lamp", "a lamp, lit", "dark", "dark, so")], score=score)
-    assert [one.score for one in found.candidates] == expected
+    assert [one.score for one in found.responses] == expected
     assert counts["mean score"] == pytest.approx(sum(expected) / 4)
-    assert found.response is None
+    assert found.chosen is None
 
 
 def test_the_first_of_the_best_becomes_the_response(tmp_path: Path) -> None:
     samples = [sample(0, "dark", "a lamp", "lamp"), sample(1, "dark, so", ""), sample(2, rubric=(LAMP,))]
     found, counts = scored(tmp_path, samples, best=True)
-    assert [one.response for one in found] == ["a lamp", "dark, so"]
-    assert counts["dropped"] == 1, "no candidates, no best"
+    assert [one.chosen_response.text for one in found] == ["a lamp", "dark, so"]
+    assert [(one.chosen, len(one.responses)) for one in found] == [(1, 3), (0, 2)], "the others stay"
+    assert counts["dropped"] == 1, "no responses, no best"
     found, counts = scored(tmp_path, samples, best=True, least=0.5)
-    assert [one.response for one in found] == ["a lamp"]
+    assert [one.chosen_response.text for one in found] == ["a lamp"]
 
 
 @pytest.mark.parametrize(("score", "expected"), [("csr", [1.0, 0.5, None]), ("aon", [1.0, 0.0, 0.0])])
 def test_a_missing_verdict_is_no_score(score: str, expected: list[float | None], tmp_path: Path) -> None:
     one = sample(0, "yes lamp", "no lamp", "perhaps", rubric=(LAMP, SOFT))
     (found,), counts = scored(tmp_path, [one], score=score, judge=Guess())
-    assert [candidate.score for candidate in found.candidates] == expected
+    assert [response.score for response in found.responses] == expected
     assert counts["without a score"] == expected.count(None)
 
 
@@ -96,7 +97,7 @@ def test_soft_criteria_need_a_judge(tmp_path: Path) -> None:
 
 
 def test_pairs_of_two_stages(tmp_path: Path) -> None:
-    strong = [sample(0, "a", response="good"), sample(1, "b"), sample(2, "same"), sample(3, "only here"), sample(4)]
+    strong = [sample(0, "a", "good", chosen=1), sample(1, "b"), sample(2, "same"), sample(3, "only here"), sample(4)]
     weak = [sample(2, "same"), sample(1, "c", "d"), sample(0, "bad"), sample(5, "only there"), sample(4, "x")]
     for name, records in (("strong", strong), ("weak", weak)):
         (tmp_path / name).mkdir()

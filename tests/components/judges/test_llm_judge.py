@@ -24,7 +24,7 @@ from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import build
 from fgrl.rules.of_criteria import RulesOf
-from fgrl.types import Criterion, Message, Rollout, Sample
+from fgrl.types import Criterion, Message, Response, Rollout, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[3] / "prompts" / "judge_criterion.txt")
 RHYME, KIND = Criterion(text="Every line rhymes."), Criterion(text="Be kind.")
@@ -118,7 +118,7 @@ def test_a_chat_is_shown_as_other_judges_see_it(tmp_path: Path) -> None:
     sample = Sample(id="1", prompt=chat)
     judge = made(tmp_path, replay(tmp_path, []))
     (request,) = judge.requests([(sample, "Moon.", KIND)])
-    (answer,) = given_answers.answers("x", [Sample(id="1", prompt="", response="Moon.")], [sample])
+    (answer,) = given_answers.answers("x", [Sample(id="1", prompt="", responses=[Response(text="Moon.")])], [sample])
     assert asked_text(answer) == "[system]\nBe brief.\n\n[user]\nA poem?"
     assert f"<request>\n{asked_text(answer)}\n</request>" in text_of(request.messages)
 

@@ -17,7 +17,7 @@ from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
 from fgrl.rules.loose import loose, relevant
 from fgrl.sandbox import Limits, SandboxSpec, detect, strength, walls
-from fgrl.types import Candidate, Sample
+from fgrl.types import Response, Sample
 
 pytestmark = pytest.mark.skipif(detect().strength == "none", reason="no sandbox here")
 
@@ -185,10 +185,10 @@ def test_metrics_leave_out_what_is_undecided_and_say_how_much() -> None:
     assert found["undecided"]["mean"] == 0.25
 
 
-def test_pairs_leave_out_candidates_that_are_undecided() -> None:
+def test_pairs_leave_out_responses_that_are_undecided() -> None:
     source = "def check_following(instruction, response): return {'y': True, 'n': False}[response]"
     builder = build(PairBuilder, {"name": "by_rule", "rule": _spec(source)})
-    sample = Sample(id="1", prompt="p", candidates=[Candidate(text=text) for text in ("y", "?", "n", "??")])
+    sample = Sample(id="1", prompt="p", responses=[Response(text=text) for text in ("y", "?", "n", "??")])
     assert [(pair.chosen, pair.rejected) for pair in builder.build(sample)] == [("y", "n")]
 
 

@@ -45,7 +45,11 @@ def test_the_page_s_verifier_works(stars: Path) -> None:
         (sample,) = MarkByRules().annotate(
             [Sample.model_validate({**json.loads(block("json")), "response": "é🎉* *, *"})]
         )
-        assert [sample.response[span.start : span.end] for span in sample.spans] == ["*", "*", "*"]
+        assert [sample.chosen_response.text[span.start : span.end] for span in sample.chosen_response.spans] == [
+            "*",
+            "*",
+            "*",
+        ]
         assert sample.meta["scope"] == "positive"
 
 

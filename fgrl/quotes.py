@@ -1,8 +1,8 @@
 """From a quote to the characters that it quotes.
 
-Annotators, reward models and judges say *what* they mean by repeating it, rarely letter by letter. A quote is looked for
-as it is; then without regard to white space, to the shape of quote marks and dashes, and to how Unicode writes the same
-character; then, if a threshold is given, for something like it. What was found, how, and what was not, is kept.
+Annotators, reward models and judges point to a part of a text by repeating it, rarely letter by letter. A quote is searched for
+as it is; then without regard to white space, to the shape of quote marks and dashes, and to how Unicode encodes the same
+character; then, if a threshold is given, for something similar. How each quote was found, and which were not, is counted.
 
 Left out: quotes with a gap ("the first ... the last"), and guesses from what surrounds a span.
 """
@@ -26,7 +26,7 @@ Kind = Literal["exact", "normalised", "fuzzy"]
 Occurrence = Literal["first", "all"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "fuzzy")
 USUAL_UNMATCHED = 0.025
-"""The share of spans that were not found in the annotations of Text2Grad is below this (its Table 15)."""
+"""In the annotations of Text2Grad, the share of spans that were not found is below this (its Table 15)."""
 
 _MARKS = {ord(mark): "'" for mark in "\u2018\u2019\u201a\u201b\u2032\u2035\u2039\u203a\u02bc`"}
 _MARKS |= {ord(mark): '"' for mark in "\u201c\u201d\u201e\u201f\u00ab\u00bb\u301d\u301e\u301f"}
@@ -38,45 +38,45 @@ _ALIKE = {**_MARKS, **_DASHES, **_UNSEEN}
 
 @dataclass(frozen=True)
 class Match:
-    """Characters `start:end` of a text that a quote means."""
+    """The characters `start:end` of a text that a quote refers to."""
 
     start: int
     end: int
     kind: Kind
     score: float
-    """Likeness, 0 to 1, of the normalised quote and the normalised match; 1 unless the match is fuzzy."""
+    """Similarity, 0 to 1, of the normalised quote and the normalised match; 1 unless the match is fuzzy."""
 
 
 def locate(
     quote: str, text: str, occurrence: Occurrence = "first", fuzzy: float | None = None, *, ignore_case: bool = False
 ) -> list[Match]:
-    """Where a quote stands in a text; empty when it does not.
+    """The places of a quote in a text; empty if there is none.
 
     1. `exact`: every place where the text has the quote letter by letter. Those that cut no character in two (an e from
-       the accent after it, a face from its skin) win over those that do
+       the accent after it, an emoji from its skin tone) are preferred to those that do
     2. `normalised`: the same with runs of white space as one space, one shape of quote marks and of dashes, invisible
        characters left out, and all ways in which Unicode can write a character (NFKC) the same; `ignore_case` folds
        case too
-    3. `fuzzy`: stretches whose normalised form is like that of the quote to at least `fuzzy` (0 to 1; the normalised
-       indel similarity, as rapidfuzz has it); None looks for none. Of overlapping stretches the best
+    3. `fuzzy`: stretches whose normalised form has at least the similarity `fuzzy` to that of the quote (0 to 1; the
+       normalised indel similarity of rapidfuzz); None searches for none. Of overlapping stretches the best
 
-    The first step that finds something decides. Steps 2 and 3 never cut a character (an extended grapheme cluster) in two.
+    The first step with a result ends the search. Steps 2 and 3 never cut a character (an extended grapheme cluster) in two.
     occurrence: `first` gives one match, of fuzzy ones the best; `all` gives every one, from left to right (fuzzy ones from
-    the best), also where exact ones overlap each other. Raises ValueError for a threshold that is none.
+    the best), even if exact ones overlap each other. Raises ValueError for an invalid threshold.
     """
     if fuzzy is not None and not 0 < fuzzy <= 1:
-        raise ValueError(f"fuzzy is {fuzzy}: a likeness is above 0 and at most 1")
+        raise ValueError(f"fuzzy is {fuzzy}: a similarity is above 0 and at most 1")
     if occurrence not in ("first", "all"):
         raise ValueError(f"occurrence is {occurrence!r}: first or all")
     if not quote or not text:
         return []
-    found = _exact(quote, text)
-    if not found:
-        flat, wanted = _flatten(text, ignore_case), _flatten(quote, ignore_case).inside()
-        found = _normalised(wanted, flat)
-        if not found and fuzzy is not None:
-            found = _fuzzy(wanted, flat, fuzzy, all_of_them=occurrence == "all")
-    return found[:1] if occurrence == "first" else found
+    matches = _exact(quote, text)
+    if not matches:
+        normalised_text, normalised_quote = _flatten(text, ignore_case), _flatten(quote, ignore_case).inside()
+        matches = _normalised(normalised_quote, normalised_text)
+        if not matches and fuzzy is not None:
+            matches = _fuzzy(normalised_quote, normalised_text, fuzzy, all_of_them=occurrence == "all")
+    return matches[:1] if occurrence == "first" else matches
 
 
 def locate_each(
@@ -89,18 +89,18 @@ def locate_each(
 ) -> list[list[Match]]:
     """`locate` for several quotes of one text; an empty list for each that is not found.
 
-    With `occurrence: first`, a quote that is given n times means its first n places.
+    With `occurrence: first`, a quote that is given n times refers to its first n places.
     """
     seen: Counter[str] = Counter()
-    found = []
+    located = []
     for quote in quotes:
-        again = occurrence == "first" and seen[quote]
-        matches = locate(quote, text, "all" if again else occurrence, fuzzy, ignore_case=ignore_case)
-        if again and matches:
+        repeated = occurrence == "first" and seen[quote]
+        matches = locate(quote, text, "all" if repeated else occurrence, fuzzy, ignore_case=ignore_case)
+        if repeated and matches:
             matches = [matches[min(seen[quote], len(matches) - 1)]]
         seen[quote] += 1
-        found.append(matches)
-    return found
+        located.append(matches)
+    return located
 
 
 @dataclass
@@ -110,11 +110,11 @@ class Located:
     kinds: Counter[Kind] = field(default_factory=Counter)
     unmatched: int = 0
     lowest: float = 1.0
-    """Of all scores."""
+    """The lowest score."""
 
-    def add(self, found: Iterable[Sequence[Match]]) -> None:
-        """Count the quotes that these matches belong to; an empty entry is a quote that was not found."""
-        for matches in found:
+    def add(self, located: Iterable[Sequence[Match]]) -> None:
+        """Count quotes by their matches; an empty entry is a quote that was not found."""
+        for matches in located:
             if matches:
                 self.kinds[matches[0].kind] += 1
                 self.lowest = min(self.lowest, *(match.score for match in matches))
@@ -123,24 +123,24 @@ class Located:
 
     @property
     def quotes(self) -> int:
-        """How many there were."""
+        """Their number."""
         return self.kinds.total() + self.unmatched
 
     @property
     def rate(self) -> float:
-        """The share that was not found; 0 when there was no quote."""
+        """The share that was not found; 0 without quotes."""
         return self.unmatched / self.quotes if self.quotes else 0.0
 
     def counts(self) -> dict[str, Any]:
         """For a stage's summary: `quotes`, `quotes: exact` and so on, `unmatched quotes`, `unmatched rate`."""
-        found: dict[str, Any] = {"quotes": self.quotes}
-        found |= {f"quotes: {kind}": self.kinds[kind] for kind in KINDS if self.kinds[kind]}
+        counts: dict[str, Any] = {"quotes": self.quotes}
+        counts |= {f"quotes: {kind}": self.kinds[kind] for kind in KINDS if self.kinds[kind]}
         if self.kinds["fuzzy"]:
-            found["lowest score"] = round(self.lowest, 4)
-        return found | {"unmatched quotes": self.unmatched, "unmatched rate": round(self.rate, 4)}
+            counts["lowest score"] = round(self.lowest, 4)
+        return counts | {"unmatched quotes": self.unmatched, "unmatched rate": round(self.rate, 4)}
 
     def alarm(self, limit: float = USUAL_UNMATCHED) -> str | None:
-        """What to say when more than this share was not found; None when all is well."""
+        """The warning if more than this share was not found; None otherwise."""
         if self.rate <= limit:
             return None
         return (
@@ -149,7 +149,7 @@ class Located:
         )
 
 
-# -- how a text reads --------------------------------------------------------------------------------------------------
+# -- normalised texts --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Piece:
     """Normalised; never empty."""
     start: int
     end: int
-    """Characters of the original that it stands for."""
+    """The characters of the original that it represents."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ class _Flat:
     pieces: tuple[_Piece, ...]
     text: str
     begins: dict[int, int]
-    """Where a piece begins in `text` -> its index."""
+    """Start of a piece in `text` -> the piece's index."""
     ends: dict[int, int]
-    """Where a piece ends in `text` -> its index."""
+    """End of a piece in `text` -> the piece's index."""
 
     def inside(self) -> str:
         """The text without white space at either end."""
@@ -185,9 +185,9 @@ class _Flat:
 @lru_cache(maxsize=256)
 def _flatten(text: str, ignore_case: bool) -> _Flat:
     pieces: list[_Piece] = []
-    for found in regex.finditer(r"\X", text):
-        start, end = found.span()
-        cluster = _normal(found[0], ignore_case)
+    for grapheme in regex.finditer(r"\X", text):
+        start, end = grapheme.span()
+        cluster = _normal(grapheme[0], ignore_case)
         if not cluster:
             continue
         if cluster.isspace():
@@ -206,97 +206,97 @@ def _flatten(text: str, ignore_case: bool) -> _Flat:
 
 
 def _normal(cluster: str, ignore_case: bool) -> str:
-    """A character with all its spellings made one: NFKD has the same classes as NFKC."""
+    """One form for all encodings of a character: NFKD has the same equivalence classes as NFKC."""
     cluster = unicodedata.normalize("NFKD", cluster).translate(_ALIKE)
     return unicodedata.normalize("NFKD", cluster.casefold()) if ignore_case else cluster
 
 
 @lru_cache(maxsize=256)
 def _edges(text: str) -> frozenset[int]:
-    """Places between characters as readers see them."""
-    return frozenset({0, *(found.end() for found in regex.finditer(r"\X", text))})
+    """Positions between characters as readers see them."""
+    return frozenset({0, *(grapheme.end() for grapheme in regex.finditer(r"\X", text))})
 
 
-# -- the three ways ----------------------------------------------------------------------------------------------------
+# -- the three kinds of matches ----------------------------------------------------------------------------------------------------
 
 
-def _places(wanted: str, text: str) -> Iterable[int]:
-    at = text.find(wanted)
-    while at >= 0:
-        yield at
-        at = text.find(wanted, at + 1)
+def _positions(part: str, text: str) -> Iterable[int]:
+    position = text.find(part)
+    while position >= 0:
+        yield position
+        position = text.find(part, position + 1)
 
 
 def _exact(quote: str, text: str) -> list[Match]:
-    found = [Match(at, at + len(quote), "exact", 1.0) for at in _places(quote, text)]
-    if not found:
+    matches = [Match(start, start + len(quote), "exact", 1.0) for start in _positions(quote, text)]
+    if not matches:
         return []
     edges = _edges(text)
-    return [match for match in found if match.start in edges and match.end in edges] or found
+    return [match for match in matches if match.start in edges and match.end in edges] or matches
 
 
-def _normalised(wanted: str, flat: _Flat) -> list[Match]:
-    if not wanted:
+def _normalised(quote: str, flat: _Flat) -> list[Match]:
+    if not quote:
         return []
+    stretches = ((start, start + len(quote)) for start in _positions(quote, flat.text))
     return [
-        Match(flat.pieces[flat.begins[at]].start, flat.pieces[flat.ends[at + len(wanted)]].end, "normalised", 1.0)
-        for at in _places(wanted, flat.text)
-        if at in flat.begins and at + len(wanted) in flat.ends
+        Match(flat.pieces[flat.begins[start]].start, flat.pieces[flat.ends[end]].end, "normalised", 1.0)
+        for start, end in stretches
+        if start in flat.begins and end in flat.ends
     ]
 
 
-def _fuzzy(wanted: str, flat: _Flat, threshold: float, *, all_of_them: bool) -> list[Match]:
-    """The best stretch; of all of them, then the best ones left and right of it, and so on. From the best."""
+def _fuzzy(quote: str, flat: _Flat, threshold: float, *, all_of_them: bool) -> list[Match]:
+    """The best stretch; for all of them also the best ones to its left and right, and so on. The best come first."""
     owner = [index for index, piece in enumerate(flat.pieces) for _ in piece.text]
-    found: list[tuple[float, int, int]] = []
-    open_ranges = [(0, len(flat.pieces))] if wanted else []
+    stretches: list[tuple[float, int, int]] = []
+    open_ranges = [(0, len(flat.pieces))] if quote else []
     while open_ranges:
         first, last = open_ranges.pop()
-        best = _best(wanted, flat, owner, first, last, threshold)
+        best = _best(quote, flat, owner, first, last, threshold)
         if best is not None:
-            found.append(best)
+            stretches.append(best)
             open_ranges += [(first, best[1]), (best[2], last)] if all_of_them else []
-    found.sort(key=lambda one: (-one[0], one[1]))
+    stretches.sort(key=lambda stretch: (-stretch[0], stretch[1]))
     return [
         Match(flat.pieces[first].start, flat.pieces[last - 1].end, "fuzzy", round(score, 4))
-        for score, first, last in found
+        for score, first, last in stretches
     ]
 
 
 def _best(
-    wanted: str, flat: _Flat, owner: Sequence[int], first: int, last: int, threshold: float
+    quote: str, flat: _Flat, owner: Sequence[int], first: int, last: int, threshold: float
 ) -> tuple[float, int, int] | None:
-    """The stretch of pieces `first:last` that is most like `wanted`: (likeness, first piece, piece behind the last).
+    """The stretch of pieces `first:last` most similar to the quote: (similarity, first piece, index behind the last piece).
 
-    1. the window of at most the quote's length that is most like it
-    2. its end, then its start, moved to where the likeness is greatest: what is quoted may be longer than the quote, or
-       shorter
-    3. whole pieces, without white space at the ends; they must still be like it
+    1. the window of at most the quote's length that is most similar to it
+    2. its end, then its start, moved to the highest similarity: the passage may be longer or shorter than the quote
+    3. whole pieces, without white space at the ends; they must still be similar enough
     """
     pieces = flat.pieces
     if first >= last:
         return None
     offset = _start(flat, first)
     text = "".join(piece.text for piece in pieces[first:last])
-    if len(wanted) < len(text):
-        found = fuzz.partial_ratio_alignment(wanted, text, score_cutoff=0.0)
-        start, end = found.dest_start, found.dest_end
+    if len(quote) < len(text):
+        window = fuzz.partial_ratio_alignment(quote, text, score_cutoff=0.0)
+        start, end = window.dest_start, window.dest_end
     else:
         start, end = 0, len(text)
-    slack = math.ceil(len(wanted) * (2 / threshold - 2)) + 1
+    slack = math.ceil(len(quote) * (2 / threshold - 2)) + 1
     ends = range(max(start + 1, end - slack), min(len(text), end + slack) + 1)
-    end = max(ends, key=lambda at: (fuzz.ratio(wanted, text[start:at]), -abs(at - end)), default=end)
+    end = max(ends, key=lambda other: (fuzz.ratio(quote, text[start:other]), -abs(other - end)), default=end)
     starts = range(max(0, start - slack), min(end - 1, start + slack) + 1)
-    start = max(starts, key=lambda at: (fuzz.ratio(wanted, text[at:end]), -abs(at - start)), default=start)
+    start = max(starts, key=lambda other: (fuzz.ratio(quote, text[other:end]), -abs(other - start)), default=start)
     if start >= end:
         return None
     low, high = owner[offset + start], owner[offset + end - 1] + 1
     low += pieces[low].text == " "
     high -= pieces[high - 1].text == " "
-    score = fuzz.ratio(wanted, "".join(piece.text for piece in pieces[low:high])) / 100
+    score = fuzz.ratio(quote, "".join(piece.text for piece in pieces[low:high])) / 100
     return (score, low, high) if low < high and score >= threshold else None
 
 
 def _start(flat: _Flat, index: int) -> int:
-    """Where a piece begins in the normalised text."""
+    """Position of a piece in the normalised text."""
     return sum(len(piece.text) for piece in flat.pieces[:index])

@@ -107,7 +107,7 @@ def test_a_quote_given_twice_means_two_places():
 def test_what_cannot_be_asked():
     assert locate("", "abc") == locate("abc", "") == locate("\u200b", "abc") == locate(" ", "abc", "all", 0.1) == []
     for threshold in (0, 1.5, -1):
-        with pytest.raises(ValueError, match="a likeness is above 0 and at most 1"):
+        with pytest.raises(ValueError, match="a similarity is above 0 and at most 1"):
             locate("a", "b", "first", threshold)
     with pytest.raises(ValueError, match="first or all"):
         locate("a", "b", "last")  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """An event loop in a thread of its own, for asynchronous work in a synchronous program.
 
-It works wherever `asyncio.run` does not (a notebook runs a loop already), connections and rate limits live on from one call to
-the next, and the main thread stays free to hear Ctrl-C.
+It also works where `asyncio.run` does not (a notebook already runs a loop), keeps connections and rate limits from one call to the
+next, and leaves the main thread free to receive Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _process = 0
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The loop, started at first use; a forked child gets one of its own."""
+    """The loop, started at first use; a forked child process gets its own."""
     global _loop, _process
     with _lock:
         if _loop is None or _process != os.getpid():
@@ -30,5 +30,5 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def start(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """Begin to run a coroutine there. Cancelling the future cancels it."""
+    """Start a coroutine in that loop. Cancelling the future cancels it."""
     return asyncio.run_coroutine_threadsafe(work, loop())

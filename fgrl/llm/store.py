@@ -1,7 +1,7 @@
-"""Every answer that was ever had, in one SQLite file that several processes share.
+"""All answers of language models so far, in one SQLite file that several processes share.
 
-A row is the key of a request (a hash of everything that can change its answer), what was asked, and what came back. The
-first answer to a key stays: whoever asks again, in whatever process, gets that one.
+A row is the key of a request (a hash of everything that can change its answer), the request, and its answer. The first
+answer to a key stays: whoever asks again, in any process, gets that one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
     filelock = lazy.load("filelock")
 
 FILE = "completions.sqlite"
-_MANY = 500
+_KEYS_PER_QUERY = 500
 _TABLE = """
 CREATE TABLE IF NOT EXISTS completions (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, made REAL NOT NULL
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS completions (
 
 
 class CompletionStore:
-    """`completions.sqlite`: safe with several processes and threads; what `put` returned from outlives a kill."""
+    """`completions.sqlite`: safe with several processes and threads; what `put` has returned survives a kill."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,48 +51,48 @@ class CompletionStore:
                 raise DataError(f"{path}: {error}: move the file away; its answers will be asked for again") from None
 
     def get(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The answers that are there, by key, marked as cached and free of charge."""
-        found: dict[str, Completion] = {}
-        for first in range(0, len(keys), _MANY):
-            some = list(keys[first : first + _MANY])
-            marks = ",".join("?" * len(some))
+        """The stored answers, by key, marked as cached and free of charge."""
+        stored: dict[str, Completion] = {}
+        for first in range(0, len(keys), _KEYS_PER_QUERY):
+            batch = list(keys[first : first + _KEYS_PER_QUERY])
+            placeholders = ",".join("?" * len(batch))
             with self._lock:
                 rows = self._database.execute(
-                    f"SELECT key, answer FROM completions WHERE key IN ({marks})", some
+                    f"SELECT key, answer FROM completions WHERE key IN ({placeholders})", batch
                 ).fetchall()
-            found.update((key, free(self._read(key, answer))) for key, answer in rows)
-        return found
+            stored.update((key, free(self._read(key, answer))) for key, answer in rows)
+        return stored
 
     def put(self, rows: Iterable[tuple[str, str, Completion]]) -> list[Completion]:
-        """Store (key, question, answer) rows in one transaction; returns the answers that the file holds for them now."""
-        kept: list[Completion] = []
+        """Store (key, question, answer) rows in one transaction; returns the answers that the file has for them now."""
+        stored: list[Completion] = []
         with self._lock:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 for key, question, answer in rows:
-                    done = self._database.execute(
+                    insertion = self._database.execute(
                         "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?)",
                         (key, question, answer.model_dump_json(exclude_defaults=True), time.time()),
                     )
-                    kept.append(answer if done.rowcount else self._first(key, answer))
+                    stored.append(answer if insertion.rowcount else self._first(key, paid=answer))
             except BaseException:
                 self._database.execute("ROLLBACK")
                 raise
             self._database.execute("COMMIT")
-        return kept
+        return stored
 
-    def _first(self, key: str, mine: Completion) -> Completion:
-        """The answer that another process stored first; this one was paid for all the same."""
+    def _first(self, key: str, *, paid: Completion) -> Completion:
+        """The answer that another process stored first, with the cost of the one that was paid for in vain."""
         (answer,) = self._database.execute("SELECT answer FROM completions WHERE key = ?", (key,)).fetchone()
-        return self._read(key, answer).model_copy(update={"usage": mine.usage})
+        return self._read(key, answer).model_copy(update={"usage": paid.usage})
 
     def _read(self, key: str, answer: str) -> Completion:
         try:
             return Completion.model_validate_json(answer)
         except ValidationError:
             raise DataError(
-                f"{self.path}: the answer stored under {key} is none that this version reads: delete that row (DELETE FROM "
-                "completions WHERE key = ...) or move the file away; what is gone will be asked for again"
+                f"{self.path}: the answer stored under {key} cannot be read by this version: delete that row (DELETE FROM "
+                "completions WHERE key = ...) or move the file away; missing answers will be asked for again"
             ) from None
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""How many tokens a request's prompt has: by a tokenizer that is at hand, by an estimate, and at the very most.
+"""The number of tokens in a request's prompt: counted by a tokenizer, estimated, and an upper bound.
 
-Endpoints do not say which tokenizer they use, and the usual ones are downloads. The estimate counts words, digits and signs as
-byte-pair tokenizers of 50,000 to 200,000 tokens cut English: within about a tenth for prose, rougher for code and other
+Endpoints do not report which tokenizer they use, and the usual ones are downloads. The estimate counts words, digits and signs
+as byte-pair tokenizers of 50,000 to 200,000 tokens split English: within about 10% for prose, less exact for code and other
 languages.
 """
 
@@ -19,58 +19,59 @@ from fgrl.types import Message, Request
 
 sources = lazy.load("fgrl.models.sources")
 
-A_MESSAGE = 4
-"""Tokens that a chat template spends on a message, about."""
-A_MESSAGE_AT_MOST = 16
-"""And at the very most."""
+TOKENS_PER_MESSAGE = 4
+"""Tokens that a chat template adds to a message, approximately."""
+TOKENS_PER_MESSAGE_AT_MOST = 16
 _PIECES = re.compile(r"([^\W\d_]+)|(\d+)|(\s*\n\s*)|([^\w\s]|_)|(\s{2,})")
 
 
 def estimate(request: Request) -> int:
     """Tokens of the prompt without a tokenizer."""
-    text = sum(_of_text(message.content) + A_MESSAGE for message in request.messages)
-    return text + (0 if request.json_schema is None else _of_text(json.dumps(request.json_schema)))
+    prompt = sum(_tokens_of_text(message.content) + TOKENS_PER_MESSAGE for message in request.messages)
+    return prompt + (0 if request.json_schema is None else _tokens_of_text(json.dumps(request.json_schema)))
 
 
 def at_most(request: Request) -> int:
     """An upper bound: no byte-level tokenizer makes more tokens than bytes."""
-    text = sum(len(message.content.encode()) + A_MESSAGE_AT_MOST for message in request.messages)
+    prompt = sum(len(message.content.encode()) + TOKENS_PER_MESSAGE_AT_MOST for message in request.messages)
     schema = 0 if request.json_schema is None else len(json.dumps(request.json_schema).encode())
-    return text + schema + A_MESSAGE_AT_MOST
+    return prompt + schema + TOKENS_PER_MESSAGE_AT_MOST
 
 
 def count(request: Request, tokenizer: str) -> int:
     """Tokens of the prompt as the tokenizer of a model (hub id, folder or packaged name) renders it."""
-    return _counted(tokenizer, tuple((message.role, message.content) for message in request.messages))
+    return _count_rendered(tokenizer, tuple((message.role, message.content) for message in request.messages))
 
 
 @lru_cache(maxsize=65536)
-def _counted(tokenizer: str, messages: tuple[tuple[str, str], ...]) -> int:
-    loaded = _loaded(tokenizer)
+def _count_rendered(tokenizer: str, messages: tuple[tuple[str, str], ...]) -> int:
+    loaded = _load_tokenizer(tokenizer)
     if loaded.chat_template is None:
-        return sum(len(loaded.encode(text, add_special_tokens=False)) + A_MESSAGE for _role, text in messages)
+        return sum(len(loaded.encode(text, add_special_tokens=False)) + TOKENS_PER_MESSAGE for _role, text in messages)
     chat = [Message(role=role, content=text).model_dump() for role, text in messages]
     rendered = loaded.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
     return len(loaded.encode(rendered, add_special_tokens=False))
 
 
 @lru_cache(maxsize=4)
-def _loaded(tokenizer: str) -> Any:
+def _load_tokenizer(tokenizer: str) -> Any:
     import transformers  # not lazily: transformers replaces its own module
 
     source = sources.locate(ModelSpec(base=tokenizer))
     return transformers.AutoTokenizer.from_pretrained(source.name, revision=source.revision)
 
 
-def _of_text(text: str) -> int:
-    return sum(_of_piece(*found.groups()) for found in _PIECES.finditer(text))
+def _tokens_of_text(text: str) -> int:
+    return sum(_tokens_of_piece(*match.groups()) for match in _PIECES.finditer(text))
 
 
-def _of_piece(word: str | None, digits: str | None, lines: str | None, sign: str | None, spaces: str | None) -> int:
+def _tokens_of_piece(
+    word: str | None, digits: str | None, newlines: str | None, sign: str | None, spaces: str | None
+) -> int:
     if word:
         if word.isascii():
             return 1 if len(word) <= 8 else math.ceil(len(word) / 6)
         return max(1, math.ceil(len(word.encode()) / 3))
     if digits:
         return math.ceil(len(digits) / 2)
-    return 1 if lines or sign or spaces else 0
+    return 1 if newlines or sign or spaces else 0

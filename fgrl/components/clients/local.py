@@ -41,19 +41,19 @@ class Local(Cached):
     model: ModelSpec
     """The model. Its chat template renders the messages."""
     max_tokens: int = Field(256, ge=1)
-    """Length limit of an answer, where the question does not say."""
+    """Length limit of an answer, unless the question sets one."""
     temperature: float = Field(0.0, ge=0)
-    """Where the question does not say. 0 is greedy."""
+    """Sampling temperature, unless the question sets one. 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus: keep the most probable tokens that together reach this probability."""
     max_prompt_tokens: int = Field(4096, ge=1)
-    """A longer prompt is a failed request; nothing is cut off it."""
+    """A longer prompt is a failed request; prompts are not truncated."""
     seed: int = 0
-    """Other answers where the temperature is above 0."""
+    """Another seed draws other answers if the temperature is above 0."""
     engine: Engine = Field(default_factory=default_engine)
-    """What draws."""
+    """The engine that draws answers."""
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Answers drawn at the same time. Changes memory and speed, not what is answered (up to rounding)."""
+    """Answers drawn at the same time. Changes memory and speed, not the answers (up to rounding)."""
 
     _run: Any = PrivateAttr(None)
     _path: Callable[[Ref[Any]], Path] | None = PrivateAttr(None)
@@ -101,8 +101,8 @@ class Local(Cached):
                     call, f"the prompt has {len(prompt):,} tokens, max_prompt_tokens is {self.max_prompt_tokens:,}"
                 )
             else:
-                asked = self.parameters(call.request)
-                groups.setdefault((asked["max_tokens"], asked["temperature"]), []).append(call)
+                parameters = self.parameters(call.request)
+                groups.setdefault((parameters["max_tokens"], parameters["temperature"]), []).append(call)
         for (length, temperature), group in groups.items():
             sampling = Sampling(
                 max_new_tokens=length,
@@ -111,17 +111,17 @@ class Local(Cached):
                 top_p=self.top_p,
                 batch_size=self.batch_size,
             )
-            left = sorted(group, key=lambda call: -len(prompts[call.key]))  # of like length in a batch
-            while left and not desk.listen():
-                batch = self._startable(left, desk)
+            waiting = sorted(group, key=lambda call: -len(prompts[call.key]))  # of similar length in a batch
+            while waiting and not desk.listen():
+                batch = self._startable(waiting, desk)
                 if not batch:
                     return
-                left = left[len(batch) :]
-                began = time.monotonic()
-                found = self._answers(model, batch, [prompts[call.key] for call in batch], sampling, desk)
-                each = (time.monotonic() - began) / len(batch)
-                for call, completion in zip(batch, found, strict=True):
-                    desk.answer(call, completion, each)
+                waiting = waiting[len(batch) :]
+                started = time.monotonic()
+                completions = self._answers(model, batch, [prompts[call.key] for call in batch], sampling, desk)
+                seconds_each = (time.monotonic() - started) / len(batch)
+                for call, completion in zip(batch, completions, strict=True):
+                    desk.answer(call, completion, seconds_each)
                 desk.tick()
 
     def _startable(self, calls: Sequence[Call], desk: Desk) -> list[Call]:
@@ -198,19 +198,19 @@ def encode(tokenizer: Any, request: Request) -> list[int]:
 
 def _first_logits(model: Any, prompts: list[list[int]]) -> Tensor:
     """Logits [B,V] float32 of the first token behind each prompt."""
-    some = [[model.pad_id]] * len(prompts)  # whichever: the state before it is read
-    tokens = rollouts.pad(prompts, some, model.pad_id, model.eos_ids, model.device)
+    responses = [[model.pad_id]] * len(prompts)  # any token: the state before it is read
+    tokens = rollouts.pad(prompts, responses, model.pad_id, model.eos_ids, model.device)
     with torch.no_grad():
         return model.logits(model.states(tokens)).float()
 
 
 def _most_likely(tokenizer: Any, logp: Tensor, count: int) -> dict[str, float]:
-    """The `count` most probable tokens of logp [V] (nats, at temperature 1). Of two with one text the more probable counts."""
+    """The `count` most probable tokens of logp [V] (nats, at temperature 1). Of two with the same text, the more probable counts."""
     best = logp.topk(min(count, logp.shape[0]))
-    told: dict[str, float] = {}
+    logprobs: dict[str, float] = {}
     for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-        told.setdefault(tokenizer.decode([token]), value)
-    return told
+        logprobs.setdefault(tokenizer.decode([token]), value)
+    return logprobs
 
 
 @lru_cache(maxsize=4)

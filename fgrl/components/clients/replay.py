@@ -33,7 +33,7 @@ class Line(Record):
     """One answer, and which requests it is for."""
 
     contains: str | list[str] | None = None
-    """Text that stands somewhere in the request's messages; of a list, each item."""
+    """Text that the request's messages contain; of a list, each item."""
     messages: list[Message] | None = None
     """The request's messages, exactly."""
     any: Literal[True] | None = None
@@ -41,24 +41,26 @@ class Line(Record):
     sample: int | None = None
     """Only the request's answer of this number."""
     answer: str | dict[str, Any] | list[Any] | None = None
-    """The answer's text; what is no text is written as JSON."""
+    """The answer's text; anything else becomes JSON."""
     answers: list[str] | None = None
     """The answers to sample 0, 1, ... of one question."""
     error: str | None = None
     """There is no answer, for this reason."""
     finish: str = "stop"
     logprobs: dict[str, float] | None = None
-    """Log-probabilities (nats) of the first token; only handed out where they are asked for."""
+    """Log-probabilities (nats) of the first token; only returned if they are asked for."""
     prompt_tokens: int | None = Field(None, ge=0)
     completion_tokens: int | None = Field(None, ge=0)
-    """What the answer is said to have taken; null estimates it."""
+    """Token counts that are reported for the answer; null: estimated."""
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Line:
         if sum(value is not None for value in (self.contains, self.messages, self.any)) != 1:
-            raise ValueError("a line says one of contains, messages and any, to tell which requests it answers")
+            raise ValueError(
+                "a line needs one of contains, messages and any, which select the requests that it answers"
+            )
         if sum(value is not None for value in (self.answer, self.answers, self.error)) != 1:
-            raise ValueError("a line says one of answer, answers and error")
+            raise ValueError("a line needs one of answer, answers and error")
         return self
 
     def fits(self, request: Request, text: str) -> bool:
@@ -69,8 +71,8 @@ class Line(Record):
             return False
         if self.messages is not None:
             return self.messages == request.messages
-        wanted = [self.contains] if isinstance(self.contains, str) else self.contains or []
-        return all(part in text for part in wanted)
+        parts = [self.contains] if isinstance(self.contains, str) else self.contains or []
+        return all(part in text for part in parts)
 
     def text(self, sample: int) -> str:
         """The answer to a sample of that number."""
@@ -79,11 +81,11 @@ class Line(Record):
 
 
 class _Script:
-    """Lines in their order; those for one exact conversation are found without a search."""
+    """Lines in their order; those for one exact conversation are looked up without a search."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
-        self.loose = [number for number, line in enumerate(lines) if line.messages is None]
+        self.inexact = [number for number, line in enumerate(lines) if line.messages is None]
         self.exact: dict[str, list[int]] = {}
         for number, line in enumerate(lines):
             if line.messages is not None:
@@ -92,7 +94,7 @@ class _Script:
     def first(self, request: Request) -> Line | None:
         """The first line that fits."""
         whole = "\n".join(message.content for message in request.messages)
-        for number in heapq.merge(self.exact.get(_text_of(request.messages), []), self.loose):
+        for number in heapq.merge(self.exact.get(_text_of(request.messages), []), self.inexact):
             if self.lines[number].fits(request, whole):
                 return self.lines[number]
         return None
@@ -104,18 +106,18 @@ def _text_of(messages: Sequence[Message]) -> str:
 
 @register("replay")
 class Replay(Client):
-    """Answers from a file of JSON lines; the first that fits a request answers it. Nothing is asked and nothing spent."""
+    """Answers from a file of JSON lines; the first that fits a request answers it. No model is asked, and nothing is spent."""
 
     answers: Annotated[str, File]
-    """The file. A line says which requests it answers (`contains`, `messages`, `any`) and what comes back (`answer`,
+    """The file. A line specifies which requests it answers (`contains`, `messages`, `any`) and the answer (`answer`,
     `answers`, `error`; `finish`, `logprobs`)."""
     missing: Literal["fail", "error"] = "fail"
-    """A request that no line fits stops the stage and shows the line to add, or ends as a failed request."""
+    """What happens to a request that no line fits. fail: the stage stops and shows the line to add. error: it is a failed request."""
 
     _script: _Script | None = PrivateAttr(default=None)
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """What the file says. Raises `DataError` for a line that is no answer, and where no line fits (`missing: fail`)."""
+        """The file's answers. Raises `DataError` for an invalid line, and if no line fits (`missing: fail`)."""
         return [self._answer(request) for request in requests]
 
     def price(self) -> tuple[float, float]:
@@ -133,27 +135,27 @@ class Replay(Client):
         if line.error is not None:
             return Completion(error=line.error)
         text = line.text(request.sample)
-        counted = len(text) // 4 + 1 if line.completion_tokens is None else line.completion_tokens
-        prompt = self.count_tokens(request) if line.prompt_tokens is None else line.prompt_tokens
+        completion_tokens = len(text) // 4 + 1 if line.completion_tokens is None else line.completion_tokens
+        prompt_tokens = self.count_tokens(request) if line.prompt_tokens is None else line.prompt_tokens
         return Completion(
             text=text,
             finish=line.finish,
-            usage=Usage(prompt_tokens=prompt, completion_tokens=counted, usd=0.0),
+            usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, usd=0.0),
             logprobs=line.logprobs if request.logprobs else None,
         )
 
     def _no_line(self, request: Request) -> str:
         last = request.messages[-1].content if request.messages else ""
-        add = json.dumps({"contains": last[-SHOWN // 2 :], "answer": "..."}, ensure_ascii=False)
+        example = json.dumps({"contains": last[-SHOWN // 2 :], "answer": "..."}, ensure_ascii=False)
         sample = f" (its answer number {request.sample})" if request.sample else ""
         return (
             f"{self.answers}: no line answers the question{sample} that ends with {last[-SHOWN:]!r}; add one, before the "
-            f"first line that it should win over, such as\n{add}"
+            f"first line that it should win over, such as\n{example}"
         )
 
 
 def read_lines(path: str | Path) -> list[Line]:
-    """The lines of a file. Raises `DataError` with the place of one that is no answer."""
+    """The lines of a file. Raises `DataError` with the position of an invalid one."""
     text = Path(path).read_text(encoding="utf-8-sig")
     return [
         parse_line(line, Line, f"{path}:{number}")

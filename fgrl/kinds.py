@@ -14,7 +14,7 @@ Constructing one is cheap; a component that needs a model or a file asks for it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -23,7 +23,7 @@ from pydantic import Field
 
 from fgrl import ops
 from fgrl.errors import DataError, Undecided
-from fgrl.registry import Component, build, kind, name_of
+from fgrl.registry import Component, build, kind, name_of, walk
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
     Advantages,
@@ -232,8 +232,70 @@ class Client(Component, ABC):
         return {}
 
 
+UNDRAWN = "."
+"""Stands for a response that is not drawn yet: an empty one would not be judged."""
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Requests about texts that do not exist yet."""
+
+    request: Request
+    """One of them, with everything filled in that is known."""
+    calls: int
+    """How many there are, at most."""
+    missing_tokens: int
+    """What the texts add to the prompt of each, at most."""
+    fewer: bool = True
+    """There may be fewer calls, since requests about equal texts are sent once."""
+
+
+@dataclass(frozen=True)
+class ToDraw:
+    """Responses that a stage will draw, as far as they are known before it runs."""
+
+    prompts: Callable[[], Sequence[Sample]]
+    """Reads the prompts. Raises `fgrl.errors.NotYet` where another stage has to make them first."""
+    size: Callable[[], tuple[int, int]]
+    """How many prompts there are and how many turns each has, at most; reads the prompts only where it must."""
+    models: Sequence[str]
+    """Whose responses they are."""
+    per_prompt: int
+    """Responses of each model to each prompt."""
+    sampling: Sampling
+    """Limits their length."""
+
+    def about_each(self, asks: Callable[[Sample, str], Sequence[Request]]) -> list[AtMost]:
+        """What `asks(prompt, response)` comes to over all responses."""
+        responses = self.per_prompt * len(self.models)
+        return [
+            AtMost(request, responses, self.sampling.max_new_tokens)
+            for prompt in self.prompts()
+            for request in asks(prompt, UNDRAWN)
+        ]
+
+
+class Asker(Component):
+    """What may ask a language model: annotators, judges, metrics and rewards.
+
+    Its questions are stated here and nowhere else; plans count them (`fgrl.llm.estimating`), whatever the component is.
+    """
+
+    def asked_client(self) -> Client | None:
+        """Who gets the requests: the client that the component or a part of it holds; None when there is none."""
+        return next((part for _path, part in walk(self) if isinstance(part, Client)), None)
+
+    def asks(self, given: Any) -> list[Request]:
+        """The requests about `given`, the input of the component's main method, before any question is retried."""
+        return []
+
+    def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
+        """A bound for input that does not exist yet: the requests, or only their number; None when it is not known."""
+        return None
+
+
 @kind("annotator")
-class Annotator(Component, ABC):
+class Annotator(Asker, ABC):
     """Adds to samples what rewards, pairs and metrics are made of: scores, verdicts, critiques, spans."""
 
     @abstractmethod
@@ -243,12 +305,12 @@ class Annotator(Component, ABC):
         A judgement that failed is left missing (a score of None) and counted in `counts`.
         """
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
-        """What `annotate` would ask a client, before any question is put again; `fgrl plan` counts them."""
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
+        """The requests of `annotate(given)`, before any question is retried."""
         return []
 
-    def most_requests(self, expected: Expected) -> int | None:
-        """At most how many requests `annotate` makes of so many samples; None when that is not known."""
+    def asks_at_most(self, expected: Expected) -> Sequence[AtMost] | int | None:
+        """A bound on the requests of `annotate` for so many samples, or on their number; None when it is not known."""
         return None
 
     def counts(self) -> dict[str, Any]:
@@ -325,15 +387,15 @@ class Checked:
 
 
 @kind("judge")
-class Judge(Component, ABC):
+class Judge(Asker, ABC):
     """Decides the criteria that no program can check."""
 
     @abstractmethod
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
         """Does the response to the sample keep the criterion? None when the judgement failed; never a guess."""
 
-    def requests(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
-        """What `decide` would ask a client, before any question is put again; `fgrl plan` counts them."""
+    def asks(self, given: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
+        """The requests of `decide(given)`, before any question is retried."""
         return []
 
     def counts(self) -> dict[str, float]:
@@ -366,7 +428,7 @@ class Relevance(Component, ABC):
 
 
 @kind("reward")
-class Reward(Component, ABC):
+class Reward(Asker, ABC):
     """Scores rollouts."""
 
     reads_reference: ClassVar[bool] = True
@@ -388,8 +450,23 @@ class Reward(Component, ABC):
         """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
 
     def judged(self, sample: Sample) -> list[Criterion]:
-        """Criteria of a prompt that a judge decides in each response to it; `fgrl plan` counts them."""
+        """Criteria of a prompt that the reward's judge decides in each response to it."""
         return []
+
+    def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
+        """The requests about responses (each with its prompt), before any question is retried: those of its judge."""
+        cases = [(prompt, response, criterion) for prompt, response in given for criterion in self.judged(prompt)]
+        return [request for judge in self._judges() for request in judge.asks(cases)]
+
+    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
+        """A bound on the requests about responses that are not drawn yet; None when it is not known."""
+        if not self._judges():
+            return None
+        return expected.about_each(lambda prompt, response: self.asks([(prompt, response)]))
+
+    def _judges(self) -> list[Judge]:
+        """The judge that the reward holds, if any."""
+        return [part for _path, part in walk(self) if isinstance(part, Judge)][:1]
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:
@@ -490,7 +567,7 @@ class OnlineAlgorithm(Component, ABC):
 
 
 @kind("metric")
-class Metric(Component, ABC):
+class Metric(Asker, ABC):
     """Measures answers of several models to the same prompts."""
 
     @abstractmethod
@@ -501,6 +578,14 @@ class Metric(Component, ABC):
         dict; differences are to `baseline`, paired by prompt. Beside the models "about" may say, as text, how the numbers
         came about.
         """
+
+    def asks(self, given: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> list[Request]:
+        """The requests of `measure(given, baseline=baseline)`, before any question is retried."""
+        return []
+
+    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
+        """A bound on the requests about answers that are not drawn yet; None when it is not known."""
+        return None
 
     def needs(self) -> frozenset[str]:
         """What it reads of an answer beyond its text: "logp", "ref_logp", "kl", "offsets"."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -14,11 +14,11 @@ from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.statistics import Measured, weighted_mean
-from fgrl.kinds import Client
+from fgrl.kinds import AtMost, Client, ToDraw
 from fgrl.llm.asking import Asked, Question, ask, tally
 from fgrl.registry import File
 from fgrl.templates import Prompt, as_text, read_prompt
-from fgrl.types import Message
+from fgrl.types import Message, Request
 
 V = TypeVar("V")
 
@@ -64,11 +64,18 @@ class Judged(Compared):
         return self._counts
 
     @abstractmethod
-    def calls(self, models: Collection[str], baseline: str, prompts: int, per_prompt: int, turns: int) -> int:
-        """How many questions `measure` puts, before any is put again.
+    def calls(self, expected: ToDraw) -> int:
+        """How many questions `measure` asks about the answers to come, before any is retried."""
 
-        turns: answers in a conversation.
-        """
+    def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
+        return [question.request for _about, question in self.plan(given, baseline)]
+
+    def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
+        """The prompts themselves are not read: each has at most as many tokens as the sampling keeps of it."""
+        _prompts, turns = expected.size()
+        request = Request(messages=self.template().fill({}), max_tokens=self.longest)
+        texts = expected.sampling.max_prompt_tokens + self.shows * turns * expected.sampling.max_new_tokens
+        return [AtMost(request, self.calls(expected), texts, fewer=False)]
 
     @property
     def longest(self) -> int | None:

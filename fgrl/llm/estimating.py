@@ -1,11 +1,13 @@
-"""What requests will take, before anything is spent."""
+"""What requests will take, before anything is spent: calls, tokens and money for `fgrl plan`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fgrl.kinds import Client, Peek
+from fgrl.errors import DataError, NotYet, Unavailable
+from fgrl.kinds import AtMost, Client, Peek
 from fgrl.llm.cached import Cached
 from fgrl.llm.store import FILE, CompletionStore
 from fgrl.types import Request
@@ -13,28 +15,52 @@ from fgrl.types import Request
 MILLION = 1_000_000
 
 
-def estimate(client: Client, requests: Sequence[Request], peek: Peek) -> dict[str, Any]:
-    """For `Stage.estimate`, under "calls".
+@dataclass(frozen=True)
+class Load:
+    """What requests to one client come to."""
 
-    `calls` to make, `cached` answers that are there already, `prompt tokens` of the calls, `completion tokens` that they can
-    come to at most (None: no limit is set), `usd` at most (None: unknown). Questions put again are not foreseen.
+    calls: int
+    prompt: int
+    """Tokens."""
+    completion: int | None
+    """Tokens, at most; None: no limit is set."""
+
+
+def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+    """A part of `Stage.estimate`: what `compute` gives, under "calls"; nothing for None.
+
+    Where it cannot be known yet, "after" names the stage that has to run first; where the data cannot be read, "calls"
+    has the reason under "unknown".
+    """
+    try:
+        calls = compute()
+        return {} if calls is None else {"calls": calls}
+    except NotYet as upstream:
+        return {"after": str(upstream)}
+    except (DataError, Unavailable) as problem:
+        return {"calls": {"unknown": str(problem).split("\n")[0]}}
+
+
+def together(estimates: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of several, number by number; what is unknown in one of them (None) is unknown."""
+    return {name: _sum(estimate[name] for estimate in estimates) for name in estimates[0]}
+
+
+# -- requests that are known -------------------------------------------------------------------------------------------
+
+
+def estimate(client: Client, requests: Sequence[Request], peek: Peek) -> dict[str, Any]:
+    """`calls` to make, `cached` answers that exist already, `prompt tokens` of the calls, `completion tokens` that they can
+    come to at most (None: no limit is set), `usd` at most (None: unknown). Retries are not foreseen.
     """
     client.look(peek)
-    asked, cached = open_requests(client, requests, peek)
-    prompt = sum(client.count_tokens(request) for request in asked)
-    limits = [longest_answer(client, request) for request in asked]
-    completion = None if None in limits else sum(limit for limit in limits if limit is not None)
-    return {
-        "calls": len(asked),
-        "cached": cached,
-        "prompt tokens": prompt,
-        "completion tokens": completion,
-        "usd": _usd(client, prompt, completion),
-    }
+    new, cached = open_requests(client, requests, peek)
+    limits = (longest_answer(client, request) for request in new)
+    return _bill(client, Load(len(new), sum(client.count_tokens(request) for request in new), _sum(limits)), cached)
 
 
 def open_requests(client: Client, requests: Sequence[Request], peek: Peek) -> tuple[list[Request], int]:
-    """The requests that the client will have to put, each different one once, and how many answers it has already."""
+    """The requests that the client will have to send, each different one once, and how many answers it has already."""
     if not isinstance(client, Cached):
         return list(requests), 0
     distinct = {client.key(request): request for request in requests}
@@ -56,8 +82,57 @@ def longest_answer(client: Client, request: Request) -> int | None:
     return request.max_tokens
 
 
-def _usd(client: Client, prompt: int, completion: int | None) -> float | None:
-    price = client.price()
-    if price is None or completion is None:
+# -- requests about texts that do not exist yet ------------------------------------------------------------------------
+
+
+def bound(client: Client, most: Sequence[AtMost]) -> Load:
+    """What the requests come to when every text to come is as long as it may be."""
+    return Load(
+        sum(ask.calls for ask in most),
+        sum(ask.calls * (client.count_tokens(ask.request) + ask.missing_tokens) for ask in most),
+        _sum(None if (limit := longest_answer(client, ask.request)) is None else ask.calls * limit for ask in most),
+    )
+
+
+def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
+    """At most what `drawn` prompts come to, which are taken in passes of `per_pass` different ones.
+
+    loads: one for each prompt. Which prompts a pass takes is not known, so the greatest count, each number by itself.
+    """
+    passes, rest = divmod(drawn, per_pass)
+
+    def most(values: Iterable[int]) -> int:
+        ordered = sorted(values, reverse=True)
+        return passes * sum(ordered[:per_pass]) + sum(ordered[:rest])
+
+    limits = [load.completion for load in loads]
+    completion = None if None in limits else most(limit for limit in limits if limit is not None)
+    return Load(most(load.calls for load in loads), most(load.prompt for load in loads), completion)
+
+
+def estimate_bound(loads: Sequence[tuple[Client, Load]], *, fewer: bool) -> dict[str, Any] | None:
+    """Like `estimate`, over several clients, with tokens as a `bound`, and calls too where there may be `fewer`; None when
+    nobody is asked. Which answers are cached is not known."""
+    if not loads:
         return None
-    return (prompt * price[0] + completion * price[1]) / MILLION
+    total = together([_bill(client, load, cached=0) for client, load in loads])
+    return {**total, "bound": True} | ({"fewer": True} if fewer else {})
+
+
+def _bill(client: Client, load: Load, cached: int) -> dict[str, Any]:
+    price, usd = client.price(), None
+    if price is not None and load.completion is not None:
+        usd = (load.prompt * price[0] + load.completion * price[1]) / MILLION
+    return {
+        "calls": load.calls,
+        "cached": cached,
+        "prompt tokens": load.prompt,
+        "completion tokens": load.completion,
+        "usd": usd,
+    }
+
+
+def _sum(values: Iterable[Any]) -> Any:
+    """None when one of them is None."""
+    listed = list(values)
+    return None if None in listed else sum(listed)

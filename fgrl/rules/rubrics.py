@@ -20,6 +20,11 @@ def criteria(sample: Sample, most: int | None = None) -> list[Criterion]:
     return sample.rubric[:most]
 
 
+def judged(sample: Sample, most: int | None = None) -> list[Criterion]:
+    """Those of the first `most` criteria (None: all) that no verifier decides."""
+    return [criterion for criterion in sample.rubric[:most] if criterion.check is None]
+
+
 def rule_of(criterion: Criterion, sample: Sample, rules: RulesOf, judge: Judge | None) -> Verifier | None:
     """What decides a criterion; None is the judge. Raises `DataError` when nothing can."""
     rule = rules.get(criterion, sample.id)
@@ -58,3 +63,16 @@ def check(
     for place, kept in zip(soft, judge.decide(cases), strict=True):
         found[place] = Checked(found[place].row, found[place].criterion, None, kept)
     return found
+
+
+def all_kept(verdicts: Sequence[bool | None]) -> bool | None:
+    """AON: are all criteria kept (Eq. 2)? None where a missing verdict would decide, or where there is none at all."""
+    if False in verdicts:
+        return False
+    return None if None in verdicts or not verdicts else True
+
+
+def share_kept(verdicts: Sequence[bool | None]) -> float | None:
+    """CSR: of the known verdicts, the share that is kept (Eq. 3); None where none is known."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return sum(known) / len(known) if known else None

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fgrl import registry
-from fgrl.errors import DataError, NotYet, Unavailable
-from fgrl.kinds import Annotator, Client, Expected, Peek, Reader, Run, Stage
-from fgrl.llm.estimating import estimate
+from fgrl.errors import DataError
+from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage
+from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Samples, write_jsonl
 
@@ -52,17 +51,20 @@ class AnnotateStage(Stage):
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         """ "calls" to a language model: exact where the data is there, else at most how many."""
-        client = next((found for _path, found in registry.walk(self.annotator) if isinstance(found, Client)), None)
+        client = self.annotator.asked_client()
         if client is None:
             return {}
-        try:
+
+        def exactly() -> dict[str, Any]:
             self.data.setup(peek)
             client.look(peek)
             samples = list(islice(self.data.read(), peek.limit))
-            return {"calls": estimate(client, self.annotator.requests(samples), peek)}
-        except NotYet as stage:
-            made = self.expects(peek)
-            most = None if made is None else self.annotator.most_requests(made)
-            return {"after": str(stage)} if most is None else {"calls": {"at most": most, "after": str(stage)}}
-        except (DataError, Unavailable) as problem:
-            return {"calls": {"unknown": str(problem).split("\n")[0]}}
+            return estimating.estimate(client, self.annotator.asks(samples), peek)
+
+        calls = estimating.section(exactly)
+        expected = self.expects(peek) if "after" in calls else None
+        most = None if expected is None else self.annotator.asks_at_most(expected)
+        if most is None:
+            return calls
+        number = most if isinstance(most, int) else sum(ask.calls for ask in most)
+        return {"calls": {"at most": number, **calls}}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,13 +18,13 @@ from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.files import write_json, write_json_lines
-from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, default_engine
+from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, ToDraw, default_engine
+from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
-judge_calls = lazy.load("fgrl.stages.judge_calls")
 sizes = lazy.load("fgrl.modules.sizes")
 
 
@@ -109,7 +110,59 @@ class EvaluateStage(Stage):
         return self
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        return sizes.evaluate(self, peek) | judge_calls.evaluate(self, peek)
+        return sizes.evaluate(self, peek) | self._calls(peek)
+
+    def _calls(self, peek: Peek) -> dict[str, Any]:
+        """How many questions are asked, in a plan: exactly where all answers are given, else at most."""
+        drawn = list(self.models)
+        askers: list[tuple[Metric | Reward, list[str]]] = [(metric, self.names) for metric in self.metrics]
+        askers += [(reward, drawn) for reward in self.rewards.values() if drawn]
+        asked = [(asker, models, client) for asker, models in askers if (client := asker.asked_client()) is not None]
+        if not asked:
+            return {}
+
+        def compute() -> dict[str, Any] | None:
+            for _asker, _models, client in asked:
+                client.look(peek)
+            if not drawn:
+                return self._exact_calls(peek)
+            bounds = [(client, asker.asks_at_most(self._to_draw(models, peek))) for asker, models, client in asked]
+            known = [(client, most) for client, most in bounds if most is not None]
+            loads = [(client, estimating.bound(client, most)) for client, most in known]
+            return estimating.estimate_bound(loads, fewer=any(ask.fewer for _client, most in known for ask in most))
+
+        return estimating.section(compute)
+
+    def _exact_calls(self, peek: Peek) -> dict[str, Any]:
+        """All answers are given: the very questions of the metrics."""
+        for reader in (self.prompts, *self.given.values()):
+            reader.setup(peek)
+        prompts, cut = self.asked(peek.limit), peek.limit is not None
+        answers = {name: given.answers(name, reader.read(), prompts, cut=cut) for name, reader in self.given.items()}
+        return estimating.together(
+            [
+                estimating.estimate(client, metric.asks(answers, baseline=self.baseline), peek)
+                for metric in self.metrics
+                if (client := metric.asked_client()) is not None
+            ]
+        )
+
+    def _to_draw(self, models: Sequence[str], peek: Peek) -> ToDraw:
+        assert self.sampling is not None  # always, where models are drawn from
+
+        @cache
+        def prompts() -> list[Sample]:
+            self.prompts.setup(peek)
+            return self.asked(peek.limit)
+
+        def size() -> tuple[int, int]:
+            expected = self.prompts.expects(peek)
+            if expected is not None and self.turns is not None:
+                return expected.after(0, peek.limit).samples, self.turns
+            turns = max((1 + len(given.follow_ups(prompt)) for prompt in prompts()), default=1)
+            return len(prompts()), turns
+
+        return ToDraw(prompts, size, models, self.per_prompt, self.sampling)
 
     def asked(self, limit: int | None) -> list[Sample]:
         """The prompts, with as many follow-ups as there are `turns`; after `setup` of the reader."""

@@ -9,15 +9,16 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.kinds import Accelerator, Engine, OnlineAlgorithm, Peek, Reader, Reward, Run, Stage, default_engine
+from fgrl.errors import DataError
+from fgrl.kinds import Accelerator, Engine, OnlineAlgorithm, Peek, Reader, Reward, Run, Stage, ToDraw, default_engine
+from fgrl.llm import estimating
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.trainer import SHARDED, OnlineSettings
 from fgrl.registry import Settings, Unkeyed, dump, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Checkpoint
+from fgrl.types import Checkpoint, Sample
 
 models = lazy.load("fgrl.models")
-judge_calls = lazy.load("fgrl.stages.judge_calls")
 online = lazy.load("fgrl.modules.online")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
@@ -116,7 +117,38 @@ class RLStage(Stage):
         return self.model
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        return sizes.rl(self, peek) | judge_calls.rl(self, peek)
+        return sizes.rl(self, peek) | self._calls(peek)
+
+    def _calls(self, peek: Peek) -> dict[str, Any]:
+        """At most how many questions the reward asks in the whole training, in a plan.
+
+        Of a pass that is not finished the prompts with the most questions are counted, whichever come.
+        """
+        client = self.reward.asked_client()
+        if client is None:
+            return {}
+
+        def compute() -> dict[str, Any] | None:
+            client.look(peek)
+            self.prompts.setup(peek)
+            bounds = [self.reward.asks_at_most(self._to_draw(prompt)) for prompt in self.prompts.read()]
+            if None in bounds:
+                return None
+            loads = [estimating.bound(client, most or ()) for most in bounds]
+            at_once = self.rollout.batch_size // self.rollout.per_prompt
+            per_pass = len(loads) // at_once * at_once
+            if not per_pass:
+                raise DataError(f"an iteration takes {at_once} prompts, but there are {len(loads)}")
+            iterations = self.train.iterations or self.train.epochs * (per_pass // at_once)
+            if peek.limit is not None:
+                iterations = min(self.train.iterations or peek.limit, peek.limit)
+            most = estimating.of_passes(loads, iterations * at_once, per_pass)
+            return estimating.estimate_bound([(client, most)], fewer=True)
+
+        return estimating.section(compute)
+
+    def _to_draw(self, prompt: Sample) -> ToDraw:
+        return ToDraw(lambda: [prompt], lambda: (1, 1), ["policy"], self.rollout.per_prompt, self.rollout.sampling)
 
     def reads_reference(self) -> bool:
         """Does anybody ask what the reference says?"""

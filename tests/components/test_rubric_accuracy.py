@@ -17,7 +17,6 @@ from pydantic import PrivateAttr
 
 from fgrl import registry
 from fgrl.cli.checking import told
-from fgrl.components.metrics.rubric import all_kept, share_kept
 from fgrl.components.rewards.rubric import all_satisfied, satisfied
 from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
@@ -26,6 +25,7 @@ from fgrl.kinds import Judge, Metric, Stage, Verifier
 from fgrl.pipeline.estimates import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
+from fgrl.rules.rubrics import all_kept, share_kept
 from fgrl.stages.evaluate import read_answers, write_answers
 from fgrl.types import Criterion, Message, Response, Sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.length_adjusted import fit, length_adjusted
 from fgrl.evaluation.statistics import Estimate, estimate
 from fgrl.evaluation.verdicts import LABELS, read_label
-from fgrl.kinds import Client
+from fgrl.kinds import Client, ToDraw
 from fgrl.llm.reading import Refused
+from fgrl.specs import Sampling
 from fgrl.types import Completion, Request
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
@@ -58,6 +59,10 @@ def answer(response: str, id: str, **more: Any) -> Answer:
 
 def answers(*texts: str, **more: Any) -> list[Answer]:
     return [answer(text, str(n), **more) for n, text in enumerate(texts)]
+
+
+def to_draw(models: Iterable[str], prompts: int, turns: int = 1) -> ToDraw:
+    return ToDraw(list, lambda: (prompts, turns), list(models), 1, Sampling(max_new_tokens=1))
 
 
 def judged(rule: Callable[..., Any], ours: list[Answer], theirs: list[Answer], **fields: Any) -> dict[str, Estimate]:
@@ -161,7 +166,7 @@ def test_every_order_of_every_pair_is_asked_once_with_the_question_and_both_answ
     metric = WinRate(client=client, prompt=PAIRWISE)
     models = {"a": LONG[:3], "b": SHORT[:3], "theirs": answers("x", "y", "z")}
     metric.measure(models, baseline="theirs")
-    assert len(client.asked) == metric.calls(models, "theirs", prompts=3, per_prompt=1, turns=1) == 12
+    assert len(client.asked) == metric.calls(to_draw(models, prompts=3)) == 12
     texts = [request.messages[-1].content for request in client.asked]
     assert len(set(texts)) == 12
     assert all("Question " in text and "{" not in text for text in texts)
@@ -393,4 +398,4 @@ def test_every_turn_has_its_mark() -> None:
     assert "<conversation>\n[user]\nQ-one\n\n[assistant]\nA-one\n</conversation>" in second
     assert "<reference>\nR-two\n</reference>" in second
     assert "<answer>\nA-two\n</answer>" in second
-    assert metric.calls(["m"], "m", prompts=2, per_prompt=1, turns=2) == 4
+    assert metric.calls(to_draw(["m"], prompts=2, turns=2)) == 4

@@ -49,11 +49,11 @@ class Answer(Annotator):
             if one.value is not None
         ]
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
         prompt = self._template()
-        return [self._question(prompt, sample).request for sample in samples]
+        return [self._question(prompt, sample).request for sample in given]
 
-    def most_requests(self, expected: Expected) -> int | None:
+    def asks_at_most(self, expected: Expected) -> int | None:
         return expected.samples
 
     def counts(self) -> dict[str, Any]:

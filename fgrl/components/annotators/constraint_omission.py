@@ -105,9 +105,9 @@ class ConstraintOmission(Annotator):
             found[plan[place].owner].append(made[place])
         return beside(samples, found, originals=self.keep_originals)
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
         prompt = self._template()
-        return [self._question(prompt, case, 0).request for case in self._plan(samples)[0]]
+        return [self._question(prompt, case, 0).request for case in self._plan(given)[0]]
 
     def counts(self) -> dict[str, Any]:
         """How many `negatives`, of how many a rule is `certain`; how many withheld criteria stood in the question and were `cut

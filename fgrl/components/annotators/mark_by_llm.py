@@ -141,9 +141,9 @@ class MarkByLLM(Annotator):
         self._ring(located)
         return left
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
         prompt = self._template()
-        return [self._question(prompt, case, self._reader(case)).request for case in self._plan(samples)[0]]
+        return [self._question(prompt, case, self._reader(case)).request for case in self._plan(given)[0]]
 
     def counts(self) -> dict[str, Any]:
         """How many `labels` and how much is relevant; how quotes were found (`quotes`, `unmatched rate`; those of an answer

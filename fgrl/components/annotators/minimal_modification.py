@@ -99,9 +99,9 @@ class MinimalModification(Annotator):
         }
         return beside(samples, made, originals=self.keep_originals)
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
         prompt = self._template()
-        return [self._question(prompt, case).request for case in self._plan(samples)[0]]
+        return [self._question(prompt, case).request for case in self._plan(given)[0]]
 
     def counts(self) -> dict[str, Any]:
         """How many `negatives`, of how many a rule is `certain`; why rewrites were no use; what became of the questions; and

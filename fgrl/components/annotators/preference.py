@@ -108,10 +108,10 @@ class Preference(Annotator):
         self._counts = self._count(asked, ballots, [verdict for own in verdicts for verdict in own])
         return [sample.model_copy(update={"verdicts": own}) for sample, own in zip(samples, verdicts, strict=True)]
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
-        return [question.request for _place, _pair, question in self._plan(samples)]
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
+        return [question.request for _place, _pair, question in self._plan(given)]
 
-    def most_requests(self, expected: Expected) -> int | None:
+    def asks_at_most(self, expected: Expected) -> int | None:
         if expected.responses is None:
             return None
         pairs = expected.responses * (expected.responses - 1) // 2

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.components.metrics.rubric import all_kept, share_kept
 from fgrl.evaluation.judging import FAILURES
 from fgrl.kinds import Annotator, Expected, Judge, Run
 from fgrl.registry import register
@@ -66,20 +65,19 @@ class RubricScore(Annotator):
         }
         return found
 
-    def most_requests(self, expected: Expected) -> int | None:
+    def asks_at_most(self, expected: Expected) -> int | None:
         return 0 if self.judge is None else None
 
-    def requests(self, samples: Sequence[Sample]) -> list[Request]:
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
         if self.judge is None:
             return []
         cases = [
             (sample, response.text, criterion)
-            for sample in samples
+            for sample in given
             for response in sample.responses
-            for criterion in sample.rubric
-            if criterion.check is None
+            for criterion in rubrics.judged(sample)
         ]
-        return self.judge.requests(cases)
+        return self.judge.asks(cases)
 
     def counts(self) -> dict[str, Any]:
         """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and how
@@ -94,9 +92,9 @@ class RubricScore(Annotator):
     def _score(self, verdicts: Sequence[bool | None]) -> float | None:
         """A verdict that is missing leaves the share unknown, unless another one decides an AON."""
         if self.score == "aon":
-            kept = all_kept(verdicts)
+            kept = rubrics.all_kept(verdicts)
             return None if kept is None else float(kept)
-        return None if None in verdicts else share_kept(verdicts)
+        return None if None in verdicts else rubrics.share_kept(verdicts)
 
     def _best(self, samples: Sequence[Sample]) -> Iterator[Sample]:
         for sample in samples:

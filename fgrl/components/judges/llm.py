@@ -65,9 +65,9 @@ class LLMJudge(Judge):
         found = dict(zip(mine, verdicts, strict=True))
         return [False if one is None else found[one] for one in shown]
 
-    def requests(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
+    def asks(self, given: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
         prompt = self.template()
-        shown = [_shown(*case) for case in cases]
+        shown = [_shown(*case) for case in given]
         return [self._question(prompt, one).request for one in dict.fromkeys(shown) if one is not None]
 
     def counts(self) -> dict[str, float]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.judging import NONE, Judged, shares
 from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.kinds import ToDraw
 from fgrl.llm.asking import Question
 from fgrl.llm.reading import Refused, declines, strip_fences
 from fgrl.registry import register
@@ -34,8 +35,9 @@ class Rating(Judged):
     references: Literal["alternatives", "turns"] = "alternatives"
     """What the samples' references are: right answers to the first turn, or one to each turn."""
 
-    def calls(self, models: Collection[str], baseline: str, prompts: int, per_prompt: int, turns: int) -> int:
-        return len(models) * prompts * per_prompt * turns
+    def calls(self, expected: ToDraw) -> int:
+        prompts, turns = expected.size()
+        return len(expected.models) * prompts * expected.per_prompt * turns
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         plan = self.plan(answers, baseline)

@@ -14,7 +14,7 @@ from fgrl.errors import Undecided
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared, mean
 from fgrl.evaluation.statistics import Measured
-from fgrl.kinds import Checked, Judge
+from fgrl.kinds import AtMost, Checked, Judge, ToDraw
 from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
 from fgrl.rules.loose import loose
@@ -68,20 +68,22 @@ class RubricAccuracy(Compared):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         rubrics.check_prompts(samples, self._rules, self.judge)
 
-    def judged(self, sample: Sample) -> list[Criterion]:
-        """Criteria of a prompt that the judge decides in each answer to it."""
-        return [one for one in sample.rubric if one.check is None]
-
     def counts(self) -> dict[str, Any]:
         """What became of the judge's questions."""
         return self._counts
 
-    def requests(self, answers: Mapping[str, Sequence[Answer]]) -> list[Request]:
-        """What `measure` would ask the judge's client, before any question is put again."""
+    def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
+        return self._asks_about([(asked(answer), answer.response) for answers in given.values() for answer in answers])
+
+    def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
+        return expected.about_each(lambda prompt, response: self._asks_about([(prompt, response)]))
+
+    def _asks_about(self, responses: Sequence[tuple[Sample, str]]) -> list[Request]:
+        """The judge's requests about responses, each with its prompt."""
         if self.judge is None:
             return []
-        prompts = [(asked(answer), answer.response) for found in answers.values() for answer in found]
-        return self.judge.requests([(one, text, criterion) for one, text in prompts for criterion in self.judged(one)])
+        cases = [(prompt, text, criterion) for prompt, text in responses for criterion in rubrics.judged(prompt)]
+        return self.judge.asks(cases)
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         every = [answer for found in answers.values() for answer in found]
@@ -105,9 +107,9 @@ class RubricAccuracy(Compared):
         strict = [[one.strict for one in found] for found in verdicts]
         lenient = [[one.loose for one in found] for found in verdicts]
         numbers = {
-            "aon": mean(answers, [_number(all_kept(found)) for found in strict]),
+            "aon": mean(answers, [_number(rubrics.all_kept(found)) for found in strict]),
             "csr": self._csr(answers, strict),
-            "aon_loose": mean(answers, [_number(all_kept(found)) for found in lenient]),
+            "aon_loose": mean(answers, [_number(rubrics.all_kept(found)) for found in lenient]),
             "csr_loose": self._csr(answers, lenient),
             "missing": _pooled(answers, [[one is None for one in found] for found in strict]),
         }
@@ -119,7 +121,7 @@ class RubricAccuracy(Compared):
     def _csr(self, answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:
         if self.average == "criteria":
             return _pooled(answers, verdicts)
-        return mean(answers, [share_kept(found) for found in verdicts])
+        return mean(answers, [rubrics.share_kept(found) for found in verdicts])
 
     def _record(self, answers: Mapping[str, Sequence[Answer]], verdicts: Mapping[str, list[list[Verdict]]]) -> None:
         """Every verdict, in `verdicts-<name>.jsonl`."""
@@ -144,23 +146,10 @@ def asked(answer: Answer) -> Sample:
     return Sample(id=answer.id, prompt=turns or answer.prompt, rubric=rubric)
 
 
-def all_kept(verdicts: Sequence[bool | None]) -> bool | None:
-    """AON: are all criteria kept (Eq. 2)? None where a missing verdict would decide, or where there is none at all."""
-    if False in verdicts:
-        return False
-    return None if None in verdicts or not verdicts else True
-
-
-def share_kept(verdicts: Sequence[bool | None]) -> float | None:
-    """CSR: of the known verdicts, the share that is kept (Eq. 3); None where none is known."""
-    known = [one for one in verdicts if one is not None]
-    return sum(known) / len(known) if known else None
-
-
 def _pooled(answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:
     """The share of all known verdicts of all answers, resampled by prompt."""
     known = [sum(one is not None for one in found) for found in verdicts]
-    return mean(answers, [share_kept(found) for found in verdicts], known)
+    return mean(answers, [rubrics.share_kept(found) for found in verdicts], known)
 
 
 def _verdict(one: Checked, text: str) -> Verdict:

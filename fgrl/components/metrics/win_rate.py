@@ -14,6 +14,7 @@ from fgrl.evaluation.judging import NONE, Judged, answer_text, asked_text, by_pr
 from fgrl.evaluation.length_adjusted import length_adjusted
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.evaluation.verdicts import Scale, read_label
+from fgrl.kinds import ToDraw
 from fgrl.llm.asking import Asked, Question
 from fgrl.llm.reading import Refused, odds, read_verdict
 from fgrl.registry import register
@@ -115,8 +116,9 @@ class WinRate(Judged):
     def longest(self) -> int | None:
         return self.max_tokens or (1 if self.weighting == "logprob" else None)
 
-    def calls(self, models: Collection[str], baseline: str, prompts: int, per_prompt: int, turns: int) -> int:
-        return 2 * (len(models) - 1) * prompts * per_prompt
+    def calls(self, expected: ToDraw) -> int:
+        prompts, _turns = expected.size()
+        return 2 * (len(expected.models) - 1) * prompts * expected.per_prompt
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         asked = self.put(self.plan(answers, baseline))

@@ -65,7 +65,7 @@ class Rubric(Reward):
         rubrics.check_prompts(samples, self._rules, self.judge, self.max_criteria)
 
     def judged(self, sample: Sample) -> list[Criterion]:
-        return [one for one in sample.rubric[: self.max_criteria] if one.check is None]
+        return rubrics.judged(sample, self.max_criteria)
 
     def score(self, rollout: Rollout) -> Rewards:
         """1. verdicts, 2. the response's reward, 3. relevance, 4. token rewards. Shapes as in `Rewards`."""

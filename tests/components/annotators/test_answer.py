@@ -47,8 +47,8 @@ def test_answers_become_responses_and_what_failed_is_dropped_and_counted(tmp_pat
 
 def test_the_plan_knows_the_questions(tmp_path: Path) -> None:
     made = annotator(tmp_path, {"any": True, "answer": "x"})
-    asked = made.requests(SAMPLES)
+    asked = made.asks(SAMPLES)
     assert asked[0].messages[-1].content == "Q <Where is the mill?>\nR <1. Say river.\n2. Be kind.>"
     assert "Rhyme." in asked[1].messages[-1].content
     assert "R <(none)>" in asked[1].messages[-1].content
-    assert made.most_requests(Expected(7)) == 7
+    assert made.asks_at_most(Expected(7)) == 7

@@ -178,22 +178,22 @@ def test_what_is_asked(tmp_path):
     turns = [Message(role="system", content="Be brief."), Message(role="user", content="Write {response}.")]
     sample = one(SEA, prompt=turns, responses=[Response(text=text) for text in (TEXT, "a {criterion}", "")])
     annotator = marker(tmp_path, prompt="{prompt}|{criterion}|{response}")
-    asked = [request.messages[0].content for request in annotator.requests([sample])]
+    asked = [request.messages[0].content for request in annotator.asks([sample])]
     before = "[system]\nBe brief.\n\n[user]\nWrite {response}.|sea?|"
     assert asked == [before + TEXT, before + "a {criterion}"], "braces in the data stay as they are"
-    schema = annotator.requests([sample])[0].json_schema
+    schema = annotator.asks([sample])[0].json_schema
     assert schema["properties"]["type"]["enum"] == ["all_relevant", "partial_relevant", "all_irrelevant"]
     assert schema["required"] == ["type", "relevant_texts"]
     assert schema["additionalProperties"] is False
     with pytest.raises(DataError, match=r"never says \{response\}"):
-        marker(tmp_path, prompt="{criterion}").requests([sample])
+        marker(tmp_path, prompt="{criterion}").asks([sample])
 
 
 @pytest.mark.parametrize("name", ["mark_taxonomy.txt", "mark_greedy.txt"])
 def test_shipped_prompts_and_the_recipe_keys(name):
     client = {"name": "replay", "answers": str(Path(__file__))}  # any file
     annotator = build(Annotator, {"name": "mark_by_llm", "client": client, "prompt": str(PROMPTS / name)})
-    (request,) = annotator.requests([one(SEA)])
+    (request,) = annotator.asks([one(SEA)])
     assert [message.role for message in request.messages] == ["system", "user"]
     user = request.messages[1].content
     assert f"<criterion>\nsea?\n</criterion>\n\nThe response:\n<response>\n{TEXT}\n</response>" in user
@@ -206,7 +206,7 @@ def test_no_quote_is_lost_in_silence(text, quotes):
     client = Noting(answer=json.dumps(part(*quotes)))
     annotator = MarkByLLM(client=client, prompt=str(PROMPTS / "mark_taxonomy.txt"))
     found = annotator.annotate([one(SEA, text=text)])
-    assert client.asked[: len(annotator.requests([one(SEA, text=text)]))] == annotator.requests([one(SEA, text=text)])
+    assert client.asked[: len(annotator.asks([one(SEA, text=text)]))] == annotator.asks([one(SEA, text=text)])
     counts = annotator.counts()
     assert counts["quotes"] == len(quotes)
     if not found:

@@ -115,7 +115,7 @@ def test_a_rewrite_that_is_no_use_is_asked_for_again_then_dropped_and_counted(tm
 def test_only_criteria_that_are_kept_are_broken(tmp_path):
     annotator = rewriter(tmp_path, {"contains": "<Be kind.>", "answer": "Say mill, fool."}, {"any": True, "error": "x"})
     sample = one(SEA, MILL, KIND, ODD, response=None, responses=[Response(text="the sea, friend"), Response(text=" ")])
-    assert [request.messages[0].content for request in annotator.requests([sample])] == [
+    assert [request.messages[0].content for request in annotator.asks([sample])] == [
         "Q Write.\nC <Be kind.>\nR <the sea, friend>"
     ]
     annotator.annotate([sample, one()])
@@ -130,7 +130,7 @@ def test_what_a_negative_was_made_to_break_is_not_broken_again(tmp_path):
     """Nobody can say that it keeps the criterion: the model would be told a falsehood."""
     annotator = rewriter(tmp_path, {"any": True, "answer": RUDE}, keep_originals=False)
     withheld = one(KIND, MILL, meta={"negative": "constraint_omission", "broken": "Be kind."})
-    asked = [request.messages[0].content for request in annotator.requests([withheld])]
+    asked = [request.messages[0].content for request in annotator.asks([withheld])]
     assert [text.split("\n")[1] for text in asked] == ["C <Say mill.>"]
     annotator.annotate([withheld, one(KIND, MILL, id="t", meta={"broken": "Be kind."})])
     assert annotator.counts()["broken already"] == 1
@@ -147,7 +147,7 @@ def test_which_criteria_are_drawn_hangs_on_the_seed_and_the_response(tmp_path):
     samples = [one(SEA, MILL, KIND, id=str(n)) for n in range(30)]
 
     def asked(**options) -> list[str]:
-        return [request.messages[0].content for request in rewriter(tmp_path, **options).requests(samples)]
+        return [request.messages[0].content for request in rewriter(tmp_path, **options).asks(samples)]
 
     first = asked(per_response=1)
     assert len(first) == 30
@@ -176,11 +176,11 @@ def test_the_same_sample_twice_keeps_its_negatives_apart(tmp_path):
 def test_one_criterion_is_withheld_from_the_rubric_and_from_the_prompt(tmp_path):
     annotator = omitter(tmp_path)
     sample = one(SEA, MILL, prompt="Write. Never  say sea. Say mill.", response=None)
-    asked = [request.messages[0].content for request in annotator.requests([sample])]
+    asked = [request.messages[0].content for request in annotator.asks([sample])]
     assert asked == ["Q <Write. Say mill.>\nK <1. Say mill.>", "Q <Write. Never  say sea.>\nK <1. Never say sea.>"]
     bare = sample.model_copy(update={"meta": {"question": "Write {rubric}."}})
-    assert annotator.requests([bare])[0].messages[0].content == "Q <Write {rubric}.>\nK <1. Say mill.>"
-    alone = annotator.requests([one(KIND)])[0].messages[0].content
+    assert annotator.asks([bare])[0].messages[0].content == "Q <Write {rubric}.>\nK <1. Say mill.>"
+    alone = annotator.asks([one(KIND)])[0].messages[0].content
     assert alone == "Q <Write.>\nK <(none)>"
 
 
@@ -238,13 +238,13 @@ def test_shipped_prompts_and_the_recipe_keys():
     }
     for name, (prompt, said) in specs.items():
         annotator = build(Annotator, {"name": name, "client": client, "prompt": str(PROMPTS / prompt)})
-        asked = ["\n".join(turn.content for turn in request.messages) for request in annotator.requests([one(SEA)])]
+        asked = ["\n".join(turn.content for turn in request.messages) for request in annotator.asks([one(SEA)])]
         assert len(asked) == 1
         assert all(words in asked[0] for words in said)
 
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(DataError, match=r"never says \{criterion\}"):
-        rewriter(tmp_path, prompt="{response}").requests([one(SEA)])
+        rewriter(tmp_path, prompt="{response}").asks([one(SEA)])
     with pytest.raises(DataError, match=r"nothing is called \{criterion\} here"):
-        omitter(tmp_path, prompt="{prompt} {criterion}").requests([one(SEA)])
+        omitter(tmp_path, prompt="{prompt} {criterion}").asks([one(SEA)])

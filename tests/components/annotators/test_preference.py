@@ -160,7 +160,7 @@ def test_json_verdicts(tmp_path):
     assert [entry["verdict"] for entry in found] == ["first", None]
     assert annotator.counts()["repaired"] == 1
     assert annotator.counts()["failed: refused"] == 2
-    request = annotator.requests([sample("a", "b")])[0]
+    request = annotator.asks([sample("a", "b")])[0]
     assert request.json_schema["properties"]["better"]["enum"] == ["1", "2", "tie"]
     assert request.json_schema["additionalProperties"] is False
     cut = judge(tmp_path, {"any": True, "answer": '{"better": "1"}', "finish": "length"}, verdict="json")
@@ -184,7 +184,7 @@ def test_log_probabilities_decide_whatever_the_judge_writes(tmp_path):
     counts = annotator.counts()
     assert counts["without log-probabilities of 1 and 2"] == 2
     assert (counts["missing"], counts["failed"]) == (1, 0)
-    request = annotator.requests([sample("a", "b")])[0]
+    request = annotator.asks([sample("a", "b")])[0]
     assert (request.max_tokens, request.logprobs) == (1, 20)
 
 
@@ -204,7 +204,7 @@ def test_the_prompt_gets_the_question_and_what_was_found(tmp_path):
     annotator = judge(tmp_path, prompt=prompt)
 
     def asked(one: Sample) -> list[str]:
-        return [message.content for message in annotator.requests([one])[0].messages]
+        return [message.content for message in annotator.asks([one])[0].messages]
 
     turns = [Message(role="system", content="found {first}"), Message(role="user", content="who?")]
     chat = sample("a", "b", reference=["r", "s"]).model_copy(update={"prompt": turns})
@@ -218,9 +218,9 @@ def test_the_prompt_gets_the_question_and_what_was_found(tmp_path):
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(DataError, match=r"never says \{second\}"):
-        judge(tmp_path, prompt="{first}").requests([sample("a", "b")])
+        judge(tmp_path, prompt="{first}").asks([sample("a", "b")])
     with pytest.raises(DataError, match="sample s has no responses"):
-        judge(tmp_path).requests([Sample(id="s", prompt="p")])
+        judge(tmp_path).asks([Sample(id="s", prompt="p")])
     with pytest.raises(DataError, match=r"sample s has no verdicts"):
         Judged().build(sample("a", "b"))
 
@@ -229,7 +229,7 @@ def test_the_shipped_prompt_and_the_recipe_keys():
     answers = Path(__file__)  # any file
     client = {"name": "replay", "answers": str(answers)}
     annotator = build(Annotator, {"name": "preference", "client": client, "prompt": str(SHIPPED)})
-    request = annotator.requests([sample("one", "two", meta={"context": "facts"})])[0]
+    request = annotator.asks([sample("one", "two", meta={"context": "facts"})])[0]
     assert [message.role for message in request.messages] == ["system", "user"]
     assert "facts" in request.messages[1].content
     assert request.messages[1].content.index("one") < request.messages[1].content.index("two")
@@ -238,7 +238,7 @@ def test_the_shipped_prompt_and_the_recipe_keys():
 @given(
     st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=6), max_size=4), st.sampled_from(["both", "one"])
 )
-def test_requests_are_what_annotate_asks_and_most_requests_bounds_them(tmp_path_factory, drawn, orders):
+def test_asks_is_what_annotate_asks_and_asks_at_most_bounds_them(tmp_path_factory, drawn, orders):
     folder = tmp_path_factory.mktemp("judge")
     annotator = judge(folder, {"any": True, "answer": "1"}, orders=orders)
     samples = [sample(*texts, id=str(n)) for n, texts in enumerate(drawn)]
@@ -251,10 +251,10 @@ def test_requests_are_what_annotate_asks_and_most_requests_bounds_them(tmp_path_
 
     annotator.client = Noting()
     annotator.annotate(samples)
-    assert asked == annotator.requests(samples)
+    assert asked == annotator.asks(samples)
     pairs = sum(math.comb(len(set(texts)), 2) for texts in drawn)
     assert len(asked) == pairs * (2 if orders == "both" else 1)
-    assert len(asked) <= annotator.most_requests(Expected(len(drawn), max(map(len, drawn), default=0)))
+    assert len(asked) <= annotator.asks_at_most(Expected(len(drawn), max(map(len, drawn), default=0)))
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_only_letters_of_yes_and_no_decide(text: str) -> None:
 
 def test_what_the_judge_is_shown(tmp_path: Path) -> None:
     judge = made(tmp_path, replay(tmp_path, [{"any": True, "answer": "YES"}]))
-    (request,) = judge.requests([(ASKED, "Moon, {soon}.", RHYME)])
+    (request,) = judge.asks([(ASKED, "Moon, {soon}.", RHYME)])
     shown = text_of(request.messages)
     assert "<request>\nWrite a poem.\n</request>" in shown
     assert "<text>\nMoon, {soon}.\n</text>" in shown
@@ -117,7 +117,7 @@ def test_a_chat_is_shown_as_other_judges_see_it(tmp_path: Path) -> None:
     chat = [Message(role="system", content="Be brief."), Message(role="user", content="A poem?")]
     sample = Sample(id="1", prompt=chat)
     judge = made(tmp_path, replay(tmp_path, []))
-    (request,) = judge.requests([(sample, "Moon.", KIND)])
+    (request,) = judge.asks([(sample, "Moon.", KIND)])
     (answer,) = given_answers.answers("x", [Sample(id="1", prompt="", responses=[Response(text="Moon.")])], [sample])
     assert asked_text(answer) == "[system]\nBe brief.\n\n[user]\nA poem?"
     assert f"<request>\n{asked_text(answer)}\n</request>" in text_of(request.messages)
@@ -132,7 +132,7 @@ def test_verdicts_come_back_in_order_and_equal_cases_are_one_question(tmp_path: 
     assert judge.counts() == {
         "questions": 3, "cached": 0, "asked_again": 0, "refused": 0, "unparsed": 0, "failed": 0,
     }  # fmt: skip
-    assert len(judge.requests(cases)) == 3
+    assert len(judge.asks(cases)) == 3
 
 
 def test_garbage_is_put_again_and_then_missing_by_kind(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_response_without_text_keeps_nothing_and_nobody_is_asked(tmp_path: Pat
     judge = made(tmp_path, replay(tmp_path, []))
     cases = [(ASKED, "", KIND), (ASKED, " \n", RHYME)]
     assert judge.decide(cases) == [False, False]
-    assert judge.requests(cases) == []
+    assert judge.asks(cases) == []
     assert judge.counts()["questions"] == 0
     assert judge.decide([]) == []
 

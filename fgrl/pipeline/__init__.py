@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fgrl import lazy
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.estimates import Peek, estimates
+    from fgrl.pipeline.estimating import Peek, estimates
     from fgrl.pipeline.execution import execute
     from fgrl.pipeline.folders import Runs, recipe_name
     from fgrl.pipeline.invocation import Summary
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
-        "estimates": ["Peek", "estimates"],
+        "estimating": ["Peek", "estimates"],
         "execution": ["execute"],
         "folders": ["Runs", "recipe_name"],
         "invocation": ["Summary"],

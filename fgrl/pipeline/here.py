@@ -17,7 +17,7 @@ from fgrl.errors import Stopped
 from fgrl.files import sync, write_json, write_text
 from fgrl.pipeline import ranks
 from fgrl.pipeline.environment import versions
-from fgrl.pipeline.estimates import criteria
+from fgrl.pipeline.estimating import criteria
 from fgrl.pipeline.folders import now
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation

@@ -16,7 +16,7 @@ import pytest
 from fgrl import registry
 from fgrl.cli.checking import told
 from fgrl.kinds import Stage
-from fgrl.pipeline.estimates import Peek
+from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 

@@ -22,7 +22,7 @@ from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Judge, Metric, Stage, Verifier
-from fgrl.pipeline.estimates import Peek
+from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.rules.rubrics import all_kept, share_kept

@@ -14,7 +14,7 @@ from fgrl.components.clients.local import Local, encode
 from fgrl.errors import DataError, OverBudget
 from fgrl.kinds import Client
 from fgrl.llm.estimating import estimate
-from fgrl.pipeline.estimates import Peek
+from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
 from fgrl.registry import build
 from fgrl.specs import ModelSpec

@@ -23,7 +23,7 @@ from fgrl.errors import OverBudget
 from fgrl.llm.asking import Question, ask, tally
 from fgrl.llm.estimating import estimate
 from fgrl.llm.prices import Price
-from fgrl.pipeline.estimates import Peek
+from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
 from fgrl.types import Message, Request, Response, Sample

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fgrl import registry
 from fgrl.cli import app
 from fgrl.pipeline import plan
-from fgrl.pipeline.estimates import Peek
+from fgrl.pipeline.estimating import Peek
 from fgrl.recipe import Recipe, load, rows
 
 ROOT = Path(__file__).resolve().parents[2]

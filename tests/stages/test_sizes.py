@@ -19,7 +19,7 @@ from fgrl.models import ActorCritic, load
 from fgrl.modules import sizes
 from fgrl.modules.data import collate
 from fgrl.modules.trainer import OnlineSettings
-from fgrl.pipeline.estimates import Peek
+from fgrl.pipeline.estimating import Peek
 from fgrl.specs import LoraSpec, ModelSpec
 
 FULL = ("stages.policy.model.lora=null", "stages.reward_model.model.lora=null")

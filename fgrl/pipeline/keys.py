@@ -3,7 +3,8 @@
 Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
 what readers say identifies their data, weights of local models, source of imported user files, versions of the packages
 that components came from by an entry point, keys of upstream stages.
-Not counted: fields marked `Unkeyed`, the stage's own name, the names of its upstream stages, where files lie.
+Not counted: fields marked `Unkeyed`, fields with the value of their `KeyedUnless`, the stage's own name, the names of its
+upstream stages, where files lie.
 
 What lies on a hub is known by its name and `revision` alone: nobody asks the network for a key.
 """
@@ -47,10 +48,12 @@ def identity(
     What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
     model by `{"weights": fingerprint}`. Under "data", by the path of each reader, stands a hash of `Reader.identity()`.
     """
-    settings = registry.dump(stage)
+    settings = registry.dump_for_key(stage)
     owners: list[registry.Settings] = [stage]
     data: Identity = {}
     for path, value in registry.walk(stage):
+        if not _holds(settings, path):  # inside a field that is left out
+            continue
         if isinstance(value, Ref):
             _put(settings, path, {"product": upstream[value.stage]})
         elif isinstance(value, ModelSpec):
@@ -147,11 +150,17 @@ def _file(inspect: Any, cls: type) -> str | None:
         return None
 
 
-def _put(settings: Any, path: Key, value: Any) -> None:
-    """Set `settings[path]`; a path that the dump left out (an unkeyed field) stays out."""
-    for part in path[:-1]:
+def _holds(settings: Any, path: Key) -> bool:
+    """Is there a `settings[path]`? Not where the dump left a field out."""
+    for part in path:
         if isinstance(settings, Mapping) and part not in settings:
-            return
+            return False
         settings = settings[part]
-    if isinstance(settings, list) or path[-1] in settings:
-        settings[path[-1]] = value  # type: ignore[index]
+    return True
+
+
+def _put(settings: Any, path: Key, value: Any) -> None:
+    """Set `settings[path]`."""
+    for part in path[:-1]:
+        settings = settings[part]
+    settings[path[-1]] = value

@@ -11,7 +11,7 @@ from pathlib import Path
 from fgrl.recipe.merging import ROW, TOP, merge
 from fgrl.recipe.tree import Text, Tree, parse
 from fgrl.registry.annotations import found
-from fgrl.registry.building import FAILED
+from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
 

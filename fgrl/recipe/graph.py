@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fgrl.kinds import Stage
-from fgrl.registry.building import FoundRef
+from fgrl.registry.context import PlacedRef
 from fgrl.registry.problems import Key, Place, Problem, alternatives
 
 Graph = dict[str, list[str]]
 
 
 def check(
-    stages: Mapping[str, type[Stage] | None], dropped: Mapping[str, Place], refs: Sequence[FoundRef]
-) -> tuple[list[FoundRef], list[Problem]]:
+    stages: Mapping[str, type[Stage] | None], dropped: Mapping[str, Place], refs: Sequence[PlacedRef]
+) -> tuple[list[PlacedRef], list[Problem]]:
     """(references that fit, problems of the others).
 
     `stages` has every stage's class, None when its `name` is wrong (then its product is not checked); `dropped` has the
     stages that the recipe's parents have and where they were set to null.
     """
-    fitting: list[FoundRef] = []
+    fitting: list[PlacedRef] = []
     problems: list[Problem] = []
     for found in refs:
         target = found.ref.stage
@@ -44,7 +44,7 @@ def check(
     return fitting, problems
 
 
-def circles(graph: Graph, refs: Sequence[FoundRef]) -> list[Problem]:
+def circles(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
     """One problem for each circle of stages, at the reference of its first stage."""
     problems: list[Problem] = []
     done: set[str] = set()

@@ -15,7 +15,8 @@ from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from fgrl.recipe.merging import TOP
 from fgrl.recipe.tree import Tree
 from fgrl.registry.annotations import shown
-from fgrl.registry.building import BARE, FAILED
+from fgrl.registry.building import BARE
+from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Problem, alternatives, dotted, nearest
 
 _SIMPLE = re.compile(r"(?<!\\)\$\{\s*([^${}:\s]+)\s*\}")

@@ -20,7 +20,8 @@ from fgrl.recipe import files, graph, interpolation, merging
 from fgrl.recipe.tree import Tree, scalar
 from fgrl.registry import Context, Place, Problem, Problems
 from fgrl.registry.annotations import found, shown
-from fgrl.registry.building import BARE, FAILED
+from fgrl.registry.building import BARE
+from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points
 from fgrl.registry.problems import Key, alternatives, nearest

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from fgrl.registry.building import FAILED
+from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Place, Problem
 
 Scalar = str | int | float | bool | None

@@ -1,6 +1,7 @@
 """Kinds of component, their names, and how a recipe's plain data becomes typed components. Imports no torch."""
 
-from fgrl.registry.building import Context, FoundRef, build
+from fgrl.registry.building import build
+from fgrl.registry.context import Context, PlacedRef
 from fgrl.registry.describing import describe
 from fgrl.registry.docstrings import source, undocumented
 from fgrl.registry.names import (
@@ -18,16 +19,17 @@ from fgrl.registry.names import (
 )
 from fgrl.registry.outside import import_file, load_entry_points
 from fgrl.registry.problems import Place, Problem, Problems, did_you_mean, nearest, unknown
-from fgrl.registry.settings import Component, File, Settings, Unkeyed
-from fgrl.registry.walking import dump, walk
+from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
+from fgrl.registry.walking import dump, dump_for_key, walk
 
 __all__ = [
     "Component",
     "Context",
     "File",
-    "FoundRef",
+    "KeyedUnless",
     "NotRegistered",
     "Place",
+    "PlacedRef",
     "Problem",
     "Problems",
     "Settings",
@@ -38,6 +40,7 @@ __all__ = [
     "describe",
     "did_you_mean",
     "dump",
+    "dump_for_key",
     "get",
     "import_file",
     "kind",

@@ -6,9 +6,8 @@ that its mistakes are told in a recipe's words; pydantic then checks the rest of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -32,10 +31,11 @@ from fgrl.registry.annotations import (
     value_type,
     wanted,
 )
+from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import absent, get, kind_of, kinds, name_of, names
-from fgrl.registry.problems import Key, Problem, Problems, alternatives, nearest
+from fgrl.registry.problems import Key, Problems, alternatives, nearest
 from fgrl.registry.settings import Component, File, Settings
-from fgrl.types import Product, Ref
+from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
 
@@ -44,41 +44,6 @@ BARE = "="
 `segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for."""
 
 
-@dataclass(frozen=True)
-class FoundRef:
-    """A `${out:stage}` and what its slot takes."""
-
-    path: Key
-    ref: Ref[Any]
-    products: tuple[type[Product], ...]
-
-
-@dataclass
-class Context:
-    """What the builder knows about where the data came from, and what it collects."""
-
-    folder: Callable[[Key], Path] = lambda path: Path.cwd()
-    """The folder that a `File` at this path is relative to."""
-    dropped: Callable[[Key], bool] = lambda path: False
-    """Was the value set to null in order to drop what was there? Then a field goes back to its default."""
-    stages: Collection[str] = ()
-    """Names of the recipe's stages, for hints."""
-    problems: list[Problem] = field(default_factory=list)
-    refs: list[FoundRef] = field(default_factory=list)
-
-    def problem(self, path: Key, message: str, hint: str | None = None) -> Any:
-        self.problems.append(Problem(path, message, hint or None))
-        return FAILED
-
-
-class _Failed:
-    """Stands for a value that has problems; no field takes it."""
-
-    def __repr__(self) -> str:
-        return "<a value with problems>"
-
-
-FAILED: Any = _Failed()
 _DROPPED: Any = object()
 
 
@@ -201,7 +166,7 @@ def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key,
         return context.problem(path, f"{shown(node)}: ${{out:stage}} stands alone, it cannot be part of a text")
     products = tuple(product_of(inner) for inner, _ in options if is_ref(inner))
     if products:
-        context.refs.append(FoundRef(path, ref, products))
+        context.refs.append(PlacedRef(path, ref, products))
         return ref
     for inner, _ in options:  # a ModelSpec takes a bare reference for its `base`
         if is_settings(inner) and not is_component(inner) and accepts_bare(inner):

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fgrl.registry.annotations import found, full, is_component, members, shown, wanted
+from fgrl.registry.context import Context
 from fgrl.registry.docstrings import field_help
 from fgrl.registry.names import kind_of, name_of, names
 from fgrl.registry.problems import Key, alternatives, nearest
 from fgrl.registry.settings import Component, Settings
-
-if TYPE_CHECKING:
-    from fgrl.registry.building import Context
 
 _TYPES = {
     "int_type": "int",

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from fgrl.registry import moved
 from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget
 from fgrl.registry.problems import Place, Problem, Problems
@@ -87,7 +88,8 @@ def load_entry_points() -> None:
             message = (
                 f'{package}: its entry point "{point.name} = {point.value}" raised {type(error).__name__}: {error}'
             )
-            problems.append(Problem((), message, f"repair it, or pip uninstall {package}", Place("installed packages")))
+            hint = "\n".join(filter(None, [moved.hint(error), f"repair it, or pip uninstall {package}"]))
+            problems.append(Problem((), message, hint, Place("installed packages")))
     if problems:
         raise Problems(problems)
 
@@ -105,7 +107,7 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
                 line, column = frame.lineno or 1, (frame.colno or 0) + 1
     lines = source.splitlines()
     text = lines[line - 1] if 0 < line <= len(lines) else ""
-    hint = None
+    hint = moved.hint(error)
     if isinstance(error, ModuleNotFoundError) and error.name and (file.parent / f"{error.name}.py").exists():
         hint = f"an imported file stands alone: put {error.name}.py into a package, or both into one file"
     return Problem((), f"cannot be imported: {said}", hint, Place(nearby(file), line, column, text, file, 1000))

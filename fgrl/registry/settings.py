@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Unkeyed:
-    """Marks a field that cannot change results: `batch_size: Annotated[int, Unkeyed] = 64` is left out of cache keys."""
+    """Marks a field that cannot change results: `batch_size: Annotated[int, Unkeyed] = 64` never counts for cache keys."""
+
+
+@dataclass(frozen=True)
+class KeyedUnless:
+    """Marks a field that was added to settings which finished stages used: `clip: Annotated[float, KeyedUnless(0.0)] = 0.0`.
+
+    While the field has this value, which is what the settings did before they had the field, it is left out of cache keys;
+    any other value counts. So finished stages are still found after the field was added. Without the marker the field
+    counts at every value, and adding it changes the keys of all stages that use the settings. The marker keeps its value
+    when the default of the field changes later.
+    """
+
+    before: Any
+    """The value that does what was done before the field existed; as the field holds it (1.0, not 1, for a float)."""
 
 
 class File:

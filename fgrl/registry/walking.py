@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from fgrl.registry.annotations import full, has, item_type, members, value_type
 from fgrl.registry.names import name_of
 from fgrl.registry.problems import Key
-from fgrl.registry.settings import Component, File, Settings, Unkeyed
+from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
 from fgrl.types import Ref
 
 
@@ -50,25 +52,45 @@ def _inner(annotation: Any, read: Any) -> Any:
 def dump(component: Settings) -> dict[str, Any]:
     """A component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field, also
     those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out."""
-    data: dict[str, Any] = {}
-    if isinstance(component, Component):
-        data = {"name": name_of(component)[1], "version": component.version}
-    for name, field in type(component).model_fields.items():
-        if not has(field.metadata, Unkeyed):
-            data[name] = plain(getattr(component, name))
-    return data
+    return _dump(component, for_key=False)
+
+
+def dump_for_key(component: Settings) -> dict[str, Any]:
+    """`dump` without the fields, here and in all nested settings, that have the value of their `KeyedUnless`."""
+    return _dump(component, for_key=True)
 
 
 def plain(value: Any) -> Any:
     """Any field's value as JSON-ready data."""
+    return _plain(value, for_key=False)
+
+
+def _dump(component: Settings, *, for_key: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    if isinstance(component, Component):
+        data = {"name": name_of(component)[1], "version": component.version}
+    for name, field in type(component).model_fields.items():
+        value = getattr(component, name)
+        if not has(field.metadata, Unkeyed) and not (for_key and _as_before(value, field)):
+            data[name] = _plain(value, for_key=for_key)
+    return data
+
+
+def _as_before(value: Any, field: FieldInfo) -> bool:
+    """Does a field hold what its settings did before they had it?"""
+    markers = [marker for marker in field.metadata if isinstance(marker, KeyedUnless)]
+    return any(json.dumps(plain(value)) == json.dumps(plain(marker.before)) for marker in markers)
+
+
+def _plain(value: Any, *, for_key: bool) -> Any:
     if isinstance(value, Settings):
-        return dump(value)
+        return _dump(value, for_key=for_key)
     if isinstance(value, Ref):
         return repr(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, for_key=for_key) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(plain(item) for item in value)
+        return sorted(_plain(item, for_key=for_key) for item in value)
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [_plain(item, for_key=for_key) for item in value]
     return to_jsonable_python(value)

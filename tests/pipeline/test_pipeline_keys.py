@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -47,6 +48,68 @@ def test_parameters_count_also_nested_ones_and_defaults_do_not_matter(stages: Mo
 
 def test_unkeyed_fields_do_not_count(stages: ModuleType) -> None:
     assert key(stages.Counting(pause=1.0, devices=4)) == key(stages.Counting())
+
+
+def settings_of(base: type[registry.Settings], source: str) -> type[registry.Settings]:
+    """The class `Later` of some source, in which `Base` is what it extends."""
+    module: dict[str, Any] = {"Base": base}
+    imports = "from typing import Annotated\nfrom fgrl.registry import File, KeyedUnless, Settings\n"
+    exec(compile(imports + source, "later.py", "exec", dont_inherit=True), module)
+    later = module["Later"]
+    assert issubclass(later, registry.Settings)
+    return later
+
+
+BEFORE = """
+class Later(Base):
+    limit: int = 1
+"""
+MARKED = f"{BEFORE}    clip: Annotated[float, KeyedUnless(0.0)] = 0.0\n"
+UNMARKED = f"{BEFORE}    clip: float = 0.0\n"
+
+
+def key_with(stages: ModuleType, source: str, **values: Any) -> str:
+    """The key of a stage whose nested settings are made by `source`."""
+    return key(stages.Counting(inner=settings_of(stages.Inner, source)(**values)))
+
+
+def test_a_field_that_was_added_does_not_count_while_it_does_what_was_done_before(stages: ModuleType) -> None:
+    before = key_with(stages, BEFORE)
+    assert key_with(stages, MARKED) == key_with(stages, MARKED, clip=0.0) == before
+    assert key_with(stages, MARKED, clip=0.2) != before
+    assert key_with(stages, MARKED, limit=2) == key_with(stages, BEFORE, limit=2) != before
+    assert key_with(stages, UNMARKED) != before
+    assert key_with(stages, UNMARKED, clip=0.2) == key_with(stages, MARKED, clip=0.2)
+
+
+def test_the_default_of_an_added_field_may_change_later(stages: ModuleType) -> None:
+    changed = MARKED.replace("= 0.0", "= 0.1")
+    assert key_with(stages, changed) == key_with(stages, MARKED, clip=0.1) != key_with(stages, BEFORE)
+    assert key_with(stages, changed, clip=0.0) == key_with(stages, BEFORE)
+
+
+def test_an_added_group_of_settings_or_file_does_not_count_either_until_it_is_set(
+    stages: ModuleType, tmp_path: Path
+) -> None:
+    nested = f"""
+class Inner(Settings):
+    words: Annotated[str | None, File] = None
+{BEFORE}    inner: Annotated[Inner | None, KeyedUnless(None)] = None
+    group: Annotated[Inner, KeyedUnless(Inner())] = Inner()
+"""
+    words = tmp_path / "words.txt"
+    words.write_text("sea\n")
+    before = key_with(stages, BEFORE)
+    assert key_with(stages, nested) == before
+    keys_with_words = {key_with(stages, nested, **{name: {"words": str(words)}}) for name in ("inner", "group")}
+    assert len(keys_with_words | {before}) == 3
+
+
+def test_a_recipe_shows_an_added_field_at_every_value() -> None:
+    later = settings_of(registry.Settings, MARKED)
+    assert registry.dump(later()) == {"limit": 1, "clip": 0.0}
+    assert registry.dump_for_key(later()) == {"limit": 1}
+    assert registry.dump_for_key(later(clip=0.2)) == {"limit": 1, "clip": 0.2}
 
 
 def test_the_version_of_a_component_counts(stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fgrl.recipe.interpolation import alone, mentions, origin, resolve, source
 from fgrl.recipe.tree import Text, Tree, parse
-from fgrl.registry.building import FAILED
+from fgrl.registry.context import FAILED
 
 
 def tree(text: str) -> Tree:

@@ -10,7 +10,7 @@ import yaml
 
 from fgrl.recipe.loading import _Dumper
 from fgrl.recipe.tree import Text, parse, scalar
-from fgrl.registry.building import FAILED
+from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Place
 
 

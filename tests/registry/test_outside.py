@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from recipe_world import recipe, world  # noqa: F401
 from fgrl import registry
 from fgrl.pipeline import keys
 from fgrl.recipe import load
-from fgrl.registry import Problems, describe, import_file, load_entry_points, outside
+from fgrl.registry import Problems, describe, import_file, load_entry_points, moved, outside
 
+ROOT = Path(__file__).resolve().parents[2]
 STAR = '''\
 """A file of mine."""
 
@@ -107,6 +109,45 @@ def test_a_file_that_raises_leaves_nothing_behind() -> None:
     assert not [name for name in set(sys.modules) - before if name.startswith("fgrl_imported")]
     with pytest.raises(Problems, match=r"nowhere\.py: no such file"):
         import_file(Path("nowhere.py"))
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("from fgrl.components.kinds import Segmenter", "fgrl.components.kinds has moved: it is fgrl.kinds now"),
+        ("from fgrl.components import kinds", "fgrl.components.kinds has moved: it is fgrl.kinds now"),
+        ("import fgrl.components.prompts", "fgrl.components.prompts has moved: it is fgrl.templates now"),
+        ("from fgrl import statistics", "fgrl.statistics has moved: it is fgrl.evaluation.statistics now"),
+        ("from fgrl.types import Stopped", "fgrl.types.Stopped has moved: it is fgrl.errors.Stopped now"),
+        (
+            "from fgrl import types\n\ntypes.OverBudget",
+            "fgrl.types.OverBudget has moved: it is fgrl.errors.OverBudget now",
+        ),
+    ],
+)
+def test_an_outdated_import_is_told_the_new_place(source: str, hint: str) -> None:
+    Path("star.py").write_text(source + "\n")
+    with pytest.raises(Problems) as caught:
+        import_file(Path("star.py"))
+    assert caught.value.problems[0].hint == hint
+
+
+def test_other_failures_get_no_such_hint() -> None:
+    for source in ("import no_such_package", "from fgrl.types import Smaple", "import fgrl.nowhere", "None.statistics"):
+        Path("star.py").write_text(source + "\n")
+        with pytest.raises(Problems) as caught:
+            import_file(Path("star.py"))
+        assert caught.value.problems[0].hint is None
+
+
+@pytest.mark.parametrize(("old", "new"), moved.MOVED.items())
+def test_what_moved_is_where_the_hints_say(old: str, new: str) -> None:
+    place, _, name = f"fgrl.{new}".rpartition(".")
+    if name.islower():
+        assert importlib.util.find_spec(f"fgrl.{new}") is not None
+        assert not (ROOT / "fgrl" / f"{old.replace('.', '/')}.py").exists()
+    else:
+        assert hasattr(importlib.import_module(place), name)
 
 
 @pytest.fixture

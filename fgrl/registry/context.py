@@ -1,0 +1,49 @@
+"""What the builder knows about the data that it builds from, and what it collects while building."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl.registry.problems import Key, Problem
+from fgrl.types import Product, Ref
+
+
+class _Failed:
+    """Stands for a value that has problems; no field takes it."""
+
+    def __repr__(self) -> str:
+        return "<a value with problems>"
+
+
+FAILED: Any = _Failed()
+
+
+@dataclass(frozen=True)
+class PlacedRef:
+    """A `${out:stage}`, where it is, and what its slot takes."""
+
+    path: Key
+    ref: Ref[Any]
+    products: tuple[type[Product], ...]
+
+
+@dataclass
+class Context:
+    """Where the data came from, and the problems and references in it."""
+
+    folder: Callable[[Key], Path] = lambda path: Path.cwd()
+    """The folder that a `File` at this path is relative to."""
+    dropped: Callable[[Key], bool] = lambda path: False
+    """Was the value set to null in order to drop what was there? Then a field goes back to its default."""
+    stages: Collection[str] = ()
+    """Names of the recipe's stages, for hints."""
+    problems: list[Problem] = field(default_factory=list)
+    refs: list[PlacedRef] = field(default_factory=list)
+
+    def problem(self, path: Key, message: str, hint: str | None = None) -> Any:
+        """Note a problem. Returns `FAILED`, for the value that has it."""
+        self.problems.append(Problem(path, message, hint or None))
+        return FAILED

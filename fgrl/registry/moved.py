@@ -1,0 +1,44 @@
+"""Where names that components import have moved, for the hint that an outdated import gets."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+
+MOVED = {
+    "components.kinds": "kinds",
+    "components.prompts": "templates",
+    "components.rubrics": "rules.rubrics",
+    "components.metrics.answer": "evaluation.answer",
+    "components.readers.hub": "data.hub",
+    "components.readers.rows": "data.rows",
+    "components.verifiers.rule": "rules.rule",
+    "components.verifiers.text": "rules.text",
+    "run": "pipeline.run",
+    "statistics": "evaluation.statistics",
+    "types.DataError": "errors.DataError",
+    "types.NotYet": "errors.NotYet",
+    "types.OverBudget": "errors.OverBudget",
+    "types.Stopped": "errors.Stopped",
+    "types.Unavailable": "errors.Unavailable",
+    "types.Undecided": "errors.Undecided",
+}
+"""Old name -> new name, both below `fgrl`."""
+_NAME_OF_MODULE = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+
+
+def hint(error: BaseException) -> str | None:
+    """The new place of what an import (or an attribute of a module) did not find; None when nothing is known about it."""
+    name = _missing(error)
+    old = name.removeprefix("fgrl.")
+    return f"{name} has moved: it is fgrl.{MOVED[old]} now" if old != name and old in MOVED else None
+
+
+def _missing(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return error.name or ""
+    if isinstance(error, ImportError) and (match := _NAME_OF_MODULE.match(str(error))):
+        return f"{match[2]}.{match[1]}"
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        return f"{error.obj.__name__}.{error.name}"
+    return ""

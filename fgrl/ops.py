@@ -315,13 +315,13 @@ def value_loss(
 
 
 def standardize(
-    x: Tensor, mask: Tensor, cell: Tensor, *, unbiased: bool, eps: float = 1e-6, least: float = 0.0
+    x: Tensor, mask: Tensor, cell: Tensor, *, unbiased: bool, eps: float = 1e-6, min_std: float = 0.0
 ) -> Tensor:
     """(x - mean) / (std + eps) inside each cell, without gradient; shaped as `x`, in its type, 0 where not `mask`.
 
     x, mask (bool), cell (long, from 0): same shape; entries with the same `cell` are standardised together. std divides by
     their count, or by one less when `unbiased`. A cell whose entries are all equal, or that has one, gives exactly 0,
-    whatever rounding makes of its mean; so does one whose std is less than `least`.
+    whatever rounding makes of its mean; so does one whose std is less than `min_std`.
     """
     if not x.shape == mask.shape == cell.shape:
         raise ValueError(f"x {tuple(x.shape)}, mask {tuple(mask.shape)}, cell {tuple(cell.shape)} differ in shape")
@@ -335,9 +335,9 @@ def standardize(
     std = (empty.index_add(0, where, centred.square()) / (count - int(unbiased)).clamp(min=1)).sqrt()
     low = empty.scatter_reduce(0, where, value, "amin", include_self=False)
     high = empty.scatter_reduce(0, where, value, "amax", include_self=False)
-    varies = (high > low) & (std >= least)
-    found = torch.where(varies[where], centred / (std[where] + eps), 0.0)
-    result[mask] = found.to(x.dtype)
+    varies = (high > low) & (std >= min_std)
+    scaled = torch.where(varies[where], centred / (std[where] + eps), 0.0)
+    result[mask] = scaled.to(x.dtype)
     return result
 
 
@@ -365,7 +365,7 @@ def known_criteria(criterion: Tensor, mask: Tensor) -> Tensor:
 
 def criterion_advantage(
     criterion: Tensor, mask: Tensor, group: Tensor, partition: Partition, *, union: bool = False, eps: float = 1e-6,
-    least: float = 0.0,
+    min_std: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """Token advantage of rewards for several criteria, [B,C,T] -> [B,T] ("Rubrics to Tokens", section 4.2.2, appendix D).
 
@@ -375,7 +375,7 @@ def criterion_advantage(
     tokens of all responses of the group, so that long ones weigh more (`inter_sample`), or not at all (`none`).
     union: False standardises each criterion by itself and then takes the mean over a response's known criteria, as the
     paper does; True takes the mean first and standardises that once. Rewards that do not vary, or whose std is less than
-    `least`, give 0.
+    `min_std`, give 0.
     """
     _choose("partition", partition, ("intra_sample", "inter_sample", "none"))
     valid = known_criteria(criterion, mask)[:, :, None] & mask[:, None, :]
@@ -386,25 +386,8 @@ def criterion_advantage(
         owner = torch.arange(rows, device=criterion.device) if partition == "intra_sample" else group_index(group)
         cell = owner[:, None] * columns + torch.arange(columns, device=criterion.device)
         cells = cell[:, :, None].expand_as(valid)
-        criterion = standardize(criterion, valid, cells, unbiased=False, eps=eps, least=least)
+        criterion = standardize(criterion, valid, cells, unbiased=False, eps=eps, min_std=min_std)
     return masked_mean(criterion, valid, dim=1)
-
-
-def reshaped_criteria(criterion: Tensor, mask: Tensor, group: Tensor) -> Tensor:
-    """Rewards [B,C,T] in the order that the authors' release of "Rubrics to Tokens" gives them to responses.
-
-    Of a group with G responses and K criteria the release reshapes [G,K,T] to [K,G,T] where a transposition is meant:
-    what is then taken for criterion k of response g is criterion (kG + g) mod K of response (kG + g) div K. Here only to
-    compare with its numbers.
-    """
-    result = criterion.clone()
-    for number in torch.unique(group):
-        rows = (group == number).nonzero().flatten()
-        present = known_criteria(criterion[rows], mask[rows]).any(dim=0).nonzero().flatten().tolist()
-        count = present[-1] + 1 if present else 0  # absent ones come last
-        part = criterion[rows, :count]
-        result[rows, :count] = part.reshape(count, len(rows), part.shape[2]).transpose(0, 1)
-    return result
 
 
 # -- spans -------------------------------------------------------------------------------------------------------------

@@ -48,6 +48,10 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
     for key in fields:
         if key in cls.model_fields:
             continue
+        if key in cls.former:
+            meant.add(cls.former[key])
+            context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key))
+            continue
         free = [name for name in known if name not in fields]
         guess = nearest(key, free) or nearest(key, known)
         if guess:
@@ -55,6 +59,15 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
         hint = alternatives(guess, free if guess in free else known, command(cls))
         context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
     return meant
+
+
+def _renamed(cls: type[Settings], before: str) -> str:
+    """The hint for what an older recipe contains: the new name, or what to write instead."""
+    after = cls.former[before]
+    parts = [f'renamed to "{after}"' if after in cls.model_fields else after]
+    if explaining_command := command(cls):
+        parts.append(f"({explaining_command})")
+    return "  ".join(parts)
 
 
 def explain(
@@ -107,6 +120,8 @@ def _refused(
     if len(chosen) == 1 and not chosen[0][0]:
         error = chosen[0][1]
         message, hint = _message(error, here, wanted(annotation) if not first else None)
+        if (former_value := f"{name}: {here}") in cls.former:
+            hint = _renamed(cls, former_value)
     elif not first:
         message, hint = f"wants {wanted(annotation)}, got {found(here)}", _quoted(here, wanted(annotation))
         bounds = [bound for _, error in chosen if (bound := _bound(error))]

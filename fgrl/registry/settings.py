@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -48,6 +49,11 @@ class Settings(BaseModel):
         frozen=False,
         validate_default=False,
     )
+
+    former: ClassVar[Mapping[str, str]] = {}
+    """What older recipes may contain, and its replacement, for the error that they get. A renamed field:
+    `{"alpha": "response_weight"}`. A removed field or value, with what to write instead: `{"shuffled": "use {name:
+    shuffled_rows}", "order: random": ...}`."""
 
 
 class Component(Settings):

@@ -66,13 +66,14 @@ def check(
 
 
 def all_kept(verdicts: Sequence[bool | None]) -> bool | None:
-    """AON: are all criteria kept (Eq. 2)? None where a missing verdict would decide, or where there is none at all."""
+    """AON: are all criteria satisfied ("Rubrics to Tokens", Eq. 2)? None where a missing verdict would decide, or where
+    there is no verdict at all."""
     if False in verdicts:
         return False
     return None if None in verdicts or not verdicts else True
 
 
 def share_kept(verdicts: Sequence[bool | None]) -> float | None:
-    """CSR: of the known verdicts, the share that is kept (Eq. 3); None where none is known."""
+    """CSR: the share of the known verdicts that are True ("Rubrics to Tokens", Eq. 3); None where none is known."""
     known = [verdict for verdict in verdicts if verdict is not None]
     return sum(known) / len(known) if known else None

@@ -110,7 +110,7 @@ def test_the_end_may_be_left_without_weight_and_a_response_that_was_cut_off_has_
     rollout = rollout_of(train_tokenizer(), TEXTS[:1])
     length = int(rollout.mask.sum())
     whole = reward_of(trained, tmp_path).score(rollout).criterion[0, 0].abs()
-    without = reward_of(trained, tmp_path, end=False).score(rollout).criterion[0, 0].abs()
+    without = reward_of(trained, tmp_path, include_eos=False).score(rollout).criterion[0, 0].abs()
     assert whole[length - 1] > 0
     assert without[length - 1] == 0
     torch.testing.assert_close(whole[: length - 1], without[: length - 1])
@@ -135,7 +135,7 @@ def test_a_token_without_characters_weighs_what_the_end_does(trained: Path, tmp_
     )  # fmt: skip
     found = reward_of(trained, tmp_path).score(rollout).criterion[0, 0].abs()
     assert found[0] == found[-1] > 0
-    last = reward_of(trained, tmp_path, end=False).score(rollout).criterion[0, 0].abs()
+    last = reward_of(trained, tmp_path, include_eos=False).score(rollout).criterion[0, 0].abs()
     assert last[-1] == 0
     torch.testing.assert_close(last[:-1], found[:-1])
 
@@ -169,7 +169,7 @@ def test_what_is_too_long_has_no_weights_and_is_counted(trained: Path, tmp_path:
 
 def test_truncated_weights_are_0_or_1(trained: Path, tmp_path: Path) -> None:
     rollout = rollout_of(train_tokenizer(), TEXTS)
-    reward = reward_of(trained, tmp_path, truncated=True)
+    reward = reward_of(trained, tmp_path, name="discriminator_truncated")
     with torch.no_grad():
         reward.relevance._model.number.weight.mul_(20)
     weights = reward.score(rollout).criterion.abs()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from training_helpers import FakeModel, distance, fake_batch, row, step_gradient, tiny, whole
 
 from fgrl import ops
-from fgrl.components.algorithms import GRPO, PPO, RTTGRPO
+from fgrl.components.algorithms import GRPO, PPO, RTTGRPO, ReleasedOrder
 from fgrl.models import ActorCritic
 from fgrl.modules import gather
 from fgrl.modules.tally import joined
@@ -79,11 +79,11 @@ def test_grpo_s_advantage_is_the_group_s_on_every_token() -> None:
 @pytest.mark.parametrize(
     "fields", [{}, {"kl_coef": 0.3, "kl_in": "reward"}, {"skip_zero_variance": True}, {"epochs": 3}]
 )
-def test_beta_0_is_grpo_to_the_bit(mixing: str, fields: dict[str, Any]) -> None:
+def test_token_weight_0_is_grpo_to_the_bit(mixing: str, fields: dict[str, Any]) -> None:
     rollout = rollout_of([5, 2, 4, 1, 6, 3, 2, 2], [*GROUP, 1, 1], logp=True)
     rewards = rewards_of(rollout, [*WORTH, -0.0, 3.7])
     plain = made(**fields).advantages(rollout, rewards)
-    rtt = made("rtt_grpo", beta=0.0, mixing=mixing, **fields)
+    rtt = made("rtt_grpo", token_weight=0.0, mixing=mixing, **fields)
     found = rtt.advantages(rollout, rewards)
     assert found.advantage.numpy().tobytes() == plain.advantage.numpy().tobytes()
     assert found.metrics == plain.metrics
@@ -96,13 +96,13 @@ def test_beta_0_is_grpo_to_the_bit(mixing: str, fields: dict[str, Any]) -> None:
     assert torch.equal(rtt.advantages(rollout, without).advantage, plain.advantage)
 
 
-def test_beta_0_is_grpo_to_the_bit_in_the_loss_too(tiny_model_dir: Any) -> None:
+def test_token_weight_0_is_grpo_to_the_bit_in_the_loss_too(tiny_model_dir: Any) -> None:
     model = ActorCritic(tiny(tiny_model_dir, trainable=True))
     units = grpo_units(model.actor)
     (batch,) = whole(units)
     fields = {"clip_high": 0.27, "kl_coef": 0.1, "entropy_coef": 0.01}
     losses = [step_gradient(model, lambda b, a=a: a.loss(model, b)[0], [batch])
-              for a in (made(**fields), made("rtt_grpo", beta=0.0, **fields))]  # fmt: skip
+              for a in (made(**fields), made("rtt_grpo", token_weight=0.0, **fields))]  # fmt: skip
     assert losses[0][0] == losses[1][0]
     assert all(torch.equal(losses[0][1][name], losses[1][1][name]) for name in losses[0][1])
 
@@ -110,19 +110,21 @@ def test_beta_0_is_grpo_to_the_bit_in_the_loss_too(tiny_model_dir: Any) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    alpha=st.sampled_from([0.0, 1.0, 0.3]),
-    beta=st.sampled_from([0.25, 0.5, 1.0]),
+    response_weight=st.sampled_from([0.0, 1.0, 0.3]),
+    token_weight=st.sampled_from([0.25, 0.5, 1.0]),
     partition=st.sampled_from(["intra_sample", "inter_sample", "none"]),
     ended=st.booleans(),
     include_eos=st.booleans(),
 )
 def test_rtt_s_advantage_is_equation_7(
-    seed: int, alpha: float, beta: float, partition: Any, ended: bool, include_eos: bool
+    seed: int, response_weight: float, token_weight: float, partition: Any, ended: bool, include_eos: bool
 ) -> None:
     """In numpy, response by response. Where it does not count, the token that ends a response has the group's part alone."""
     rollout = rollout_of(LENGTHS, GROUP, ended=ended)
     rewards = rewards_of(rollout, WORTH, seed=seed)
-    algorithm = RTTGRPO(alpha=alpha, beta=beta, partition=partition, include_eos=include_eos)
+    algorithm = RTTGRPO(
+        response_weight=response_weight, token_weight=token_weight, partition=partition, include_eos=include_eos
+    )
     found = algorithm.advantages(rollout, rewards).advantage.numpy()
     group = GRPO().advantages(rollout, rewards).advantage.numpy()
     r = rewards.criterion.double().numpy()
@@ -137,17 +139,19 @@ def test_rtt_s_advantage_is_equation_7(
             if partition != "none" and len(pool):
                 mine = (mine - pool.mean()) / (pool.std() + 1e-6) if pool.min() < pool.max() else 0 * mine
             token[: counted[i]] += mine / len(told)
-        np.testing.assert_allclose(found[i, :length], alpha * group[i, :length] + beta * token, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found[i, :length], response_weight * group[i, :length] + token_weight * token, rtol=1e-4, atol=1e-5
+        )
         assert not found[i, length:].any()
 
 
-def test_mix_weighs_the_group_with_what_beta_leaves() -> None:
+def test_mix_weighs_the_group_with_what_the_token_weight_leaves() -> None:
     rollout = rollout_of(LENGTHS, GROUP)
     rewards = rewards_of(rollout, WORTH)
-    mixed = RTTGRPO(mixing="mix", beta=0.3).advantages(rollout, rewards).advantage
-    added = RTTGRPO(alpha=0.7, beta=0.3).advantages(rollout, rewards).advantage
+    mixed = RTTGRPO(mixing="mix", token_weight=0.3).advantages(rollout, rewards).advantage
+    added = RTTGRPO(response_weight=0.7, token_weight=0.3).advantages(rollout, rewards).advantage
     torch.testing.assert_close(mixed, added)
-    assert not torch.allclose(mixed, RTTGRPO(beta=0.3).advantages(rollout, rewards).advantage)
+    assert not torch.allclose(mixed, RTTGRPO(token_weight=0.3).advantages(rollout, rewards).advantage)
 
 
 def test_a_demand_on_the_whole_response_moves_no_token_and_the_release_s_makes_its_end_an_outlier() -> None:
@@ -155,27 +159,27 @@ def test_a_demand_on_the_whole_response_moves_no_token_and_the_release_s_makes_i
     whole_response = torch.ones(2, 1, 400)
     rewards = Rewards(torch.zeros(2), torch.zeros(2, 400), rollout.mask, criterion=whole_response)
     assert not RTTGRPO().advantages(rollout, rewards).advantage.any()
-    whole_response[:, :, -1] = 0.0  # `end: false` of the relevance
-    released = RTTGRPO(beta=1.0).advantages(rollout, rewards).advantage
+    whole_response[:, :, -1] = 0.0  # `include_eos: false` of the relevance
+    released = RTTGRPO(token_weight=1.0).advantages(rollout, rewards).advantage
     assert float(released[0, -1]) == pytest.approx(-math.sqrt(399), rel=1e-3)
     assert not RTTGRPO(include_eos=False).advantages(rollout, rewards).advantage.any()
 
 
-def test_a_least_spread_wants_a_partition() -> None:
+def test_a_min_std_wants_a_partition() -> None:
     with pytest.raises(ValueError, match="partition: none"):
-        RTTGRPO(partition="none", least_spread=0.1)
+        RTTGRPO(partition="none", min_std=0.1)
 
 
 def test_nearly_equal_relevances_can_be_taken_for_equal() -> None:
     rollout = rollout_of([40], [0], ended=False)
     noise = torch.linspace(0.99, 1.0, 40)[None, None]
     rewards = Rewards(torch.zeros(1), torch.zeros(1, 40), rollout.mask, criterion=noise)
-    paper = RTTGRPO(beta=1.0).advantages(rollout, rewards).advantage
+    paper = RTTGRPO(token_weight=1.0).advantages(rollout, rewards).advantage
     assert float(paper.std(correction=0)) == pytest.approx(1.0, rel=1e-2), "the noise is blown up"
     spread = float(noise.std(correction=0))
-    assert not RTTGRPO(least_spread=spread * 1.01).advantages(rollout, rewards).advantage.any()
+    assert not RTTGRPO(min_std=spread * 1.01).advantages(rollout, rewards).advantage.any()
     torch.testing.assert_close(
-        RTTGRPO(beta=1.0, least_spread=spread * 0.99).advantages(rollout, rewards).advantage, paper
+        RTTGRPO(token_weight=1.0, min_std=spread * 0.99).advantages(rollout, rewards).advantage, paper
     )
 
 
@@ -190,10 +194,27 @@ def test_permuting_criteria_changes_nothing_and_permuting_responses_permutes() -
         order = torch.tensor([4, 1, 5, 0, 3, 2])
         moved = algorithm.advantages(gather.take(rollout, order), gather.take(rewards, order)).advantage
         torch.testing.assert_close(moved, found[order])
-    mixed_up = RTTGRPO(released_order=True)
+    mixed_up = ReleasedOrder()
     other = Rewards(rewards.response, rewards.token, rewards.credit_mask, criterion=rewards.criterion[:, [2, 0, 1]])
     changed = mixed_up.advantages(rollout, rewards).advantage - mixed_up.advantages(rollout, other).advantage
     assert changed.abs().max() > 0.01  # the release's trap is one
+
+
+def test_the_release_s_order_mixes_responses_and_criteria() -> None:
+    """G=2, K=3: flat places 0..5 of [G,K] are read as [K,G]."""
+    criterion = torch.tensor([[[10.0 * g + k] for k in range(3)] for g in range(2)])
+    released = ReleasedOrder()
+    found = released.criterion_rewards(criterion, rollout_of([1, 1], [0, 0]))[:, :, 0]
+    assert found.tolist() == [[0.0, 2.0, 11.0], [1.0, 10.0, 12.0]]
+    for i in range(2):
+        for k in range(3):
+            flat = k * 2 + i
+            assert found[i, k] == criterion[flat // 3, flat % 3, 0]
+    apart = torch.cat([criterion, torch.tensor([[[7.0], [NAN], [NAN]]])])
+    again = released.criterion_rewards(apart, rollout_of([1, 1, 1], [0, 0, 1]))[:, :, 0]
+    assert again[:2].tolist() == found.tolist()
+    assert again[2, 0] == 7
+    assert torch.isnan(again[2, 1:]).all()
 
 
 def test_a_missing_verdict_is_as_if_the_criterion_had_not_been_asked() -> None:
@@ -211,10 +232,10 @@ def test_union_standardises_the_mean_of_the_criteria() -> None:
     rollout = rollout_of([4], [0], ended=False)
     criterion = torch.tensor([[[1.0, 0, 0, 0], [0.0, -1, 0, 0]]])
     rewards = Rewards(torch.zeros(1), torch.zeros(1, 4), rollout.mask, criterion=criterion)
-    found = RTTGRPO(criteria="union", beta=1.0).advantages(rollout, rewards).advantage[0]
+    found = RTTGRPO(criteria="union", token_weight=1.0).advantages(rollout, rewards).advantage[0]
     mean = np.array([0.5, -0.5, 0, 0])
     assert found.tolist() == pytest.approx(list(mean / (mean.std() + 1e-6)), rel=1e-5)
-    each = RTTGRPO(beta=1.0).advantages(rollout, rewards).advantage[0]
+    each = RTTGRPO(token_weight=1.0).advantages(rollout, rewards).advantage[0]
     assert not torch.allclose(found, each)
 
 
@@ -374,8 +395,8 @@ def test_what_is_asked_of_a_rollout_is_little() -> None:
     ("node", "message"),
     [
         ({"name": "grpo", "kl": "k1", "kl_coef": 0.1}, "gradient of k1 is zero"),
-        ({"name": "rtt_grpo", "mixing": "mix", "alpha": 0.5}, "leave out alpha"),
-        ({"name": "rtt_grpo", "mixing": "mix", "beta": 1.5}, "at most 1"),
+        ({"name": "rtt_grpo", "mixing": "mix", "response_weight": 0.5}, "leave out response_weight"),
+        ({"name": "rtt_grpo", "mixing": "mix", "token_weight": 1.5}, "token_weight of at most 1"),
     ],
 )
 def test_settings_that_make_no_sense(node: dict[str, Any], message: str) -> None:

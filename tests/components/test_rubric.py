@@ -14,7 +14,7 @@ from pydantic import PrivateAttr
 from quote_texts import TOKENIZERS
 
 from fgrl import registry, rollouts
-from fgrl.components.rewards.rubric import Rubric, all_satisfied, satisfied
+from fgrl.components.rewards import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.kinds import Judge, Verifier
 from fgrl.registry import build
@@ -86,14 +86,16 @@ ANSWERS = [
 
 def test_verdicts_and_what_they_are_worth(tokenizer: Any) -> None:
     rollout = rollout_of(tokenizer, ANSWERS)
-    found = {how: made(response=how).score(rollout) for how in ("csr", "aon", "signed_csr")}
+    found = {how: made(response=how).score(rollout) for how in ("csr", "aon")}
     assert found["csr"].verdict.nan_to_num(0).tolist() == [[1, 1, 1], [-1, -1, -1], [-1, 0, 0]]
     assert found["csr"].response.tolist() == [1.0, 0.0, 0.0]
     assert made().score(rollout_of(tokenizer, [("cat and a lamp", [NO_CAT, LAMP, THREE])])).response.tolist() == [
         pytest.approx(2 / 3)
     ]
     assert found["aon"].response.tolist() == [1.0, 0.0, 0.0]
-    assert found["signed_csr"].response.tolist() == [1.0, -1.0, -1.0]
+    signed = build("reward", "rubric_signed")
+    signed.setup(None)
+    assert signed.score(rollout).response.tolist() == [1.0, -1.0, -1.0]
     assert found["csr"].metrics["csr"] == pytest.approx(3 / 7)
     assert found["csr"].metrics["aon"] == pytest.approx(1 / 3)
     assert found["csr"].metrics["missing_verdicts"] == 0
@@ -116,18 +118,20 @@ VERDICTS = st.lists(st.lists(st.sampled_from([1.0, -1.0, NAN, None]), min_size=3
 @given(rows=VERDICTS)
 def test_aon_and_csr_by_definition(rows: list[list[float | None]]) -> None:
     """None: the response was not asked; NaN: nobody knows."""
-    verdict = torch.tensor([[NAN if one is None else one for one in row] for row in rows])
-    asked = torch.tensor([[one is not None for one in row] for row in rows])
-    for row, csr, aon in zip(rows, satisfied(verdict).tolist(), all_satisfied(verdict, asked).tolist(), strict=True):
-        given_ = [one for one in row if one is not None]
-        told = [one for one in given_ if one == one]
-        assert csr == pytest.approx(told.count(1.0) / len(told), nan_ok=True) if told else csr != csr
-        if -1.0 in told:
+    csr_reward, aon_reward, signed_reward = made(), made(response="aon"), build("reward", "rubric_signed")
+    for row in rows:
+        asked = [value for value in row if value is not None]
+        known = [value for value in asked if value == value]
+        verdicts = [None if value != value else value == 1.0 for value in asked]
+        csr, aon = csr_reward.response_reward(verdicts), aon_reward.response_reward(verdicts)
+        assert csr == pytest.approx(known.count(1.0) / len(known)) if known else csr is None
+        assert signed_reward.response_reward(verdicts) == (pytest.approx(sum(known) / len(known)) if known else None)
+        if -1.0 in known:
             assert aon == 0
-        elif given_ and len(told) == len(given_):
+        elif asked and len(known) == len(asked):
             assert aon == 1
         else:
-            assert aon != aon
+            assert aon is None
 
 
 def test_a_judge_is_asked_once_for_all_and_its_failures_are_missing(tokenizer: Any) -> None:
@@ -234,7 +238,7 @@ def test_a_demand_on_the_whole_response_marks_tokens_without_characters_too() ->
     assert found.criterion[0, 0, :length].tolist() == [-1.0] * length, "too few words: all of it"
     assert found.criterion[1, 0, 0] == 0
     assert found.criterion[1, 0].max() == 1
-    cut = made(relevance={"name": "oracle", "end": False}).score(rollout)
+    cut = made(relevance={"name": "oracle", "include_eos": False}).score(rollout)
     assert cut.criterion[0, 0, :length].tolist() == [*[-1.0] * (length - 1), 0.0]
 
 
@@ -247,7 +251,7 @@ def test_the_oracle_says_nothing_of_what_a_judge_decides(tokenizer: Any) -> None
     assert torch.isfinite(found.token).all()
 
 
-def test_random_weights_hang_on_the_response_and_the_criterion_alone(tokenizer: Any) -> None:
+def test_random_weights_depend_on_the_response_and_the_criterion_alone(tokenizer: Any) -> None:
     rollout = rollout_of(tokenizer, [("the lamp and the cat", [NO_CAT, LAMP]), ("a lamp", [LAMP, NO_CAT])])
     reward = made(relevance={"name": "random", "seed": 5})
     found = reward.score(rollout)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import PrivateAttr
 
 from fgrl import registry
 from fgrl.cli.checking import told
-from fgrl.components.rewards.rubric import all_satisfied, satisfied
+from fgrl.components.rewards import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.answer import Answer
@@ -25,7 +23,7 @@ from fgrl.kinds import Judge, Metric, Stage, Verifier
 from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.rules.rubrics import all_kept, share_kept
+from fgrl.rules import rubrics
 from fgrl.stages.evaluate import read_answers, write_answers
 from fgrl.types import Criterion, Message, Response, Sample
 
@@ -170,13 +168,10 @@ VERDICTS = st.lists(st.lists(st.sampled_from([True, False, None]), max_size=4), 
 @settings(max_examples=150, deadline=None)
 @given(VERDICTS)
 def test_the_metric_and_the_reward_agree_on_aon_and_csr(rows: list[list[bool | None]]) -> None:
-    number = {True: 1.0, False: -1.0, None: math.nan}
-    verdict = torch.tensor([[number[one] for one in row] + [math.nan] * (4 - len(row)) for row in rows])
-    asked = torch.tensor([[i < len(row) for i in range(4)] for row in rows])
-    for row, csr, aon in zip(rows, satisfied(verdict).tolist(), all_satisfied(verdict, asked).tolist(), strict=True):
-        mine = share_kept(row), all_kept(row)
-        assert csr == pytest.approx(math.nan if mine[0] is None else mine[0], nan_ok=True)
-        assert aon == pytest.approx(math.nan if mine[1] is None else float(mine[1]), nan_ok=True)
+    csr, aon = Rubric(), Rubric(response="aon")
+    for row in rows:
+        assert csr.response_reward(row) == rubrics.share_kept(row)
+        assert aon.response_reward(row) == rubrics.all_kept(row)
 
 
 def test_five_answers_a_prompt_are_drawn_together_and_differences_are_paired() -> None:

@@ -193,7 +193,7 @@ def test_what_is_learned_is_what_the_relevance_says(tiny_model_dir: Path, tmp_pa
     assert torch.allclose(weights, said, atol=1e-5), "the same ids, in the same places"
     (tmp_path / "other.txt").write_text("Which tokens? {criterion}\n{response}")
     fields = {"model": str(tmp_path / "made"), "prompt": str(tmp_path / "other.txt")}
-    with pytest.raises(DataError, match="trained to read another prompt"):
+    with pytest.raises(DataError, match="trained with another prompt"):
         build("relevance", {"name": "discriminator", **fields}).setup(a_run(tmp_path / "again"))
 
 

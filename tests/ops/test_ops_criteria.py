@@ -218,20 +218,3 @@ def test_longer_responses_weigh_more_between_responses_and_not_within() -> None:
 def test_an_unknown_partition_is_refused() -> None:
     with pytest.raises(ValueError, match="partition is one of"):
         ops.criterion_advantage(torch.zeros(1, 1, 1), torch.ones(1, 1).bool(), torch.zeros(1).long(), "both")  # type: ignore[arg-type]
-
-
-def test_the_release_s_order_mixes_responses_and_criteria() -> None:
-    """G=2, K=3: flat places 0..5 of [G,K] are read as [K,G]."""
-    criterion = torch.tensor([[[10.0 * g + k] for k in range(3)] for g in range(2)])
-    mask = torch.ones(2, 1).bool()
-    found = ops.reshaped_criteria(criterion, mask, torch.zeros(2).long())[:, :, 0]
-    assert found.tolist() == [[0.0, 2.0, 11.0], [1.0, 10.0, 12.0]]
-    for i in range(2):
-        for k in range(3):
-            flat = k * 2 + i
-            assert found[i, k] == criterion[flat // 3, flat % 3, 0]
-    apart = torch.cat([criterion, torch.tensor([[[7.0], [NAN], [NAN]]])])
-    again = ops.reshaped_criteria(apart, torch.ones(3, 1).bool(), torch.tensor([0, 0, 1]))[:, :, 0]
-    assert again[:2].tolist() == found.tolist()
-    assert again[2, 0] == 7
-    assert torch.isnan(again[2, 1:]).all()

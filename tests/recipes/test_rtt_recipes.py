@@ -29,7 +29,11 @@ def test_the_paper_s_numbers() -> None:
     train, policy = recipe.stages["discriminator"].train, recipe.stages["policy"]
     assert (train.lr, train.batch_size, train.epochs, train.strategy) == (9e-6, 256, 4, "deepspeed_stage_2")
     assert recipe.stages["discriminator"].max_tokens == 4096
-    assert (policy.algorithm.alpha, policy.algorithm.beta, policy.algorithm.partition) == (1.0, 0.5, "intra_sample")
+    assert (policy.algorithm.response_weight, policy.algorithm.token_weight, policy.algorithm.partition) == (
+        1.0,
+        0.5,
+        "intra_sample",
+    )
     assert (policy.algorithm.clip, policy.algorithm.clip_high, policy.algorithm.aggregate) == (0.2, 0.27, "seq_mean")
     assert (policy.algorithm.kl_coef, policy.algorithm.entropy_coef) == (0.0, 0.0)
     assert (policy.rollout.batch_size, policy.rollout.per_prompt) == (64 * 8, 8)
@@ -52,9 +56,9 @@ def test_the_paper_s_numbers() -> None:
 ROWS: dict[str, dict[str, Any]] = {
     "aon": {"policy.reward.response": "aon"},
     "inter": {"policy.reward.response": "aon", "policy.algorithm.partition": "inter_sample"},
-    "token_weight_025": {"policy.reward.response": "aon", "policy.algorithm.beta": 0.25},
-    "token_weight_075": {"policy.reward.response": "aon", "policy.algorithm.beta": 0.75},
-    "token_weight_100": {"policy.reward.response": "aon", "policy.algorithm.beta": 1.0},
+    "token_weight_025": {"policy.reward.response": "aon", "policy.algorithm.token_weight": 0.25},
+    "token_weight_075": {"policy.reward.response": "aon", "policy.algorithm.token_weight": 0.75},
+    "token_weight_100": {"policy.reward.response": "aon", "policy.algorithm.token_weight": 1.0},
 }
 
 
@@ -139,11 +143,11 @@ def test_the_demands_are_what_the_tool_makes_and_silence_keeps_none(tmp_path: Pa
 def test_the_sweep_is_figure_3() -> None:
     sweep = yaml.safe_load((ROOT / "sweeps" / "rtt_beta.yaml").read_text(encoding="utf-8"))
     assert sweep["command"][2] == "recipes/rtt_qwen3.yaml::aon"
-    assert sweep["parameters"] == {"stages.policy.algorithm.beta": {"values": [0.0, 0.25, 0.5, 0.75, 1.0]}}
+    assert sweep["parameters"] == {"stages.policy.algorithm.token_weight": {"values": [0.0, 0.25, 0.5, 0.75, 1.0]}}
     assert sweep["metric"]["name"] == "ifeval/measured/rubric.policy.aon"
-    for value in sweep["parameters"]["stages.policy.algorithm.beta"]["values"]:
-        point = load(FOUND["rtt_qwen3_aon"], [f"stages.policy.algorithm.beta={value}"])
-        assert point.stages["policy"].algorithm.beta == value
+    for value in sweep["parameters"]["stages.policy.algorithm.token_weight"]["values"]:
+        point = load(FOUND["rtt_qwen3_aon"], [f"stages.policy.algorithm.token_weight={value}"])
+        assert point.stages["policy"].algorithm.token_weight == value
 
 
 # -- the small ones, two steps of every training stage, on the tiny random model -------------------------------------------

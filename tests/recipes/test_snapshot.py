@@ -23,7 +23,13 @@ SNAPSHOT: dict[str, Any] = json.loads(
 )
 RECIPES: dict[str, dict[str, Any]] = SNAPSHOT["recipes"]
 
-RENAMED: dict[str, dict[str, str | None]] = {}
+RENAMED: dict[str, dict[str, str | None]] = {
+    "rtt_grpo": {
+        "alpha": "response_weight", "beta": "token_weight", "least_spread": "min_std", "released_order": None,
+    },
+    "discriminator": {"end": "include_eos", "truncated": None},
+    "oracle": {"end": "include_eos"},
+}  # fmt: skip
 """By component: old field -> new one, or None for a field that is gone (it had its default in every recipe)."""
 
 

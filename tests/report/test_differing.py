@@ -30,13 +30,20 @@ def test_single_settings_are_named_with_the_values_of_all() -> None:
 
 
 def test_another_component_is_shown_as_it_was_written() -> None:
-    other = {"name": "rtt_grpo", "version": 1, "clip": 0.2, "beta": 0.5, "alpha": 1.0, "partition": "intra_sample"}
+    other = {
+        "name": "rtt_grpo",
+        "version": 1,
+        "clip": 0.2,
+        "token_weight": 0.5,
+        "response_weight": 1.0,
+        "partition": "intra_sample",
+    }
     written = [
         {"policy": {"name": "rl", "algorithm": "grpo"}},
-        {"policy": {"name": "rl", "algorithm": {"name": "rtt_grpo", "beta": 0.5}}},
+        {"policy": {"name": "rl", "algorithm": {"name": "rtt_grpo", "token_weight": 0.5}}},
     ]
     assert told(policy(), policy(algorithm=other), written=written) == [
-        ("policy.algorithm", "grpo", "{name: rtt_grpo, beta: 0.5}")
+        ("policy.algorithm", "grpo", "{name: rtt_grpo, token_weight: 0.5}")
     ]
     assert told(policy(), policy(algorithm=other)) == [("policy.algorithm", "grpo", "rtt_grpo")]
 

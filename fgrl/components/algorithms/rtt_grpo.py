@@ -1,13 +1,14 @@
 """RTT-GRPO: group advantages of whole responses and token advantages of their criteria ("Rubrics to Tokens", section 4.2).
 
-The steps are those of Eq. 6 and 7 and section 4.2.2. Options whose help names the release are what the authors' code does
-otherwise. Left out: the two normalizations of the release that the paper does not have (one mixes responses to different
-prompts; the other weighs group advantages of single criteria with a softmax of their relevances).
+`rtt_grpo` follows Eq. 6 and 7 and section 4.2.2; `rtt_grpo_released_order` differs from it as the authors' code does. Left
+out: the two normalizations of that code that the paper does not have (one mixes responses to different prompts; the other
+weights group advantages of single criteria by a softmax of their relevances).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,64 +25,91 @@ torch = lazy.load("torch")
 
 @register("rtt_grpo")
 class RTTGRPO(GroupRelative):
-    """GRPO with a token advantage: each criterion's verdict on the tokens that it hangs on."""
+    """GRPO with a token advantage: each criterion's verdict on the tokens that it depends on."""
 
-    alpha: float = Field(1.0, ge=0)
-    """Weight of the group advantage (Eq. 7)."""
-    beta: float = Field(0.5, ge=0)
-    """Weight of the token advantage (Eq. 7); with 0 it is GRPO."""
+    former: ClassVar[Mapping[str, str]] = {
+        "alpha": "response_weight",
+        "beta": "token_weight",
+        "least_spread": "min_std",
+        "released_order": "removed; with true it is now {name: rtt_grpo_released_order}",
+    }
+
+    response_weight: float = Field(1.0, ge=0)
+    """Weight of the group advantage of the response (alpha in Eq. 7)."""
+    token_weight: float = Field(0.5, ge=0)
+    """Weight of the token advantage (beta in Eq. 7); with 0 it is GRPO."""
     mixing: Literal["add", "mix"] = "add"
-    """`add`: alpha x group + beta x token (Eq. 7). `mix`: (1 - beta) x group + beta x token, an option of the release."""
+    """`add`: response_weight x group + token_weight x token (Eq. 7). `mix`: (1 - token_weight) x group + token_weight x
+    token, an option of the authors' release."""
     partition: Literal["intra_sample", "inter_sample", "none"] = "intra_sample"
-    """Standardise a criterion's token rewards inside each response, over all responses to the prompt (the longer ones weigh
+    """Standardise a criterion's token rewards inside each response, over all responses to the prompt (longer ones count
     more), or not at all."""
     criteria: Literal["each", "union"] = "each"
-    """Standardise each criterion by itself and then take the mean, or take the mean of all criteria first."""
+    """Standardise each criterion separately and then take the mean, or take the mean of all criteria first."""
     include_eos: bool = True
-    """Count the token that ends the response among the T tokens of section 4.2.2. Left out, it has no token advantage, and
-    where single tokens are blamed all others gain on it: responses grow."""
-    least_spread: float = Field(0.0, ge=0)
-    """A criterion whose token rewards spread less than this (population std) inside their partition has no token advantage.
-    With 0, as in the paper, the noise of relevances that are nearly equal becomes as large as any difference."""
-    released_order: bool = False
-    """Give rewards to responses and criteria in the mixed-up order of the release, to compare with its numbers."""
+    """Count the token that ends the response among the T tokens of section 4.2.2. If false, it has no token advantage, and
+    where a criterion blames single tokens, all others have a positive one: responses grow."""
+    min_std: float = Field(0.0, ge=0)
+    """A criterion whose token rewards have a lower standard deviation (population) inside their partition has no token
+    advantage. With 0, as in the paper, the noise of nearly equal relevances is scaled up to the size of any difference."""
 
     @model_validator(mode="after")
     def _check_mixing(self) -> RTTGRPO:
-        if self.mixing == "mix" and "alpha" in self.model_fields_set:
-            raise ValueError("mixing: mix weighs the group advantage with 1 - beta; leave out alpha")
-        if self.mixing == "mix" and self.beta > 1:
-            raise ValueError(f"mixing: mix wants beta of at most 1, got {self.beta:g}")
-        if self.least_spread and self.partition == "none":
-            raise ValueError("least_spread is about standardising, and partition: none does not: leave one of them out")
+        if self.mixing == "mix" and "response_weight" in self.model_fields_set:
+            raise ValueError("mixing: mix weighs the group advantage with 1 - token_weight; leave out response_weight")
+        if self.mixing == "mix" and self.token_weight > 1:
+            raise ValueError(f"mixing: mix wants token_weight of at most 1, got {self.token_weight:g}")
+        if self.min_std and self.partition == "none":
+            raise ValueError("min_std is used to standardise, and partition: none does not: leave one of them out")
         return self
 
     def reads(self) -> frozenset[str]:
-        return frozenset({"criterion"} if self.beta else ())
+        return frozenset({"criterion"} if self.token_weight else ())
+
+    def criterion_rewards(self, criterion: Tensor, rollout: Rollout) -> Tensor:
+        """The token rewards [B,C,T] of each criterion, verdict (+1 or -1) x relevance, in the order to standardise them."""
+        return criterion
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
         """Eq. 7, [B,T]."""
-        alpha = 1.0 - self.beta if self.mixing == "mix" else self.alpha
-        if not self.beta:
-            return alpha * advantage, {}
+        response_weight = 1.0 - self.token_weight if self.mixing == "mix" else self.response_weight
+        if not self.token_weight:
+            return response_weight * advantage, {}
         if rewards.criterion is None:
             raise ValueError(
-                "rtt_grpo reads rewards for single criteria: take a reward that has them, as rubric with relevance"
+                "rtt_grpo reads rewards for single criteria: use a reward that has them, such as rubric with relevance"
             )
-        criterion = rewards.criterion
         mask = rollout.mask if self.include_eos else rollout.mask & ~rollout.eos
-        if self.released_order:
-            criterion = ops.reshaped_criteria(criterion, rollout.mask, rollout.group)
-        # 1. token rewards of each criterion: verdict (+1 or -1) x relevance. That is `criterion`.
+        # 1. token rewards of each criterion
+        criterion = self.criterion_rewards(rewards.criterion, rollout)
         # 2. standardised in the partition, and 3. their mean over the response's criteria
         token = ops.criterion_advantage(
-            criterion, mask, rollout.group, self.partition, union=self.criteria == "union", least=self.least_spread
+            criterion, mask, rollout.group, self.partition, union=self.criteria == "union", min_std=self.min_std
         ).to(advantage.dtype)
         # 4. both together
-        combined = torch.where(rollout.mask, alpha * advantage + self.beta * token, 0.0)
-        told = ops.known_criteria(criterion, rollout.mask).any(dim=1)
+        combined = torch.where(rollout.mask, response_weight * advantage + self.token_weight * token, 0.0)
+        has_criterion = ops.known_criteria(criterion, rollout.mask).any(dim=1)
         return combined, {
             "token_advantage": Mean(token.abs().sum(), mask.sum()),
             "group_advantage": Mean(advantage.abs().sum(), rollout.mask.sum()),
-            "untold": float((~told).float().mean()),
+            "without_criteria": float((~has_criterion).float().mean()),
         }
+
+
+@register("rtt_grpo_released_order")
+class ReleasedOrder(RTTGRPO):
+    """`rtt_grpo` with the mixed-up order of responses and criteria in the authors' release, to compare with its numbers.
+
+    Of a group with G responses and K criteria the release reshapes [G,K,T] to [K,G,T] where a transposition is meant:
+    what it then takes for criterion k of response g is criterion (kG + g) mod K of response (kG + g) div K.
+    """
+
+    def criterion_rewards(self, criterion: Tensor, rollout: Rollout) -> Tensor:
+        reordered = criterion.clone()
+        for number in torch.unique(rollout.group):
+            rows = (rollout.group == number).nonzero().flatten()
+            known = ops.known_criteria(criterion[rows], rollout.mask[rows]).any(dim=0).nonzero().flatten().tolist()
+            count = known[-1] + 1 if known else 0  # absent criteria come last
+            of_group = criterion[rows, :count]
+            reordered[rows, :count] = of_group.reshape(count, len(rows), of_group.shape[2]).transpose(0, 1)
+        return reordered

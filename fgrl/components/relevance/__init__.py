@@ -1,8 +1,8 @@
-"""Which tokens of a response a criterion's verdict hangs on."""
+"""Which tokens of a response a criterion's verdict depends on."""
 
-from fgrl.components.relevance.discriminator import Discriminator
+from fgrl.components.relevance.discriminator import Discriminator, TruncatedDiscriminator
 from fgrl.components.relevance.oracle import Oracle
 from fgrl.components.relevance.random import RandomRelevance
 from fgrl.components.relevance.uniform import Uniform
 
-__all__ = ["Discriminator", "Oracle", "RandomRelevance", "Uniform"]
+__all__ = ["Discriminator", "Oracle", "RandomRelevance", "TruncatedDiscriminator", "Uniform"]

@@ -1,8 +1,8 @@
-"""Relevance as a trained model sees it ("Rubrics to Tokens", section 4.1, Eq. 4)."""
+"""Relevance as predicted by a trained model ("Rubrics to Tokens", section 4.1, Eq. 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
@@ -25,28 +25,32 @@ torch = lazy.load("torch")
 
 @register("discriminator")
 class Discriminator(Relevance):
-    """A model with a token head reads a criterion and a response, and puts out each token's probability of being relevant.
+    """A model with a token head reads a criterion and a response, and predicts for each token how probably it is relevant.
 
     It reads text, so its tokenizer need not be the policy's: a token of the policy takes the highest probability among the
-    discriminator's tokens that it shares a character with. One without characters, as that which ends a response, takes the
-    weight of the discriminator's own end-of-sequence token, which it was trained to call relevant where the whole response is.
+    discriminator's tokens that it shares a character with. A token without characters, such as the one that ends a response,
+    takes the probability of the discriminator's own end-of-sequence token, which is trained to be relevant where the whole
+    response is.
     """
+
+    former: ClassVar[Mapping[str, str]] = {
+        "end": "include_eos",
+        "truncated": "removed; with true it is now {name: discriminator_truncated}",
+    }
 
     head: ClassVar[str] = "token"
 
     model: ModelSpec
     """The discriminator: a model that was trained with `head: token`."""
     prompt: Annotated[str, File]
-    """What it reads: a text file with {criterion}, and {response} at its end. As it was trained; another one is refused."""
+    """What it reads: a text file with {criterion}, and {response} at its end. It must be the prompt of its training."""
     max_tokens: int = Field(4096, ge=1)
     """Prompt and response together; a longer response has no weights and is counted."""
-    truncated: bool = False
-    """Cut probabilities down to 0 or 1 (after rounding to bfloat16), as the authors' release does by accident."""
-    end: bool = True
-    """False gives the token that ends a response weight 0, as in the authors' release: a demand on the whole response then
-    makes an outlier of it."""
+    include_eos: bool = True
+    """False gives the token that ends a response weight 0, as in the authors' release: for a criterion on the whole response
+    this token is then an outlier."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Pairs of a criterion and a response that are read at the same time."""
+    """Pairs of a criterion and a response in one forward pass."""
 
     _model: Any = PrivateAttr(None)
     _prompt: Prompt | None = PrivateAttr(None)
@@ -60,11 +64,11 @@ class Discriminator(Relevance):
                 f"discriminator: {self.model.base} has no trained token head, so its weights would mean nothing: take the "
                 'checkpoint of a `finetune` stage with the algorithm token_bce, as {base: "${out:discriminator}"}'
             )
-        learnt = (sources.locate(self.model, run.path).about() or {}).get("prompt")
-        if learnt not in (None, self._prompt.turns[0][1]):
+        trained_prompt = (sources.locate(self.model, run.path).about() or {}).get("prompt")
+        if trained_prompt not in (None, self._prompt.turns[0][1]):
             raise DataError(
-                f"discriminator: {self.model.base} was trained to read another prompt than {self.prompt}; set the one that its "
-                f"token_bce had, which begins {learnt[:60]!r}"
+                f"discriminator: {self.model.base} was trained with another prompt than {self.prompt}; set the prompt of its "
+                f"token_bce, which begins {trained_prompt[:60]!r}"
             )
 
     def needs(self) -> frozenset[str]:
@@ -74,45 +78,54 @@ class Discriminator(Relevance):
         return self._counts
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
-        """1. encode each criterion and each response, 2. all pairs in batches, 3. carry over to the policy's
-        tokens."""
+        """1. encode each criterion and each response, 2. read all pairs in batches, 3. transfer the probabilities to the
+        policy's tokens."""
         assert self._prompt is not None, "setup(run) comes first"
         if rollout.offsets is None:
             raise ValueError("the rollout has no offsets; ask for them in `needs`")
         # 1.
-        tokenizer = self._model.tokenizer
-        asked = {one.criterion.text: prompt_ids(tokenizer, self._prompt, one.criterion.text) for one in checked}
-        read = {one.row: response_ids(self._model, rollout.texts[one.row]) for one in checked}
-        short = [
-            i
-            for i, one in enumerate(checked)
-            if len(asked[one.criterion.text]) + len(read[one.row][0]) <= self.max_tokens
-        ]
+        tokenizer, texts = self._model.tokenizer, {case.criterion.text for case in checked}
+        criteria = {text: prompt_ids(tokenizer, self._prompt, text) for text in texts}
+        responses = {case.row: response_ids(self._model, rollout.texts[case.row]) for case in checked}
+        pairs = [(criteria[case.criterion.text], responses[case.row][0]) for case in checked]
+        short = [i for i, (prompt, response) in enumerate(pairs) if len(prompt) + len(response) <= self.max_tokens]
         # 2.
-        found: list[Tensor | None] = [None] * len(checked)
+        weights: list[Tensor | None] = [None] * len(checked)
         self._counts = {"too_long": 1.0 - len(short) / max(1, len(checked))}
         if not short:
-            return found
+            return weights
         tokens = rollouts.pad(
-            [asked[checked[i].criterion.text] for i in short], [read[checked[i].row][0] for i in short],
-            pad_id=self._model.pad_id, eos_ids=(),
-        )  # fmt: skip
+            [pairs[i][0] for i in short], [pairs[i][1] for i in short], pad_id=self._model.pad_id, eos_ids=()
+        )
         with torch.no_grad():
             logit = rollouts.in_micro_batches(
                 tokens, lambda part: {"logit": self._model.rewards(part)}, self.micro_batch_size, self._model.device
             )["logit"]
-        relevance = logit.bfloat16().sigmoid().trunc().float() if self.truncated else logit.sigmoid()
         # 3.
-        shared = {row: ops.overlaps(offsets, rollout.offsets[row]) for row, (_ids, offsets) in read.items()}
+        shared = {row: ops.overlaps(offsets, rollout.offsets[row]) for row, (_ids, offsets) in responses.items()}
         ended = rollout.eos.any(dim=1).tolist()
-        for i, weights in zip(short, relevance, strict=True):
+        for i, probability in zip(short, self.probabilities(logit), strict=True):
             row = checked[i].row
-            theirs, ours = shared[row]
-            bare = torch.tensor([start >= end for start, end in rollout.offsets[row]], dtype=torch.bool)
-            whole = weights[len(read[row][0]) - 1]
-            weight = torch.zeros(len(bare)).scatter_reduce(0, ours, weights[theirs], "amax")
-            weight = torch.where(bare, whole, weight)
-            if ended[row] and not self.end:
+            of_discriminator, of_policy = shared[row]
+            no_characters = torch.tensor([start >= end for start, end in rollout.offsets[row]], dtype=torch.bool)
+            end_of_sequence = probability[len(responses[row][0]) - 1]
+            weight = torch.zeros(len(no_characters))
+            weight = weight.scatter_reduce(0, of_policy, probability[of_discriminator], "amax")
+            weight = torch.where(no_characters, end_of_sequence, weight)
+            if ended[row] and not self.include_eos:
                 weight[-1] = 0.0
-            found[i] = weight
-        return found
+            weights[i] = weight
+        return weights
+
+    def probabilities(self, logit: Tensor) -> Tensor:
+        """Relevance in [0, 1] from the token head's output, [N,T]."""
+        return logit.sigmoid()
+
+
+@register("discriminator_truncated")
+class TruncatedDiscriminator(Discriminator):
+    """`discriminator` whose probabilities are truncated to 0 or 1 (after rounding to bfloat16), as the authors' release does
+    by accident."""
+
+    def probabilities(self, logit: Tensor) -> Tensor:
+        return logit.bfloat16().sigmoid().trunc().float()

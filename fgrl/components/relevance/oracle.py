@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PrivateAttr
 
@@ -19,18 +19,21 @@ if TYPE_CHECKING:
 
 @register("oracle")
 class Oracle(Relevance):
-    """Weight 1 on the characters that a rule itself says its verdict hangs on, 0 elsewhere.
+    """Weight 1 on the characters that a rule's verdict depends on, as the rule itself reports them, and 0 elsewhere.
 
-    What must be there is marked where the rule is kept, what must not be there where it is broken; a rule on the whole
-    response, and one that is broken nowhere in particular, marks all of it ("Rubrics to Tokens", appendix C.3). It says
-    nothing of criteria that a judge decides, or whose verdict is missing.
+    A rule that requires something marks it when the rule is satisfied, a rule that forbids something marks it when the rule
+    is violated. A rule on the whole response, and a violation without a place, mark all of it ("Rubrics to Tokens", appendix
+    C.3).
+    Criteria that a judge decides, or whose verdict is missing, have no weights.
     """
 
-    token_policy: Literal["overlap", "inside", "start"] = "overlap"
+    former: ClassVar[Mapping[str, str]] = {"end": "include_eos"}
+
+    token_policy: ops.TokenPolicy = "overlap"
     """A token counts when it shares a character with what is marked, lies inside it, or starts in it."""
 
-    end: bool = True
-    """The token that ends a response counts where all the others do; False never counts it."""
+    include_eos: bool = True
+    """The token that ends a response counts where all the others do; false never counts it."""
 
     _counts: dict[str, float] = PrivateAttr(default_factory=dict)
 
@@ -44,18 +47,18 @@ class Oracle(Relevance):
         if rollout.offsets is None:
             raise ValueError("the rollout has no offsets; ask for them in `needs`")
         marked = uncovered = 0
-        found: list[Tensor | None] = []
-        for one in checked:
-            if one.rule is None or one.kept is None:
-                found.append(None)
+        weights: list[Tensor | None] = []
+        for case in checked:
+            if case.rule is None or case.kept is None:
+                weights.append(None)
                 continue
-            offsets = rollout.offsets[one.row]
-            spans = relevant(one.rule, rollout.texts[one.row])
+            offsets = rollout.offsets[case.row]
+            spans = relevant(case.rule, rollout.texts[case.row])
             marked += len(spans)
             uncovered += len(ops.uncovered_spans(spans, offsets, self.token_policy))
             weight = ops.without_characters(ops.spans_to_tokens(spans, offsets, self.token_policy), offsets)
-            if not self.end and bool(rollout.eos[one.row].any()):
+            if not self.include_eos and bool(rollout.eos[case.row].any()):
                 weight[-1] = 0.0
-            found.append(weight)
+            weights.append(weight)
         self._counts = {"marked": marked / max(1, len(checked)), "uncovered": uncovered / max(1, marked)}
-        return found
+        return weights

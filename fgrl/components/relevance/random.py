@@ -1,4 +1,4 @@
-"""Weights that mean nothing, for comparison ("Rubrics to Tokens", Table 4)."""
+"""Random weights, for comparison ("Rubrics to Tokens", Table 4)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ torch = lazy.load("torch")
 
 @register("random")
 class RandomRelevance(Relevance):
-    """Each token's weight is drawn evenly from 0 to 1.
+    """Each token's weight is drawn from the uniform distribution on [0, 1).
 
-    The draw hangs on the seed, the criterion and the response alone: neither what was scored before nor the order or the
-    batching of responses changes it.
+    The draw depends on the seed, the criterion and the response alone, not on what was scored before, nor on the order or
+    batching of responses.
     """
 
     seed: int = Field(0, ge=0)
@@ -31,9 +31,9 @@ class RandomRelevance(Relevance):
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
         ids = [row[real].tolist() for row, real in zip(rollout.response_ids, rollout.mask, strict=True)]
-        found: list[Tensor | None] = []
-        for one in checked:
-            key = f"{self.seed}\n{one.criterion.model_dump_json()}\n{ids[one.row]}".encode()
+        weights: list[Tensor | None] = []
+        for case in checked:
+            key = f"{self.seed}\n{case.criterion.model_dump_json()}\n{ids[case.row]}".encode()
             number = int.from_bytes(hashlib.blake2b(key, digest_size=7).digest())
-            found.append(torch.rand(len(ids[one.row]), generator=torch.Generator().manual_seed(number)))
-        return found
+            weights.append(torch.rand(len(ids[case.row]), generator=torch.Generator().manual_seed(number)))
+        return weights

@@ -17,8 +17,8 @@ torch = lazy.load("torch")
 
 @register("uniform")
 class Uniform(Relevance):
-    """Every token has weight 1, so that nothing is left of a token advantage that is standardised inside a response."""
+    """Every token has weight 1, so a token advantage that is standardised inside a response is 0."""
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
         lengths = rollout.mask.sum(dim=1).tolist()
-        return [torch.ones(lengths[one.row]) for one in checked]
+        return [torch.ones(lengths[case.row]) for case in checked]

@@ -1,4 +1,4 @@
-"""Rewards from the rubrics of prompts: verdicts on criteria, and the tokens that they hang on ("Rubrics to Tokens").
+"""Rewards from the rubrics of prompts: verdicts on criteria, and the tokens that they depend on ("Rubrics to Tokens").
 
 Left out: weights of criteria, and partial credit for a criterion.
 """
@@ -6,43 +6,41 @@ Left out: weights of criteria, and partial credit for a criterion.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
-from fgrl.kinds import Judge, Relevance, Reward, Run
+from fgrl.kinds import Checked, Judge, Relevance, Reward, Run
 from fgrl.registry import register
 from fgrl.rules import rubrics
 from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Criterion, Mean, Rewards, Rollout, Sample
 
-if TYPE_CHECKING:
-    from torch import Tensor
 torch = lazy.load("torch")
 
 
 @register("rubric")
 class Rubric(Reward):
-    """How much of its prompt's rubric a response keeps: hard criteria by their verifiers, soft ones by a judge.
+    """How much of its prompt's rubric a response satisfies: verifiers decide hard criteria, a judge soft ones.
 
-    Without `relevance` the reward lies on the last token. With it each criterion has token rewards of its own, its verdict
+    Without `relevance` the reward is on the last token. With it each criterion has its own token rewards, its verdict
     (+1 or -1) times each token's relevance, and the token reward is their mean.
     """
 
+    former: ClassVar[Mapping[str, str]] = {"response: signed_csr": "renamed to {name: rubric_signed, response: csr}"}
     reads_reference = False
 
-    response: Literal["csr", "aon", "signed_csr"] = "csr"
-    """Reward of the response. `csr`: the share of criteria that are kept (Eq. 3). `aon`: 1 when all are, else 0 (Eq. 2).
-    `signed_csr`: 2 csr - 1, as the authors' release computes it."""
+    response: Literal["csr", "aon"] = "csr"
+    """Reward of the response. `csr`: the share of criteria that are satisfied (Eq. 3). `aon`: 1 when all are, else 0
+    (Eq. 2)."""
     judge: Judge | None = None
     """Decides criteria that have no verifier; null refuses prompts that have such criteria."""
     relevance: Relevance | None = None
-    """Which tokens a verdict hangs on; null gives no rewards for single criteria."""
+    """Which tokens a verdict depends on; null gives no rewards for single criteria."""
     max_criteria: int | None = Field(None, ge=1)
-    """Only the first so many criteria of a rubric count, as 20 do in the authors' release; null counts all."""
+    """Number of criteria of a rubric that count, from its beginning (20 in the authors' release); null counts all."""
 
     _rules: RulesOf = PrivateAttr(default_factory=RulesOf)
 
@@ -67,30 +65,25 @@ class Rubric(Reward):
     def judged(self, sample: Sample) -> list[Criterion]:
         return rubrics.judged(sample, self.max_criteria)
 
+    def response_reward(self, verdicts: Sequence[bool | None]) -> float | None:
+        """The reward of a response from the verdicts on its criteria; None is missing."""
+        kept = rubrics.share_kept(verdicts) if self.response == "csr" else rubrics.all_kept(verdicts)
+        return None if kept is None else float(kept)
+
     def score(self, rollout: Rollout) -> Rewards:
         """1. verdicts, 2. the response's reward, 3. relevance, 4. token rewards. Shapes as in `Rewards`."""
         mask = rollout.mask
         # 1. the verdict on every criterion of every response: +1, -1, NaN
         checked = rubrics.check(rollout.samples, rollout.texts, self._rules, self.judge, self.max_criteria)
-        places = _places([one.row for one in checked])
-        width = max((place for _row, place in places), default=0) + 1
-        verdict = torch.full((len(mask), width), float("nan"))
-        for one, (row, place) in zip(checked, places, strict=True):
-            if one.kept is not None:
-                verdict[row, place] = 1.0 if one.kept else -1.0
+        verdicts, places = _by_response(checked, len(mask))
+        verdict = torch.full((len(mask), max(map(len, verdicts), default=0) or 1), float("nan"))
+        for (row, place), criterion in zip(places, checked, strict=True):
+            if criterion.kept is not None:
+                verdict[row, place] = 1.0 if criterion.kept else -1.0
         # 2. what the response is worth
-        asked = torch.zeros(verdict.shape, dtype=torch.bool)
-        for row, place in places:
-            asked[row, place] = True
-        csr, aon = satisfied(verdict), all_satisfied(verdict, asked)
-        response = {"csr": csr, "aon": aon, "signed_csr": 2 * csr - 1}[self.response].to(mask.device)
-        told = ~torch.isnan(verdict)
-        metrics: dict[str, float] = {
-            "csr": Mean((verdict == 1).sum(), told.sum()),
-            "aon": Mean(aon.nansum(), (~torch.isnan(aon)).sum()),
-            "criteria": float(asked.sum(dim=1).float().mean()),
-            "missing_verdicts": Mean((asked & ~told).sum(), asked.sum()),
-        }
+        worth = [self.response_reward(kept) for kept in verdicts]
+        response = torch.tensor([float("nan") if value is None else value for value in worth]).to(mask.device)
+        metrics: dict[str, float] = _counted(verdicts)
         if self.judge is not None:
             metrics |= {f"judge_{name}": value for name, value in self.judge.counts().items()}
         if self.relevance is None:
@@ -98,51 +91,57 @@ class Rubric(Reward):
             token = torch.where(last, response.nan_to_num()[:, None], 0.0)
             return Rewards(response, token, last, verdict=verdict.to(mask.device), metrics=metrics)
         # 3. verdict x relevance, NaN where either is missing (r in section 4.2.2)
-        criterion = torch.full((*verdict.shape, mask.shape[1]), float("nan"))
         began = time.perf_counter()
         weights = self.relevance.weigh(rollout, checked)
         metrics["seconds/relevance"] = time.perf_counter() - began
-        unweighed, relevant, tokens = 0, 0.0, 0
+        relevance = torch.full((*verdict.shape, mask.shape[1]), float("nan"))
         for (row, place), weight in zip(places, weights, strict=True):
-            if weight is None:
-                unweighed += 1
-                continue
-            relevant, tokens = relevant + float(weight.sum()), tokens + len(weight)
-            criterion[row, place] = 0.0
-            criterion[row, place, : len(weight)] = weight
-        criterion = (criterion * verdict[:, :, None]).to(mask.device)
-        metrics |= {"unweighed": Mean(unweighed, len(places)), "relevant": Mean(relevant, tokens)}
+            if weight is not None:
+                relevance[row, place] = 0.0
+                relevance[row, place, : len(weight)] = weight
+        criterion_reward = (relevance * verdict[:, :, None]).to(mask.device)
+        known_weights = [weight for weight in weights if weight is not None]
+        metrics["unweighed"] = Mean(len(weights) - len(known_weights), len(weights))
+        metrics["relevant"] = Mean(sum(float(weight.sum()) for weight in known_weights), sum(map(len, known_weights)))
         metrics |= {f"relevance_{name}": value for name, value in self.relevance.counts().items()}
         # 4. every token's reward is the mean over the response's criteria
-        known = ops.known_criteria(criterion, mask)[:, :, None] & mask[:, None, :]
+        known = ops.known_criteria(criterion_reward, mask)[:, :, None] & mask[:, None, :]
         return Rewards(
-            response, ops.masked_mean(criterion, known, dim=1), (known & (criterion != 0)).any(dim=1),
-            criterion=criterion, verdict=verdict.to(mask.device), metrics=metrics,
+            response, ops.masked_mean(criterion_reward, known, dim=1), (known & (criterion_reward != 0)).any(dim=1),
+            criterion=criterion_reward, verdict=verdict.to(mask.device), metrics=metrics,
         )  # fmt: skip
 
 
-def _places(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """[b, c] of each: its response, and how many of that stand before it."""
-    seen: Counter[int] = Counter()
-    found = []
-    for row in rows:
-        found.append((row, seen[row]))
-        seen[row] += 1
-    return found
+@register("rubric_signed")
+class SignedRubric(Rubric):
+    """As `rubric`, with the response's reward scaled from [0, 1] to [-1, 1]: the authors' release rewards 2 CSR - 1.
 
-
-def satisfied(verdict: Tensor) -> Tensor:
-    """CSR: the share of known verdicts [B,C] that are +1, [B] (Eq. 3); NaN where none is known."""
-    told = ~torch.isnan(verdict)
-    share = (verdict == 1).sum(dim=1) / told.sum(dim=1).clamp(min=1)
-    return torch.where(told.any(dim=1), share, float("nan"))
-
-
-def all_satisfied(verdict: Tensor, asked: Tensor) -> Tensor:
-    """AON: 1 where all verdicts are +1, 0 where one is -1, [B] (Eq. 2); NaN where a missing one would decide.
-
-    verdict: [B,C], NaN is missing or absent; asked: bool [B,C], False is absent.
+    Standardised in its group (`grpo`, `rtt_grpo`) it is the same reward.
     """
-    broken = (verdict == -1).any(dim=1)
-    unknown = (asked & torch.isnan(verdict)).any(dim=1) | ~asked.any(dim=1)
-    return torch.where(broken, 0.0, torch.where(unknown, float("nan"), 1.0))
+
+    def response_reward(self, verdicts: Sequence[bool | None]) -> float | None:
+        reward = super().response_reward(verdicts)
+        return None if reward is None else 2.0 * reward - 1.0
+
+
+def _by_response(checked: Sequence[Checked], responses: int) -> tuple[list[list[bool | None]], list[tuple[int, int]]]:
+    """The verdicts of each response, in the rubric's order; and of each of `checked` its place [b, c] among them."""
+    verdicts: list[list[bool | None]] = [[] for _ in range(responses)]
+    places = []
+    for criterion in checked:
+        places.append((criterion.row, len(verdicts[criterion.row])))
+        verdicts[criterion.row].append(criterion.kept)
+    return verdicts, places
+
+
+def _counted(verdicts: Sequence[Sequence[bool | None]]) -> dict[str, float]:
+    """Metrics of the verdicts: CSR over all criteria, AON over the responses for which it is known."""
+    every = [kept for of_response in verdicts for kept in of_response]
+    known = [kept for kept in every if kept is not None]
+    all_kept = [aon for aon in map(rubrics.all_kept, verdicts) if aon is not None]
+    return {
+        "csr": Mean(sum(known), len(known)),
+        "aon": Mean(sum(all_kept), len(all_kept)),
+        "criteria": Mean(len(every), len(verdicts)),
+        "missing_verdicts": Mean(len(every) - len(known), len(every)),
+    }

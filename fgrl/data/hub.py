@@ -9,13 +9,14 @@ from typing import Annotated, Any
 from pydantic import model_validator
 
 from fgrl import lazy
-from fgrl.data.formats.converter import Row
+from fgrl.data.row import Row
 from fgrl.data.rows import Rows
 from fgrl.errors import DataError
 from fgrl.files import sha256_of_file, sha256_of_folder
 from fgrl.registry import File
 
 datasets = lazy.load("datasets")
+huggingface_hub = lazy.load("huggingface_hub")
 
 KINDS = ("json", "parquet", "csv")
 
@@ -40,7 +41,7 @@ class Hub(Rows):
     def _files_need_their_kind(self) -> Hub:
         if (self.path in KINDS) != bool(self.files):
             raise ValueError(f"files: goes with path: {' | '.join(KINDS)}, and these go with files")
-        if self.files and (self.data_files or self.revision or self._said("config")):
+        if self.files and (self.data_files or self.revision or self._set_value("config")):
             raise ValueError("files: local files have no data_files, revision or config")
         return self
 
@@ -77,12 +78,12 @@ class Hub(Rows):
         return where, data
 
     def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
-        # many at a time, which is two to four times as fast; few at first, for who stops early
+        # many at a time, which is two to four times as fast; few at first, for callers that stop early
         start, size = 0, 8
         while start < len(numbers):
-            some = rows[list(numbers[start : start + size])]
-            for values in zip(*some.values(), strict=True):
-                yield dict(zip(some, values, strict=True))
+            columns = rows[list(numbers[start : start + size])]
+            for values in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, values, strict=True))
             start, size = start + size, min(2 * size, 256)
 
     def hub_config(self) -> str | None:
@@ -90,10 +91,10 @@ class Hub(Rows):
         return self.config
 
     def load_options(self) -> dict[str, Any]:
-        """What else the library is to know when it loads the data."""
+        """Further options for the library that loads the data."""
         return {}
 
-    def _said(self, name: str) -> Any:
+    def _set_value(self, name: str) -> Any:
         """A field's value; None where it is the reader's default, which is a name on the hub and nowhere else."""
         value = getattr(self, name)
         return None if value == type(self).model_fields[name].default else value
@@ -108,11 +109,24 @@ class Hub(Rows):
                 raise ValueError(f'no split "{self.split}"; it has {", ".join(saved)}')
             return saved[self.split]
         inside = self.files or self.data_files or None
-        config = self._said("config") if self.files or folder.is_dir() else self.hub_config()
-        split = (self._said("split") or "train") if self.files else self.split  # files alone are always called train
+        config = self._set_value("config") if self.files or folder.is_dir() else self.hub_config()
+        split = (
+            (self._set_value("split") or "train") if self.files else self.split
+        )  # files alone are always called train
         return datasets.load_dataset(
             self.path, config, data_files=inside, split=split, revision=self.revision, **self.load_options()
         )
+
+
+def download(repo: str, files: Sequence[str], revision: str | None) -> list[Path]:
+    """Files of a data set on the hub, in the local cache. Raises `DataError`."""
+    try:
+        return [
+            Path(huggingface_hub.hf_hub_download(repo, name, repo_type="dataset", revision=revision)) for name in files
+        ]
+    except (OSError, ValueError, huggingface_hub.errors.HfHubHTTPError) as error:
+        where = ", ".join(f"{repo}/{name}" for name in files)
+        raise DataError(f"{where}: cannot be loaded: {error}") from error
 
 
 def _commit(data: Any) -> str | None:

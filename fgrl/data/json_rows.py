@@ -1,25 +1,22 @@
-"""Rows of JSON files as they stand: no column has to have one type in all rows, as Arrow wants it."""
+"""Rows of JSON files, read as they are: a column may have another type in each row, which Arrow does not allow."""
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fgrl.data.formats.converter import BadRow, Row, short
+from fgrl.data.row import Row
 from fgrl.errors import DataError
 
-LONGEST_LITERAL = 1_000_000
 
-
-def plain_rows(paths: Sequence[str | Path]) -> list[Row]:
+def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
     """The rows of files that hold a list of objects each, or an object a line. Raises `DataError` with the place."""
-    return [row for path in paths for row in _of_file(Path(path))]
+    return [row for path in paths for row in _rows_of(Path(path))]
 
 
-def _of_file(path: Path) -> list[Row]:
+def _rows_of(path: Path) -> list[Row]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -44,22 +41,3 @@ def _json(text: str, path: str, first: int) -> Any:
         raise DataError(f"{path}:{first + error.lineno - 1}:{error.colno}: no JSON: {error.msg}") from None
     except RecursionError:
         raise DataError(f"{path}:{first}: no JSON: nested too deep") from None
-
-
-def parsed(value: Any, column: str) -> Any:
-    """A value that some data sets keep as text: JSON, or Python's way to write lists and mappings (read as data, not run).
-
-    Anything else stays as it is. Raises `BadRow` for text that is neither.
-    """
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (json.JSONDecodeError, RecursionError):
-        pass
-    try:
-        if len(value) > LONGEST_LITERAL:
-            raise ValueError("it is too long")
-        return ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise BadRow(f'"{column}" is {short(value)}: wants JSON ({type(error).__name__})') from None

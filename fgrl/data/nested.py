@@ -25,6 +25,15 @@ def look(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def has(row: Mapping[str, Any], name: str) -> bool:
+    """Does `look` find the column?"""
+    try:
+        look(row, name)
+    except Missing:
+        return False
+    return True
+
+
 def _step(value: Any, part: str) -> Any:
     if value is None:
         return None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field
 
-from fgrl.data.formats.converter import Row
+from fgrl.data.row import Row, preview
 from fgrl.data.sliced import Sliced
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
+from fgrl.registry import name_of
 
 
 class Rows(Sliced):
@@ -19,7 +22,7 @@ class Rows(Sliced):
 
     bad_rows: Literal["error", "drop"] = "error"
     """A row that does not fit (an answer that is no text, two answers that are the same, ...): stop, or leave it out
-    and say how many were."""
+    and report how many were."""
     expect_rows: int | None = Field(None, ge=1)
     """Stop unless the data has this many rows, before `skip` and `limit`; null does not check."""
 
@@ -43,3 +46,41 @@ class Rows(Sliced):
                 f"{where}: {rows} rows, but the recipe expects {self.expect_rows}: has the data changed? (pin its "
                 "version, or correct `expect_rows`)"
             )
+
+    def misfit(self, where: str, number: int, problem: Exception) -> str:
+        """A row that does not fit, in words. Raises `DataError` unless such rows are dropped."""
+        if self.bad_rows == "error":
+            raise DataError(
+                f"{where}: row {number}: {problem} (`bad_rows: drop` leaves such rows out and counts them)"
+            ) from None
+        return f"row {number}: {problem}"
+
+    def no_column(self, where: str, first: Row, what: str, role: str, meaning: str) -> DataError:
+        """The error about a column that does not exist. meaning: of `columns.{role}`, which names it."""
+        return DataError(
+            f"{where}: {what}, which reader `{name_of(self)[1]}` needs. Set `columns.{role}` to {meaning}; dots reach into "
+            f"nested columns.\nIts first row:\n{preview(first)}"
+        )
+
+
+@dataclass
+class Omissions:
+    """Rows that were left out, by reason."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first_misfit: str = ""
+    """The first row that does not fit, for messages that end with it; empty when all fit."""
+
+    def add(self, reason: str) -> None:
+        self.counts[reason] += 1
+
+    def add_misfit(self, misfit: str) -> None:
+        """misfit: the row in words."""
+        self.counts["that do not fit"] += 1
+        self.first_misfit = self.first_misfit or f"; the first that does not fit: {misfit}"
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.counts.items())

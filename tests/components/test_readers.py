@@ -15,7 +15,9 @@ from fgrl.components.readers.hf import HuggingFace
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
-from fgrl.data.formats.converter import BadRow, Columns, Converter
+from fgrl.data.formats.columns import Columns
+from fgrl.data.formats.converter import Converter
+from fgrl.data.row import BadRow
 from fgrl.errors import DataError
 from fgrl.kinds import Reader
 from fgrl.registry import Context, Problems, build

@@ -4,8 +4,8 @@ from fgrl.components.readers import (
     advanced_if,
     benchmark,
     claims,
-    coded,
     hf,
+    hir,
     instructions,
     jsonl,
     lines,
@@ -16,14 +16,15 @@ from fgrl.components.readers import (
     trivia_qa,
     truthful_qa,
     unilc,
+    verinstruct,
 )
 
 __all__ = [
     "advanced_if",
     "benchmark",
     "claims",
-    "coded",
     "hf",
+    "hir",
     "instructions",
     "jsonl",
     "lines",
@@ -34,4 +35,5 @@ __all__ = [
     "trivia_qa",
     "truthful_qa",
     "unilc",
+    "verinstruct",
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fgrl.data.formats.converter import BadRow, Row, short
-from fgrl.data.json_rows import parsed
-from fgrl.data.rubrics.rubric_set import Demand, Prompt, RubricColumns, RubricSet, as_prompt, listed
+from fgrl.data.row import BadRow, Row, short
+from fgrl.data.rubrics.demand import Demand
+from fgrl.data.rubrics.rubric_set import RubricColumns, RubricSet
+from fgrl.data.rubrics.values import as_list, parsed
+from fgrl.data.turns import Prompt, as_prompt
 from fgrl.registry import register
 
 
@@ -38,8 +40,8 @@ class AdvancedIF(RubricSet):
     """Which column holds what, where the hub's names do not fit."""
 
     def roles(self) -> dict[str, str]:
-        wanted = super().roles() | {"metadata": self.columns.metadata}
-        return wanted | ({} if self.columns.kind is None else {"kind": self.columns.kind})
+        roles = super().roles() | {"metadata": self.columns.metadata}
+        return roles | ({} if self.columns.kind is None else {"kind": self.columns.kind})
 
     def prompt_of(self, row: Row) -> Prompt:
         column = self.columns.prompt
@@ -47,13 +49,13 @@ class AdvancedIF(RubricSet):
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
         column = self.columns.metadata
-        known = parsed(self.value(row, "metadata"), column)
-        if not isinstance(known, Mapping) or "rubrics" not in known:
-            raise BadRow(f'"{column}" is {short(known)}: wants a mapping with rubrics')
-        texts = listed(known["rubrics"], f"{column}.rubrics")
+        metadata = parsed(self.value(row, "metadata"), column)
+        if not isinstance(metadata, Mapping) or "rubrics" not in metadata:
+            raise BadRow(f'"{column}" is {short(metadata)}: wants a mapping with rubrics')
+        texts = as_list(metadata["rubrics"], f"{column}.rubrics")
         if not all(isinstance(text, str) and text.strip() for text in texts):
             raise BadRow(f'"{column}" has rubrics {short(texts)}: wants texts')
         return [Demand(text.strip(), hard=False) for text in texts]
 
-    def more(self, row: Row) -> dict[str, Any]:
+    def meta_of(self, row: Row) -> dict[str, Any]:
         return {} if self.columns.kind is None else {"kind": self.value(row, "kind")}

@@ -12,23 +12,19 @@ mt_bench      lines of {question_id, turns, category, reference} (turns may be c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy
-from fgrl.data.formats.converter import preview
+from fgrl.data.hub import download
+from fgrl.data.row import Row, preview
 from fgrl.data.sliced import Sliced
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Message, Response, Sample
-
-huggingface_hub = lazy.load("huggingface_hub")
-
-Row = Mapping[str, Any]
 
 
 @register("benchmark")
@@ -79,25 +75,24 @@ class Benchmark(Sliced):
             )
         for number in self.chosen(len(rows), where):
             try:
-                found = list(FORMATS[self.format](rows[number], number))
+                samples = list(FORMATS[self.format](rows[number], number))
             except (KeyError, TypeError, IndexError, AttributeError, ValueError) as problem:
                 raise DataError(
                     f"{where}: row {number} is not of the format {self.format} ({type(problem).__name__}: {problem}):\n"
                     f"{preview(rows[number]) if isinstance(rows[number], dict) else rows[number]!r}"
                 ) from None
-            yield from found
+            yield from samples
 
     def _place(self) -> tuple[str, Path]:
         if self.path is not None:
             return self.path, Path(self.path)
         where = f"{self.hub}/{self.file}"
-        try:
-            found = huggingface_hub.hf_hub_download(self.hub, self.file, repo_type="dataset", revision=self.revision)
-        except (OSError, ValueError, huggingface_hub.errors.HfHubHTTPError) as error:
-            raise DataError(f"{where}: cannot be loaded: {error}") from error
+        assert self.hub is not None
+        assert self.file is not None
+        (path,) = download(self.hub, [self.file], self.revision)
         if self.revision is None:
             self.say(f"{where}: no `revision` is pinned")
-        return where, Path(found)
+        return where, path
 
     def _rows(self, where: str, path: Path) -> list[Any]:
         text = path.read_text(encoding="utf-8-sig")

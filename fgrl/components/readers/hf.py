@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fgrl.data.formats.converter import Converter, Format
+from fgrl.data.formats.columns import Format
+from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table import Table
 from fgrl.data.hub import Hub
 from fgrl.errors import DataError

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fgrl.data.formats.converter import BadRow, Row, short
-from fgrl.data.json_rows import parsed
-from fgrl.data.rubrics.rubric_set import Demand, Prompt, RubricColumns, RubricSet, listed, together
+from fgrl.data.row import BadRow, Row, short
+from fgrl.data.rubrics.demand import Demand
+from fgrl.data.rubrics.rubric_set import RubricColumns, RubricSet
+from fgrl.data.rubrics.values import as_list, check_lengths, parsed
+from fgrl.data.turns import Prompt
 from fgrl.registry import register
 
 
@@ -39,10 +41,10 @@ class IFEval(RubricSet):
         return super().roles() | {"ids": self.columns.ids, "kwargs": self.columns.kwargs}
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
-        ids = listed(self.value(row, "ids"), self.columns.ids)
-        kwargs = listed(self.value(row, "kwargs"), self.columns.kwargs)
-        together(**{self.columns.ids: ids, self.columns.kwargs: kwargs})
-        return [self.by_id(one, parsed(given, self.columns.kwargs)) for one, given in zip(ids, kwargs, strict=True)]
+        ids = as_list(self.value(row, "ids"), self.columns.ids)
+        kwargs = as_list(self.value(row, "kwargs"), self.columns.kwargs)
+        check_lengths(**{self.columns.ids: ids, self.columns.kwargs: kwargs})
+        return [self.by_id(id, parsed(given, self.columns.kwargs)) for id, given in zip(ids, kwargs, strict=True)]
 
 
 @register("ifbench")
@@ -88,16 +90,16 @@ class IFTrain(RubricSet):
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
         column = self.columns.ground_truth
         truth = _mapping(self.value(row, "ground_truth"), column)
-        ids, kwargs = (listed(truth.get(name), f"{column}.{name}") for name in ("instruction_id", "kwargs"))
-        together(instruction_id=ids, kwargs=kwargs)
-        return [self.by_id(one, given) for one, given in zip(ids, kwargs, strict=True)]
+        ids, kwargs = (as_list(truth.get(name), f"{column}.{name}") for name in ("instruction_id", "kwargs"))
+        check_lengths(instruction_id=ids, kwargs=kwargs)
+        return [self.by_id(id, given) for id, given in zip(ids, kwargs, strict=True)]
 
 
 def _mapping(value: Any, column: str) -> Mapping[str, Any]:
     """The one mapping inside lists and texts. Raises `BadRow`."""
-    found = parsed(value, column)
-    while isinstance(found, list | str) and len(found) > 0:
-        found = parsed(found, column) if isinstance(found, str) else found[0] if len(found) == 1 else None
-    if not isinstance(found, Mapping) or "instruction_id" not in found:
+    inner = parsed(value, column)
+    while isinstance(inner, list | str) and len(inner) > 0:
+        inner = parsed(inner, column) if isinstance(inner, str) else inner[0] if len(inner) == 1 else None
+    if not isinstance(inner, Mapping) or "instruction_id" not in inner:
         raise BadRow(f'"{column}" is {short(value)}: wants one mapping with instruction_id and kwargs')
-    return found
+    return inner

@@ -9,8 +9,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import model_validator
 
-from fgrl.data.formats.converter import Columns, Converter, Row
+from fgrl.data.formats.columns import Columns
+from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table import Table
+from fgrl.data.row import Row
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fgrl.data.formats.converter import Row
+from fgrl.data.row import Row
+from fgrl.data.rubrics.demand import Demand
 from fgrl.data.rubrics.muldimif import constraints
-from fgrl.data.rubrics.rubric_set import Demand, Prompt, RubricColumns, RubricSet, instruction
+from fgrl.data.rubrics.rubric_set import RubricColumns, RubricSet
+from fgrl.data.turns import Prompt, as_one_text
 from fgrl.registry import register
 
 
@@ -38,7 +40,7 @@ class MulDimIF(RubricSet):
         return super().roles() | {"constraints": self.columns.constraints}
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
-        return constraints(self.value(row, "constraints"), instruction(prompt), self.judged)
+        return constraints(self.value(row, "constraints"), as_one_text(prompt), self.judged)
 
-    def more(self, row: Row) -> dict[str, Any]:
+    def meta_of(self, row: Row) -> dict[str, Any]:
         return {"constraint_pattern": row["constraint_pattern"]} if "constraint_pattern" in row else {}

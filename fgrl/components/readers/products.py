@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from fgrl.data.formats.converter import as_sample
+from fgrl.data.pairs import as_sample
 from fgrl.data.sliced import Sliced
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fgrl.data.formats.converter import Row
 from fgrl.data.questions.answered import AnsweredQuestions, QuestionColumns
-from fgrl.data.questions.question_set import LeftOut, Source
+from fgrl.data.questions.source import LeftOut, Source
+from fgrl.data.row import Row
 from fgrl.registry import register
 from fgrl.templates import Prompt
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Literal
 
-from fgrl.data.formats.converter import BadRow, Row, short
-from fgrl.data.questions.question_set import ContextColumns, Item, QuestionSet, Source
+from fgrl.data.questions.context import ContextColumns
+from fgrl.data.questions.question_set import QuestionSet
+from fgrl.data.questions.source import Item, Source
+from fgrl.data.row import BadRow, Row, short
 from fgrl.registry import register
 from fgrl.templates import Prompt
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.data.formats.converter import Row, short
 from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, Meaning, Verdict
-from fgrl.data.questions.question_set import LeftOut, Source
+from fgrl.data.questions.source import LeftOut, Source
+from fgrl.data.row import Row, short
 from fgrl.errors import DataError
 from fgrl.registry import register
 
@@ -148,7 +148,7 @@ class SocialBias(ClaimSet):
         where, rows = super().rows()
         if not len(rows):
             return where, rows
-        self.checked(where, rows, self._read_prompt())
+        self.source(where, rows, self._read_prompt())
         flat: Any = rows.flatten()  # type: ignore[attr-defined]
         claim, label = self.columns.claim, self.columns.label
         marks: dict[str, list[float]] = {}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fgrl.data.formats.converter import BadRow, Columns, Converter, Row
+from fgrl.data.formats.columns import Columns, Format
+from fgrl.data.formats.converter import Converter
+from fgrl.data.row import BadRow, Row
 from fgrl.data.rows import Rows
 from fgrl.errors import DataError
 from fgrl.types import Pair, Sample
 
-Made = TypeVar("Made", Sample, Pair)
+Record = TypeVar("Record", Sample, Pair)
 
 
 class Table(Rows):
@@ -19,7 +21,7 @@ class Table(Rows):
     columns: Columns = Columns()
     """Which column holds what, where the usual names do not fit."""
 
-    def converted(self, form: Any, convert: Callable[[Converter, Row, int], Made]) -> Iterator[Made]:
+    def converted(self, form: Format, convert: Callable[[Converter, Row, int], Record]) -> Iterator[Record]:
         """The chosen rows, each converted."""
         where, rows = self.rows()
         self.count(len(rows), where)
@@ -28,15 +30,11 @@ class Table(Rows):
         dropped: list[str] = []
         for number, row in zip(numbers, self.at(rows, numbers), strict=True):
             try:
-                made = convert(converter, row, number)
+                record = convert(converter, row, number)
             except BadRow as problem:
-                if self.bad_rows == "error":
-                    raise DataError(
-                        f"{where}: row {number}: {problem} (`bad_rows: drop` leaves such rows out and counts them)"
-                    ) from None
-                dropped.append(f"row {number}: {problem}")
+                dropped.append(self.misfit(where, number, problem))
                 continue
-            yield made
+            yield record
         if dropped:
             self.say(f"{where}: left out {len(dropped)} of {len(numbers)} rows; the first: {dropped[0]}")
         if len(dropped) == len(numbers):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fgrl.data.formats.converter import Row
-from fgrl.data.questions.question_set import ContextColumns, Item, QuestionSet, Source
+from fgrl.data.questions.context import ContextColumns
+from fgrl.data.questions.question_set import QuestionSet
+from fgrl.data.questions.source import Item, Source
+from fgrl.data.row import Row
 from fgrl.templates import Prompt
 
 

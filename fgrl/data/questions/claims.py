@@ -6,8 +6,10 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-from fgrl.data.formats.converter import BadRow, Row, short
-from fgrl.data.questions.question_set import ContextColumns, Item, LeftOut, QuestionSet, Source
+from fgrl.data.questions.context import ContextColumns
+from fgrl.data.questions.question_set import QuestionSet
+from fgrl.data.questions.source import Item, LeftOut, Source
+from fgrl.data.row import BadRow, Row, short
 from fgrl.templates import Prompt
 
 Verdict = Literal["yes", "no"]

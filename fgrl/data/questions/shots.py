@@ -34,8 +34,22 @@ class Shot:
     """An example, ready to be shown."""
 
     question: str
-    """What it asks, so that it is never shown with the same question."""
+    """What is asked, so that the example is never shown with the same question."""
     text: str
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples that were drawn for {examples}."""
+
+    shots: Shots
+    drawn: list[Shot]
+    where: str
+    """What the data is called in messages."""
+
+    def text(self, question: str) -> str:
+        """The examples to show with one question. Raises `DataError` when there are too few."""
+        return shown(self.shots, self.drawn, question, self.where)
 
 
 def draw(
@@ -49,12 +63,12 @@ def draw(
     """
     numbers = list(range(total))
     random.Random(shots.seed).shuffle(numbers)
-    found: dict[str, Shot] = {}
+    by_question: dict[str, Shot] = {}
     for shot in usable(numbers):
-        found.setdefault(same(shot.question), shot)
-        if len(found) == shots.count + spare:
+        by_question.setdefault(same(shot.question), shot)
+        if len(by_question) == shots.count + spare:
             break
-    return list(found.values())
+    return list(by_question.values())
 
 
 def shown(shots: Shots, drawn: Sequence[Shot], question: str, where: str) -> str:

@@ -21,6 +21,7 @@ RELATIONS = {
     "at most": ("less than", 1), "no more": ("less than", 1), "no more than": ("less than", 1), "not more than": ("less than", 1),
 }  # fmt: skip
 """How data sets say it -> how IFEval's checker does, and what is added to the bound: at most 5 is less than 6."""
+NO_SUCH_RULE = "no such rule here"
 OPTIONS = ("my answer is yes", "my answer is no", "my answer is maybe")
 
 
@@ -75,7 +76,7 @@ def checked_by(
     """
     try:
         if not welcome(instruction_id):
-            return None, "no such rule here"
+            return None, NO_SUCH_RULE
     except Unwelcome as refused:
         raise DataError(str(refused)) from None
     known = text is None or all(option in text.lower() for option in OPTIONS)

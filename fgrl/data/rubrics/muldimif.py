@@ -15,10 +15,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fgrl.data.formats.converter import BadRow, short
-from fgrl.data.rubrics.rubric_set import Demand, listed, together
-
-Check = dict[str, Any]
+from fgrl.data.row import BadRow, short
+from fgrl.data.rubrics.demand import Check, Demand
+from fgrl.data.rubrics.values import as_list, check_lengths
 
 NUMBERS = {
     "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
@@ -74,21 +73,24 @@ def constraints(
 
     texts: the same in other words, where the data has them (HiR-16K).
     """
-    found = listed(value, "constraints")
+    items = as_list(value, "constraints")
     if texts is not None:
-        together(criteria=texts, constraints=found)
+        check_lengths(criteria=texts, constraints=items)
     demands = []
-    for place, one in enumerate(found):
-        if (
-            not isinstance(one, Sequence)
-            or len(one) != 3
-            or not all(isinstance(part, str) and part.strip() for part in one)
-        ):
-            raise BadRow(f"constraint {short(one)}: wants [category, kind, sentence]")
-        kind = f"{one[0]}_{one[1]}"
-        check = None if kind in judged else check_of(one, prompt)
-        demands.append(Demand(one[2].strip() if texts is None else texts[place], check, kind))
+    for place, constraint in enumerate(items):
+        if not _is_constraint(constraint):
+            raise BadRow(f"constraint {short(constraint)}: wants [category, kind, sentence]")
+        category, name, sentence = constraint
+        kind = f"{category}_{name}"
+        check = None if kind in judged else check_of(constraint, prompt)
+        demands.append(Demand(sentence.strip() if texts is None else texts[place], check, kind))
     return demands
+
+
+def _is_constraint(value: Any) -> bool:
+    if not isinstance(value, Sequence) or len(value) != 3:
+        return False
+    return all(isinstance(part, str) and part.strip() for part in value)
 
 
 def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:
@@ -96,18 +98,18 @@ def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:
 
     prompt: what the constraint belongs to; a Chinese one has no rules for length.
     """
-    _, _, told = constraint
-    text = re.sub(r"\s+", " ", told).strip().strip('"').rstrip(".").strip()
+    _, _, sentence = constraint
+    text = re.sub(r"\s+", " ", sentence).strip().strip('"').rstrip(".").strip()
     topic = "_".join(constraint[:2]).lower()
     if "keyword" in topic:
         return _keywords(text)
     if "word" in topic or "sentence" in topic:
-        if CHINESE.search(prompt + told):
+        if CHINESE.search(prompt + sentence):
             return None
         return _length(text, "sentence" if "sentence" in topic else "word")
     if "punctuation" in topic:
-        found = _match(ENDINGS, text)
-        return None if found is None else {"name": "startend:end_checker", "end_phrase": MARKS[found[1].lower()]}
+        ending = _match(ENDINGS, text)
+        return None if ending is None else {"name": "startend:end_checker", "end_phrase": MARKS[ending[1].lower()]}
     if topic.startswith("language_english"):
         return _case(text)
     return None
@@ -115,10 +117,10 @@ def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:
 
 def _length(text: str, unit: str) -> Check | None:
     for pattern, bounds in LENGTHS.items():
-        found = _match((pattern.replace("UNIT", rf"{unit}s?(?: long| in length)?"),), text)
-        if found is None:
+        match = _match((pattern.replace("UNIT", rf"{unit}s?(?: long| in length)?"),), text)
+        if match is None:
             continue
-        numbers = [_number(one) for one in found.groups() if one and (one[0].isdigit() or one.lower() in NUMBERS)]
+        numbers = [_number(part) for part in match.groups() if part and (part[0].isdigit() or part.lower() in NUMBERS)]
         low, high = bounds(numbers[0], numbers[-1])
         if (high is None and low < 1) or (high is not None and high < max(low, 1)):
             return None  # nothing is asked, or nothing could do it
@@ -145,10 +147,10 @@ def _sentences(low: int, high: int | None) -> Check:
 
 
 def _keywords(text: str) -> Check | None:
-    found = _match((KEYWORDS, INCLUDED), text)
-    if found is None:
+    match = _match((KEYWORDS, INCLUDED), text)
+    if match is None:
         return None
-    words = [one[1:-1].strip() for one in re.findall(QUOTED, found["listed"])]
+    words = [quoted[1:-1].strip() for quoted in re.findall(QUOTED, match["listed"])]
     return {"name": "keywords:existence", "keywords": words} if all(words) else None
 
 
@@ -162,9 +164,9 @@ def _case(text: str) -> Check | None:
 
 def _match(patterns: Sequence[str], text: str) -> re.Match[str] | None:
     for pattern in patterns:
-        found = re.fullmatch(pattern + WHY, text, re.IGNORECASE)
-        if found and _plain(found["why"] or ""):
-            return found
+        match = re.fullmatch(pattern + WHY, text, re.IGNORECASE)
+        if match and _plain(match["why"] or ""):
+            return match
     return None
 
 

@@ -18,7 +18,9 @@ from conftest import train_tokenizer
 from reading_helpers import Folder, read
 
 from fgrl import rollouts
-from fgrl.components.readers.coded import CodedSet, Hir, VerInstruct
+from fgrl.components.readers.hir import Hir
+from fgrl.components.readers.verinstruct import VerInstruct
+from fgrl.data.rubrics.coded_set import CodedSet
 from fgrl.errors import Unavailable
 from fgrl.registry import build
 from fgrl.sandbox import CheckerSandbox, detect, strength, walls

@@ -11,9 +11,10 @@ from datasets import Dataset, Features, List, Value
 from reading_helpers import Folder, Listening, read
 
 from fgrl.components.readers.advanced_if import AdvancedIF
-from fgrl.components.readers.coded import Hir, HirColumns, VerInstruct
+from fgrl.components.readers.hir import Hir, HirColumns
 from fgrl.components.readers.instructions import IFBench, IFEval, IFTrain, InstructionColumns
 from fgrl.components.readers.muldimif import MulDimIF
+from fgrl.components.readers.verinstruct import VerInstruct
 from fgrl.errors import DataError
 from fgrl.kinds import Reader, Verifier
 from fgrl.registry import build, dump

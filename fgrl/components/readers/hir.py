@@ -1,0 +1,120 @@
+"""Prompts of HiR-16K, whose criteria come from four sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from fgrl.data.row import BadRow, Row, short
+from fgrl.data.rubrics.coded_set import CodedSet
+from fgrl.data.rubrics.demand import Demand, Tally
+from fgrl.data.rubrics.muldimif import constraints
+from fgrl.data.rubrics.rubric_set import RubricColumns
+from fgrl.data.rubrics.values import as_list, check_lengths, parsed
+from fgrl.data.turns import Prompt, as_one_text, as_prompt
+from fgrl.registry import register
+
+
+class HirColumns(RubricColumns):
+    """Which column holds what; the defaults are those of the hub and of what the authors of RTT made of it."""
+
+    texts: str | None = None
+    """The criteria in words: texts, or mappings with a `description` (usual: `criteria`, `rubrics`)."""
+    source: str = "source"
+    """Which of the four sources a row is from."""
+    ground_truth: str = "ground_truth"
+    """What the criteria are checked with, a mapping or its JSON."""
+
+
+@register("hir")
+class Hir(CodedSet):
+    """HiR-16K (Zhang et al. 2025), sastpg/HIR-16K: 16,968 prompts of four sources, what "Rubrics to Tokens" trains on.
+
+    Columns: `id`, `prompt` (or `messages`), `criteria` (or `rubrics`), `source`, `ground_truth`. What `ground_truth` holds
+    goes with the source, one by one with the criteria:
+
+        type1  IFTrain       `instruction_id_list`, `kwargs`: IFEval's rules
+        type2  Chatbot Arena the same with IFBench's rules
+        type3  MulDimIF      `constraints`: [category, kind, sentence]
+        type4  VerIF         `checker`, `functions`: [rule] with Python source, [llm] for the judge
+
+    The authors of RTT leave 799 hard criteria to the judge: `detectable_format:constrained_response` (332), `format:quotes`
+    (149), `words:start_verb` (149), `ratio:sentence_type` (81), `ratio:sentence_balance` (69) and the rule on Chinese (19).
+    Here only those without a rule are; `judged` takes the others away as well.
+    """
+
+    HUB_FILES: ClassVar[tuple[str, ...]] = ("HIR_trainv1.jsonl",)
+
+    path: str = "sastpg/HIR-16K"
+    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
+    columns: HirColumns = HirColumns()
+    """Which column holds what, where these names do not fit."""
+    list_criteria: bool = False
+    """Add the criteria to the prompt, a line each, for files whose prompts do not state them. The reader reports in how
+    many prompts none of them stands word for word."""
+
+    def roles(self) -> dict[str, str]:
+        wanted = {"source": self.columns.source, "ground_truth": self.columns.ground_truth}
+        return wanted | ({} if self.columns.texts is None else {"texts": self.columns.texts})
+
+    def prompt_of(self, row: Row) -> Prompt:
+        named = self.columns.prompt
+        column = "messages" if named == "prompt" and row.get("prompt") is None and "messages" in row else named
+        if column == named:
+            return super().prompt_of(row)
+        return as_prompt(row[column], column)
+
+    def id_of(self, row: Row, name: str) -> str:
+        """With its source: rows of different sources may have the same number."""
+        return f"{self.value(row, 'source')}:{name}"
+
+    def meta_of(self, row: Row) -> dict[str, Any]:
+        return {"source": self.value(row, "source")}
+
+    def with_criteria(self, prompt: Prompt, demands: Sequence[Demand], tally: Tally) -> Prompt:
+        if not self.list_criteria:
+            text = _normalized(as_one_text(prompt))
+            tally.unstated += not any(_normalized(demand.text) in text for demand in demands)
+            return prompt
+        more = "\n".join(["", "", "Keep all of these rules:", *(f"- {demand.text}" for demand in demands)])
+        if isinstance(prompt, str):
+            return prompt + more
+        return [*prompt[:-1], prompt[-1].model_copy(update={"content": prompt[-1].content + more})]
+
+    def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
+        texts, truth = self._texts(row), parsed(self.value(row, "ground_truth"), self.columns.ground_truth)
+        if not isinstance(truth, Mapping):
+            raise BadRow(f'"{self.columns.ground_truth}" is {short(truth)}: wants a mapping')
+        # a table gives every row the keys of all sources
+        truth = {name: value for name, value in truth.items() if value is not None}
+        if "instruction_id_list" in truth:
+            ids, kwargs = (as_list(truth[name], name) for name in ("instruction_id_list", "kwargs") if name in truth)
+            check_lengths(criteria=texts, instruction_id_list=ids, kwargs=kwargs)
+            return [self.by_id(*rule) for rule in zip(ids, kwargs, texts, strict=True)]
+        if "constraints" in truth:
+            return constraints(truth["constraints"], as_one_text(prompt), self.judged, texts)
+        if "functions" in truth:
+            name = next((name for name in ("checker", "checkers") if name in truth), "checker")
+            return self.coded(as_list(truth.get(name), name), as_list(truth["functions"], "functions"), prompt, texts)
+        raise BadRow(
+            f'"{self.columns.ground_truth}" has {", ".join(truth) or "nothing"}: wants instruction_id_list and kwargs, '
+            "constraints, or checker and functions"
+        )
+
+    def _texts(self, row: Row) -> list[str]:
+        named = self.columns.texts
+        column = named or next((name for name in ("criteria", "rubrics") if row.get(name) is not None), None)
+        if column is None:
+            raise BadRow('no column "criteria" or "rubrics"; name it as columns.texts')
+        texts = []
+        for criterion in as_list(row.get(column), column):
+            text = criterion.get("description") if isinstance(criterion, Mapping) else criterion
+            if not isinstance(text, str) or not text.strip():
+                raise BadRow(f'"{column}" has {short(criterion)}: wants texts, or mappings with a description')
+            texts.append(text.strip())
+        return texts
+
+
+def _normalized(text: str) -> str:
+    """To compare: in lower case, with single spaces and without a period at the end."""
+    return " ".join(text.lower().split()).rstrip(".")

@@ -1,0 +1,87 @@
+"""Which column of a data set holds what."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fgrl.data.row import Row, preview
+from fgrl.errors import DataError
+from fgrl.registry import Settings
+
+Format = Literal["preference", "prompts", "sft"]
+
+
+class Columns(Settings):
+    """Which column of the data holds what; null tries the usual names."""
+
+    id: str | None = None
+    """What identifies a row (usual: `id`, `prompt_id`; without either, the number of the row)."""
+    prompt: str | None = None
+    """The prompt, text or messages (usual: `prompt`, `instruction`)."""
+    response: str | None = None
+    """The answer to learn from, text or messages (usual: `response`, `completion`)."""
+    messages: str | None = None
+    """A whole conversation (usual: `messages`)."""
+    chosen: str | None = None
+    """The preferred answer, text or messages (usual: `chosen`)."""
+    rejected: str | None = None
+    """The other answer, text or messages (usual: `rejected`)."""
+    reference: str | None = None
+    """A model answer, text or a list of them; only read when it is named here."""
+    meta: list[str] = []
+    """Columns to keep beside the sample, as they are."""
+
+
+USUAL = {
+    "id": ("id", "prompt_id"),
+    "prompt": ("prompt", "instruction"),
+    "response": ("response", "completion"),
+    "messages": ("messages",),
+    "chosen": ("chosen",),
+    "rejected": ("rejected",),
+    "reference": (),
+}
+
+
+class ColumnFinder:
+    """Finds the column of a role (`prompt`, `chosen`, ...): the one that the recipe names, else one of the usual names.
+
+    Args:
+        where: what the data is called in messages.
+        form: the format, for messages.
+        columns: the names in the recipe.
+        first: the first row, which is shown when a column is missing.
+    """
+
+    def __init__(self, where: str, form: Format, columns: Columns, first: Row) -> None:
+        self._where, self._form, self._columns, self._first = where, form, columns, first
+
+    def find(self, role: str) -> str | None:
+        """The column of a role; None when the data has none under its usual names. Raises `DataError` when the recipe names
+        a column that does not exist."""
+        named = getattr(self._columns, role)
+        if named is None:
+            return next((name for name in USUAL[role] if name in self._first), None)
+        if named not in self._first:
+            raise self._missing(f'no column "{named}"', f"columns.{role}", f"the column of the {role}")
+        return named
+
+    def need(self, role: str) -> str:
+        """The column of a role. Raises `DataError` when there is none."""
+        column = self.find(role)
+        if column is None:
+            names = " or ".join(f'"{name}"' for name in USUAL[role])
+            raise self._missing(f"no column {names}", f"columns.{role}", f"the column of the {role}")
+        return column
+
+    def check_meta(self) -> None:
+        """Raise `DataError` when a column to keep does not exist."""
+        for name in self._columns.meta:
+            if name not in self._first:
+                raise self._missing(f'no column "{name}"', "columns.meta", "the column to keep")
+
+    def _missing(self, what: str, key: str, meaning: str) -> DataError:
+        return DataError(
+            f"{self._where}: {what}, which `format: {self._form}` needs. Set `{key}` to {meaning}, or another `format`.\n"
+            f"Its first row:\n{preview(self._first)}"
+        )

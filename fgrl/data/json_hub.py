@@ -1,0 +1,39 @@
+"""Data sets whose JSON files are read as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fgrl.data.hub import Hub, download
+from fgrl.data.json_rows import read_json_rows
+from fgrl.data.row import Row
+
+JSON_FILES = (".json", ".jsonl")
+
+
+class JsonHub(Hub):
+    """Rows of a data set; JSON files are read as they are, whatever types their columns have, others by `datasets`."""
+
+    HUB_FILES: ClassVar[tuple[str, ...]] = ()
+    """JSON files on the hub whose columns have not one type each."""
+
+    def rows(self) -> tuple[str, Sequence[Row]]:
+        names = list(self.data_files or self.HUB_FILES)
+        if self.files and self.path == "json":
+            return ", ".join(self.files), read_json_rows(self.files)
+        if self.files or not names or not all(name.endswith(JSON_FILES) for name in names):
+            return super().rows()
+        folder = Path(self.path)
+        if folder.is_dir():
+            paths = [folder / name for name in names]
+            return ", ".join(map(str, paths)), read_json_rows(paths)
+        where = ", ".join(f"{self.path}/{name}" for name in names)
+        paths = download(self.path, names, self.revision)
+        if self.revision is None:
+            self.say(f"{where}: no `revision` is pinned")
+        return where, read_json_rows(paths)
+
+    def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
+        return (rows[number] for number in numbers) if isinstance(rows, list) else super().at(rows, numbers)

@@ -1,0 +1,84 @@
+"""The rows of a question set, read by role (`question`, `answers`, `context`, ...) instead of by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fgrl.data.nested import Missing, look
+from fgrl.data.row import BadRow, Row, short
+
+
+class LeftOut(Exception):
+    """The row cannot have a reference; the argument is the reason."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a row holds."""
+
+    question: str
+    """What is asked: no two samples ask the same in the same words."""
+    values: dict[str, str]
+    """The texts for the placeholders of the prompt file."""
+    answers: list[str]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Source:
+    """Rows with the columns that were found in them."""
+
+    where: str
+    rows: Any
+    columns: dict[str, str]
+    """Role -> column."""
+    meta: list[str]
+    label_names: dict[str, list[str]] = field(default_factory=dict)
+    """Column -> what its whole numbers mean, where the data set says so."""
+
+    def value(self, row: Row, role: str) -> Any:
+        """What the row holds for a role; None when the data has no column for it. Raises `BadRow`."""
+        return None if role not in self.columns else self.at(row, self.columns[role])
+
+    def at(self, row: Row, column: str) -> Any:
+        """What the row holds in a column. Raises `BadRow`."""
+        try:
+            return look(row, column)
+        except Missing:
+            raise BadRow(f'no column "{column}", which the first row has') from None
+
+    def text(self, row: Row, role: str) -> str:
+        """A text that is not blank. Raises `BadRow`."""
+        value = self.value(row, role)
+        if not isinstance(value, str) or not value.strip():
+            raise BadRow(f'"{self.columns[role]}" is {short(value)}: wants a text that says something')
+        return value.strip()
+
+    def texts(self, row: Row, role: str) -> list[str]:
+        """A text or a list of texts, without empty ones and repeats. Raises `BadRow`."""
+        value = self.value(row, role)
+        listed = value if isinstance(value, list) else [value]
+        if not all(item is None or isinstance(item, str) for item in listed):
+            raise BadRow(f'"{self.columns[role]}" is {short(value)}: wants a text or a list of texts')
+        return list(dict.fromkeys(item.strip() for item in listed if item and item.strip()))
+
+    def narrowed(self) -> Source:
+        """Only the columns that are read, so that a page of text that nobody asked for is never decoded."""
+        if not hasattr(self.rows, "flatten"):
+            return self
+        flat = self.rows.flatten()
+        names = {*self.columns.values(), *self.meta}
+        owners = {name: _owner(name, flat.column_names) for name in names}
+        for name, column in owners.items():
+            if column == name and hasattr(flat.features[name], "names"):
+                self.label_names[name] = flat.features[name].names
+        if None not in owners.values():
+            self.rows = flat.select_columns(sorted({column for column in owners.values() if column is not None}))
+        return self
+
+
+def _owner(name: str, columns: Sequence[str]) -> str | None:
+    """The flat column that has what `name` reaches into."""
+    return next((column for column in columns if f"{name}.".startswith(f"{column}.")), None)

@@ -1,0 +1,95 @@
+"""What a data set asks of a response: its criteria, and how many of which kind were read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from fgrl.data.rows import Omissions
+from fgrl.rules.code import CODE_CHECKER
+
+Check = dict[str, Any]
+"""A verifier as recipes and `Criterion.check` describe it."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A criterion as the data set has it."""
+
+    text: str
+    check: Check | None = None
+    kind: str = ""
+    """The rule's id, or what the data set calls it; what hard criteria without a checker are counted under."""
+    hard: bool = True
+    """The data set means a program to decide it; False: a judge."""
+    why: str = ""
+    """Why a hard one has no check."""
+
+    def by_code(self) -> bool:
+        """Does Python source of the data set decide it?"""
+        return self.check is not None and self.check["name"] == CODE_CHECKER
+
+
+@dataclass
+class Tally:
+    """What was read of a data set with rubrics."""
+
+    prompts: int = 0
+    rules: int = 0
+    code: int = 0
+    soft: int = 0
+    judged: int = 0
+    """Hard ones without a checker that are left to the judge."""
+    without: Counter[str] = field(default_factory=Counter)
+    """Hard ones without a checker, kept or not, by their id."""
+    dropped: Omissions = field(default_factory=Omissions)
+    """Criteria."""
+    left_out: Omissions = field(default_factory=Omissions)
+    """Rows."""
+    unstated: int = 0
+    """Prompts in which no criterion stands word for word, where that was looked at."""
+
+    def add(self, demand: Demand, kept: bool) -> None:
+        """Count a criterion, and whether it stays in the rubric."""
+        if demand.check is None and demand.hard:
+            self.without[demand.kind + (f" ({demand.why})" if demand.why else "")] += 1
+        if not kept:
+            self.dropped.add("hard without a checker" if demand.hard else "soft")
+        elif demand.check is not None:
+            self.code += demand.by_code()
+            self.rules += not demand.by_code()
+        elif demand.hard:
+            self.judged += 1
+        else:
+            self.soft += 1
+
+    def numbers(self) -> dict[str, Any]:
+        """For summaries and plans. `criteria` are those that were kept."""
+        numbers: dict[str, Any] = {
+            "prompts": self.prompts, "criteria": self.rules + self.code + self.soft + self.judged, "by rules": self.rules,
+            "by their own code": self.code, "soft": self.soft, "hard without a checker": self.without.total(),
+        }  # fmt: skip
+        return numbers | ({"namely": dict(self.without.most_common())} if self.without else {})
+
+    def summary(self) -> str:
+        """In words."""
+        text = (
+            f"{self.prompts:,} prompts, {self.numbers()['criteria']:,} criteria: {self.rules:,} hard by rules, "
+            f"{self.code:,} hard by their own code in the sandbox, {self.soft:,} soft for the judge"
+        )
+        if self.without:
+            which = ", ".join(f"{name} {count:,}" for name, count in self.without.most_common())
+            left = "left to the judge" if self.judged else "left out"
+            text += f", {self.without.total():,} hard without a checker here, {left}: {which}"
+        if self.unstated:
+            text += (
+                f"; in {self.unstated:,} prompts no criterion stands word for word (`list_criteria: true` adds them)"
+            )
+        return text + self.omissions()
+
+    def omissions(self) -> str:
+        """What was left out, in words."""
+        parts = [f"; left out criteria: {self.dropped}" if self.dropped else ""]
+        parts += [f"; left out rows: {self.left_out}{self.left_out.first_misfit}" if self.left_out else ""]
+        return "".join(parts)

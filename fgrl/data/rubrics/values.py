@@ -1,0 +1,47 @@
+"""Lists and mappings as data sets with rubrics hold them: sometimes as text."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fgrl.data.row import BadRow, short
+
+LONGEST_LITERAL = 1_000_000
+
+
+def parsed(value: Any, column: str) -> Any:
+    """A value that some data sets keep as text: JSON, or Python's notation of lists and mappings (read as data, not run).
+
+    Anything else stays as it is. Raises `BadRow` for text that is neither.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (json.JSONDecodeError, RecursionError):
+        pass
+    try:
+        if len(value) > LONGEST_LITERAL:
+            raise ValueError("it is too long")
+        return ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise BadRow(f'"{column}" is {short(value)}: wants JSON ({type(error).__name__})') from None
+
+
+def as_list(value: Any, column: str) -> list[Any]:
+    """A list, also where the data has it as text. Raises `BadRow`."""
+    items = parsed(value, column)
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        raise BadRow(f'"{column}" is {short(value)}: wants a list')
+    return list(items)
+
+
+def check_lengths(**columns: Sequence[Any]) -> None:
+    """Raise `BadRow` unless all columns have as many items: they belong together one by one."""
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise BadRow(f"{counts}: they belong together one by one")

@@ -1,0 +1,48 @@
+"""Prompts and conversations as data sets hold them: a text, or a list of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fgrl.data.row import BadRow, short
+from fgrl.types import Message
+
+Turns = list[Message]
+Prompt = str | Turns
+
+
+def as_turns(value: Any, column: str) -> Turns:
+    """Messages {role, content}; further keys are not kept. Raises `BadRow`.
+
+    column: where the value is from, for the message.
+    """
+
+    def fits(turn: Any) -> bool:
+        return isinstance(turn, Mapping) and all(isinstance(turn.get(key), str) for key in ("role", "content"))
+
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(map(fits, value)):
+        raise BadRow(f'"{column}" is {short(value)}: wants text or a list of messages {{role, content}}')
+    return [Message(role=turn["role"], content=turn["content"]) for turn in value]
+
+
+def as_text_or_turns(value: Any, column: str) -> Prompt:
+    """A text that is not blank, or messages. Raises `BadRow`."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise BadRow(f'"{column}" is empty')
+        return value
+    return as_turns(value, column)
+
+
+def as_prompt(value: Any, column: str) -> Prompt:
+    """A text or messages without the answer at their end, if there is one. Raises `BadRow`."""
+    prompt = as_text_or_turns(value, column)
+    if isinstance(prompt, list) and len(prompt) > 1 and prompt[-1].role == "assistant":
+        return prompt[:-1]
+    return prompt
+
+
+def as_one_text(prompt: Prompt) -> str:
+    """The prompt as one text, with an empty line between its turns."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(turn.content for turn in prompt)

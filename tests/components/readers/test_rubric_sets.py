@@ -109,7 +109,7 @@ def test_ifbench_counts_the_rule_that_is_not_here(folder: Folder) -> None:
     assert first.rubric[1].text == "Begin the response with a verb."
     assert checks(second) == [{"name": "count:conjunctions", "small_n": 5}]
     assert said[0].endswith(", 1 hard without a checker here, left to the judge: words:start_verb 1")
-    assert reader.counts() == {
+    assert reader.criteria_counts() == {
         "prompts": 2, "criteria": 3, "by rules": 2, "by their own code": 0, "soft": 0, "hard without a checker": 1,
         "namely": {"words:start_verb": 1},
     }  # fmt: skip
@@ -341,7 +341,7 @@ def test_hir_has_four_sources(rows: list[dict[str, Any]], folder: Folder) -> Non
     )
     assert "sandbox" not in code, "the strong one"
     assert [sample.meta["source"] for sample in samples] == ["type1", "type2", "type3", "type4"]
-    assert reader.counts() == {
+    assert reader.criteria_counts() == {
         "prompts": 4, "criteria": 9, "by rules": 4, "by their own code": 1, "soft": 1, "hard without a checker": 3,
         "namely": {f"{CHOOSE} (other options)": 1, "words:start_verb": 1, "Language_Chinese": 1},
     }  # fmt: skip
@@ -355,7 +355,7 @@ def test_hir_as_the_release_judges_it(folder: Folder) -> None:
     samples, _ = read(reader)
     assert checks(samples[1]) == [None, None]
     assert checks(samples[2]) == [None, None]
-    assert reader.counts()["hard without a checker"] == 5
+    assert reader.criteria_counts()["hard without a checker"] == 5
 
 
 def test_hir_in_a_folder_is_read_as_it_stands(folder: Folder) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.statistics import Measured, weighted_mean
@@ -123,13 +122,3 @@ def answer_text(answer: Answer) -> str:
     """The answer as a judge reads it, and what followed."""
     later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response}" for turn in answer.turns]
     return "\n\n".join([answer.response, *later])
-
-
-def by_prompt(model: str, answers: Sequence[Answer]) -> dict[str, list[Answer]]:
-    """A model's answers by the id of their prompt, in order."""
-    found: dict[str, list[Answer]] = {}
-    for answer in answers:
-        found.setdefault(answer.id, []).append(answer)
-    if not found:
-        raise DataError(f"{model} has no answers to judge")
-    return found

@@ -1,11 +1,15 @@
-"""Reading a model's answer: fences, refusals, verdicts between two answers."""
+"""Reading a model's answer: fences, refusals, one word of a list, labels in brackets, probabilities of a first token."""
 
 from __future__ import annotations
 
 import math
 import re
+import string
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+V = TypeVar("V")
 
 Verdict = Literal["first", "second", "tie"]
 
@@ -14,7 +18,6 @@ class Refused(ValueError):
     """The model declined to answer. Counted apart from answers that cannot be read."""
 
 
-_VERDICT = re.compile(r"""[\s"'`*\[({]*(?:(1|2)|(tie))[\s"'`*\])}.:!]*""", re.IGNORECASE)
 _FENCE = re.compile(r"```[ \t]*[A-Za-z0-9_-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _DECLINE = re.compile(
     r"\b(?:I(?:'m| am| must| have to)?[ ,]*(?:sorry|apologi[sz]e|unable|not able|not comfortable|decline|refuse)\b"
@@ -42,25 +45,105 @@ def read_answer(text: str) -> str:
     return text.strip()
 
 
+@dataclass(frozen=True)
+class Words(Generic[V]):
+    """Reads answers that are one word of a list and nothing else."""
+
+    values: Mapping[str, V]
+    """What each word (in lower case) means."""
+    around: re.Pattern[str]
+    """The word as "word", with what may stand around it."""
+    declined: str
+    """The reason given where the answer declines."""
+    wanted: str
+    """What the answer is not, where it is anything else."""
+
+    def read(self, text: str) -> V:
+        """Raises `Refused` for an answer that declines, ValueError for any other that is none of the words."""
+        match = self.around.fullmatch(text)
+        if match:
+            return self.values[match["word"].lower()]
+        if declines(text):
+            raise Refused(self.declined)
+        raise ValueError(f"{text.strip()[:80]!r} is {self.wanted}")
+
+
 def read_verdict(text: str) -> Verdict:
     """The answer to "which of the two is better?": 1, 2 or tie, alone but for quotes, brackets, stars and full stops.
 
     Raises `Refused` for an answer that declines, ValueError for any other.
     """
-    found = _VERDICT.fullmatch(text)
-    if found:
-        return "tie" if found[2] else "first" if found[1] == "1" else "second"
+    return _VERDICT.read(text)
+
+
+def read_yes_no(text: str) -> bool:
+    """YES is true and NO is false, in any case and alone but for white space, quotes, asterisks and a full stop.
+
+    Raises `Refused` for an answer that declines, ValueError for any other.
+    """
+    return _YES_NO.read(text)
+
+
+Scale = Literal[3, 5]
+LABELS: dict[Scale, dict[str, int]] = {
+    3: {"1": 1, "tie": 0, "2": -1},
+    5: {"1>>2": 2, "1>2": 1, "1=2": 0, "2>1": -1, "2>>1": -2},
+}
+"""Labels of each scale, and how much better they call the answer shown first."""
+
+
+def read_label(text: str, scale: Scale = 3) -> int:
+    """How much better the answer shown first is: -2 to 2, by the one label in double brackets, as in `[[1]]`.
+
+    On the scale of three the answer may also be nothing but 1, 2 or tie. A label twice is one label; two different labels
+    are none.
+
+    Raises `Refused` for an answer without a label that declines to judge, ValueError for any other.
+    """
+    labels = {label.lower().replace(" ", "") for label in bracketed(text)}
+    known = LABELS[scale]
+    if len(labels) == 1 and (label := next(iter(labels))) in known:
+        return known[label]
+    wanted = ", ".join(f"[[{label}]]" for label in known)
+    if labels:
+        given = ", ".join(f"[[{label}]]" for label in sorted(labels))
+        raise ValueError(f"it says {given}: wants one of {wanted}, and no other")
+    if scale == 3:
+        return {"first": 1, "tie": 0, "second": -1}[read_verdict(text)]
     if declines(text):
-        raise Refused("it declines to choose")
-    raise ValueError(f"{text.strip()[:80]!r} is none of 1, 2 and tie")
+        raise Refused("it declines to judge")
+    raise ValueError(f"there is no verdict in it: wants one of {wanted} at its end")
 
 
-def odds(logprobs: Mapping[str, float], first: str = "1", second: str = "2") -> float | None:
+def bracketed(text: str) -> set[str]:
+    """What stands in double brackets, as `7` in `[[7]]`."""
+    return set(_BRACKETED.findall(text))
+
+
+def odds(logprobs: Mapping[str, float] | None, first: str = "1", second: str = "2") -> float | None:
     """P(first) / (P(first) + P(second)) of the answer's first token, from its most probable ones (nats).
 
-    Tokens that differ by white space around them count together; one that is not listed counts 0. None when neither is.
+    Tokens that differ by white space around them count together; one that is not listed counts 0. None when neither is
+    listed, or nothing is known.
     """
+    logprobs = logprobs or {}
     chances = {name: sum(math.exp(value) for token, value in logprobs.items() if token.strip() == name)
                for name in (first, second)}  # fmt: skip
     total = chances[first] + chances[second]
     return chances[first] / total if total else None
+
+
+_BRACKETED = re.compile(r"\[\[\s*([^\[\]]*?)\s*\]\]")
+_VERDICT: Words[Verdict] = Words(
+    {"1": "first", "2": "second", "tie": "tie"},
+    re.compile(r"""[\s"'`*\[({]*(?P<word>1|2|[Tt][Ii][Ee])[\s"'`*\])}.:!]*"""),
+    "it declines to choose",
+    "none of 1, 2 and tie",
+)
+_QUOTES = rf"[{re.escape(string.whitespace)}\"'`*\u2018\u2019\u201c\u201d]*"
+_YES_NO: Words[bool] = Words(
+    {"yes": True, "no": False},
+    re.compile(rf"{_QUOTES}(?P<word>yes|no){_QUOTES}\.?{_QUOTES}", re.IGNORECASE | re.ASCII),
+    "it declines to judge",
+    "neither YES nor NO alone",
+)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from fgrl.components.metrics.rating import Rating, read_mark
-from fgrl.components.metrics.win_rate import WinRate, matched
+from fgrl.components.metrics.win_rate import WinRate
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.length_adjusted import fit, length_adjusted
+from fgrl.evaluation.pairwise import matched
 from fgrl.evaluation.statistics import Estimate, estimate
-from fgrl.evaluation.verdicts import LABELS, read_label
 from fgrl.kinds import Client, ToDraw
-from fgrl.llm.reading import Refused
+from fgrl.llm.reading import LABELS, Refused, read_label
 from fgrl.specs import Sampling
 from fgrl.types import Completion, Request
 

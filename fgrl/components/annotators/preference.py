@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from fgrl.errors import DataError
+from fgrl.evaluation import pairwise
+from fgrl.evaluation.pairwise import Ballot, Comparison, Disagreement, Orders
 from fgrl.kinds import Annotator, Client, Expected
 from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, spent, tally
 from fgrl.llm.reading import Verdict, declines, odds, read_verdict
@@ -37,24 +39,6 @@ class Judgement(BaseModel):
         return str(value) if isinstance(value, int) else value
 
 
-@dataclass(frozen=True)
-class Ballot:
-    """What came of two responses to a prompt in one order."""
-
-    shown: Verdict | None
-    """Of the two as they were shown; None is missing."""
-    p: float | None
-    """Probability that the response shown first is better."""
-
-    def turned(self) -> Ballot:
-        """The same with the two exchanged."""
-        other: dict[Verdict, Verdict] = {"first": "second", "second": "first", "tie": "tie"}
-        return Ballot(
-            None if self.shown is None else other[self.shown],
-            None if self.p is None else 1 - self.p,
-        )
-
-
 @register("preference")
 class Preference(Annotator):
     """A judge compares every two distinct responses of a sample.
@@ -70,13 +54,13 @@ class Preference(Annotator):
     prompt: Annotated[str, File]
     """Prompt file; it says {first} and {second}, and may say {question}, {context} and {reference}. {question} is
     `meta.question`, or else the prompt's last user turn; {context} is `meta.context`, or else the turns before it."""
-    orders: Literal["both", "one"] = "both"
+    orders: Orders = "both"
     """Ask with either response shown first, or only as they were drawn (a judge's taste for a place is then part of the
     verdict)."""
     verdict: Literal["text", "json", "logprobs"] = "text"
     """How the judge answers: the text 1, 2 or tie; JSON `{"better": "1"}`, held to by a schema where the endpoint can; or the
     log-probabilities of the tokens 1 and 2 as its first token, whatever it goes on to write (Lee et al. 2023, section 2.2)."""
-    disagreement: Literal["average", "drop", "tie"] = "average"
+    disagreement: Disagreement = "average"
     """The two orders say different things: take the mean of the two probabilities (as Lee et al. do; two opposite texts are
     then a tie), leave the verdict missing, or call it a tie."""
     top_logprobs: int = Field(20, ge=2)
@@ -99,13 +83,16 @@ class Preference(Annotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         plan = self._plan(samples)
         asked = ask(self.client, [question for _place, _pair, question in plan], self.tries)
-        ballots = [self._ballot(one) for one in asked]
+        ballots = [self._ballot(answer) for answer in asked]
+        comparisons = pairwise.compare_each(ballots, self.orders, self.disagreement)
         verdicts: list[list[PairVerdict]] = [[] for _ in samples]
-        step = 2 if self.orders == "both" else 1
-        for start in range(0, len(plan), step):
-            place, (first, second), _question = plan[start]
-            verdicts[place].append(self._together(first, second, ballots[start : start + step]))
-        self._counts = self._count(asked, ballots, [verdict for own in verdicts for verdict in own])
+        shown_first = plan[:: 2 if self.orders == "both" else 1]
+        for (place, (first, second), _question), comparison in zip(shown_first, comparisons, strict=True):
+            verdict = PairVerdict(
+                first=first, second=second, verdict=comparison.verdict, p=comparison.p, agree=comparison.agree
+            )
+            verdicts[place].append(verdict)
+        self._counts = self._count(asked, ballots, comparisons)
         return [sample.model_copy(update={"verdicts": own}) for sample, own in zip(samples, verdicts, strict=True)]
 
     def asks(self, given: Sequence[Sample]) -> list[Request]:
@@ -131,7 +118,7 @@ class Preference(Annotator):
             (place, pair, self._question(prompt, sample, *pair))
             for place, sample in enumerate(samples)
             for first, second in combinations(distinct(sample), 2)
-            for pair in ([(first, second), (second, first)] if self.orders == "both" else [(first, second)])
+            for pair in pairwise.in_orders(first, second, self.orders)
         ]
 
     def _question(self, prompt: Prompt, sample: Sample, first: int, second: int) -> Question[Verdict | None]:
@@ -151,45 +138,29 @@ class Preference(Annotator):
             allow_truncated=self.verdict != "json",
         )
 
-    def _ballot(self, asked: Asked[Verdict | None]) -> Ballot:
-        if asked.failure is not None:
-            return Ballot(None, None)
-        chance = odds(asked.completion.logprobs) if asked.completion.logprobs else None
+    def _ballot(self, answer: Asked[Verdict | None]) -> Ballot:
+        if answer.failure is not None:
+            return Ballot()
+        p = odds(answer.completion.logprobs)
         if self.verdict == "logprobs":
-            return Ballot(None, None) if chance is None else Ballot(side(chance), chance)
-        assert asked.value is not None
-        said = {"first": 1.0, "second": 0.0, "tie": 0.5}[asked.value]
-        return Ballot(asked.value, said if chance is None or not self.weigh else chance)
-
-    def _together(self, first: int, second: int, ballots: Sequence[Ballot]) -> PairVerdict:
-        """The verdict on the responses at two places from their one or two ballots."""
-        if any(ballot.shown is None for ballot in ballots):
-            return PairVerdict(first=first, second=second, verdict=None)
-        if len(ballots) == 1:
-            return PairVerdict(first=first, second=second, verdict=ballots[0].shown, p=ballots[0].p)
-        here, there = ballots[0], ballots[1].turned()
-        assert here.p is not None
-        assert there.p is not None
-        mean = (here.p + there.p) / 2
-        if here.shown == there.shown:
-            return PairVerdict(first=first, second=second, verdict=here.shown, p=mean, agree=True)
-        settled: dict[str, Verdict | None] = {"average": side(mean), "drop": None, "tie": "tie"}
-        return PairVerdict(first=first, second=second, verdict=settled[self.disagreement], p=mean, agree=False)
+            return Ballot.of_probability(p)
+        ballot = Ballot.of_verdict(answer.value)
+        return replace(ballot, p=p) if self.weigh and p is not None else ballot
 
     def _count(
-        self, asked: Sequence[Asked[Any]], ballots: Sequence[Ballot], verdicts: Sequence[PairVerdict]
+        self, asked: Sequence[Asked[Any]], ballots: Sequence[Ballot], comparisons: Sequence[Comparison]
     ) -> dict[str, Any]:
-        chose = [ballot.shown for ballot in ballots if ballot.shown in ("first", "second")]
-        silent = sum(one.failure is None and ballot.shown is None for one, ballot in zip(asked, ballots, strict=True))
+        share = pairwise.share_for_first(ballots)
+        answered = [ballot for answer, ballot in zip(asked, ballots, strict=True) if answer.failure is None]
+        without = sum(ballot.verdict is None for ballot in answered)
+        pairs = pairwise.counts(comparisons)
         return {
-            "pairs": len(verdicts),
-            "position bias": round(chose.count("first") / len(chose), 4) if chose else None,
-            "disagreements": sum(verdict.agree is False for verdict in verdicts),
-            "ties": sum(verdict.verdict == "tie" for verdict in verdicts),
-            "missing": sum(verdict.verdict is None for verdict in verdicts),
+            "pairs": pairs.pop("pairs"),
+            "position bias": None if share is None else round(share, 4),
+            **pairs,
             **tally(asked),
             **spent(self.client),
-            **({"without log-probabilities of 1 and 2": silent} if silent else {}),
+            **({"without log-probabilities of 1 and 2": without} if without else {}),
         }
 
 
@@ -201,11 +172,6 @@ def distinct(sample: Sample) -> list[int]:
     for place, response in enumerate(sample.responses):
         seen.setdefault(response.text.strip(), place)
     return list(seen.values())
-
-
-def side(p: float) -> Verdict:
-    """What a probability that the first is better comes to."""
-    return "tie" if p == 0.5 else "first" if p > 0.5 else "second"
 
 
 def about(sample: Sample, prompt: Prompt) -> dict[str, str]:

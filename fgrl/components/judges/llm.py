@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ from pydantic import Field, PrivateAttr
 from fgrl.evaluation.judging import FAILURES
 from fgrl.kinds import Client, Judge
 from fgrl.llm.asking import Question, ask, tally
-from fgrl.llm.reading import Refused, declines
+from fgrl.llm.reading import read_yes_no
 from fgrl.llm.together import first_asks
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, as_text, read_prompt
@@ -19,10 +18,6 @@ from fgrl.types import Criterion, Request, Sample
 
 Shown = tuple[str, str, str]
 """What a question is about: prompt, response, criterion."""
-
-_AROUND = string.whitespace + "\"'`*\u2018\u2019\u201c\u201d"
-"""May stand around a verdict."""
-_VERDICTS = {"yes": True, "no": False}
 
 
 @register("llm")
@@ -97,16 +92,3 @@ class LLMJudge(Judge):
 def _shown(sample: Sample, response: str, criterion: Criterion) -> Shown | None:
     """None: there is nothing to judge."""
     return (as_text(sample.prompt), response, criterion.text) if response.strip() else None
-
-
-def read_yes_no(text: str) -> bool:
-    """YES is true and NO is false, in any case and alone but for white space, quotes, asterisks and a full stop.
-
-    Raises `Refused` for an answer that declines, ValueError for any other.
-    """
-    said = text.strip(_AROUND).removesuffix(".").strip(_AROUND).lower()
-    if said in _VERDICTS:
-        return _VERDICTS[said]
-    if declines(text):
-        raise Refused("it declines to judge")
-    raise ValueError(f"{text.strip()[:80]!r} is neither YES nor NO alone")

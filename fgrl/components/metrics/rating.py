@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,13 +11,11 @@ from fgrl.evaluation.judging import NONE, Judged, shares
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.kinds import ToDraw
 from fgrl.llm.asking import Question
-from fgrl.llm.reading import Refused, declines, strip_fences
+from fgrl.llm.reading import Refused, bracketed, declines, strip_fences
 from fgrl.registry import register
 from fgrl.templates import Prompt
 
 LOWEST, HIGHEST = 1.0, 10.0
-
-_MARK = re.compile(r"\[\[\s*([^\[\]]*?)\s*\]\]")
 
 
 @register("rating")
@@ -93,7 +90,7 @@ def read_mark(text: str) -> float:
     Raises `Refused` for an answer without a mark that declines to judge, ValueError for any other and for marks outside of
     1 to 10.
     """
-    found = set(_MARK.findall(text))
+    found = bracketed(text)
     if len(found) > 1:
         raise ValueError(f"it gives {len(found)} different marks: wants one, as in [[7]]")
     mark = _number(next(iter(found)) if found else strip_fences(text))

@@ -3,71 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
+from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.judging import NONE, Judged, answer_text, asked_text, by_prompt, shares
+from fgrl.evaluation.judging import NONE, Judged, answer_text, asked_text, shares
 from fgrl.evaluation.length_adjusted import length_adjusted
+from fgrl.evaluation.pairwise import Ballot
 from fgrl.evaluation.statistics import Measured, weighted_mean
-from fgrl.evaluation.verdicts import Scale, read_label
 from fgrl.kinds import ToDraw
 from fgrl.llm.asking import Asked, Question
-from fgrl.llm.reading import Refused, odds, read_verdict
+from fgrl.llm.reading import Refused, Scale, Verdict, odds, read_label, read_verdict
 from fgrl.registry import register
 from fgrl.templates import Prompt
 
 STRONG = 3.0
 """A verdict of "much better" counts as this many, as in Arena-Hard."""
-
-
-@dataclass(frozen=True)
-class Game:
-    """One judgement: how the two answers did as they were shown."""
-
-    p: float | None
-    """That the answer shown first is better; 0, 0.5 and 1 are verdicts. None is missing."""
-    weight: float = 1.0
-
-    @property
-    def side(self) -> int | None:
-        """1: the first is better, -1: the second, 0: neither."""
-        return None if self.p is None else (self.p > 0.5) - (self.p < 0.5)
-
-
-@dataclass(frozen=True)
-class Match:
-    """A model's answer against the other's, judged in both orders."""
-
-    id: str
-    here: Game
-    """The model's answer is shown first."""
-    there: Game
-    """The other's is."""
-    longer: int
-    """Characters by which the model's answer is longer."""
-
-    @property
-    def consistent(self) -> bool | None:
-        """Do both orders prefer the same answer? None when one of them is missing."""
-        if self.here.side is None or self.there.side is None:
-            return None
-        return self.here.side == -self.there.side
-
-    def won(self, soft: bool) -> float | None:
-        """0 to 1; None when a judgement is missing. An inconsistent pair of verdicts counts half."""
-        if self.here.p is None or self.there.p is None:
-            return None
-        if soft or self.consistent:
-            return (self.here.p + 1 - self.there.p) / 2
-        return 0.5
-
-    @property
-    def weight(self) -> float:
-        return (self.here.weight + self.there.weight) / 2
 
 
 @register("win_rate")
@@ -122,43 +77,40 @@ class WinRate(Judged):
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         asked = self.put(self.plan(answers, baseline))
+        pairings = self._pairings(answers, baseline)
         result: dict[str, dict[str, Measured]] = {}
-        start = 0
-        for name, some in self._pairs(answers, baseline).items():
-            result[name] = self._numbers(some, asked[start : start + 2 * len(some)])
-            start += 2 * len(some)
+        for name in dict.fromkeys(name for name, *_ in pairings):
+            places = [place for place, (model, *_) in enumerate(pairings) if model == name]
+            pairs = [(own, other) for model, _opponent, own, other in pairings if model == name]
+            result[name] = self._numbers(pairs, [asked[2 * place + order] for place in places for order in (0, 1)])
         return result
 
     def plan(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
-    ) -> list[tuple[dict[str, Any], Question[Game]]]:
-        prompt, versus = self.template(), self.versus or baseline
+    ) -> list[tuple[dict[str, Any], Question[Ballot]]]:
+        prompt = self.template()
         return [
             ({"model": name, "id": own.id, "first": first}, self._question(prompt, *shown))
-            for name, some in self._pairs(answers, baseline).items()
-            for own, other in some
-            for first, shown in ((name, (own, other)), (versus, (other, own)))
+            for name, opponent, own, other in self._pairings(answers, baseline)
+            for first, shown in zip((name, opponent), pairwise.in_orders(own, other), strict=True)
         ]
 
-    def _pairs(
+    def _pairings(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
-    ) -> dict[str, list[tuple[Answer, Answer]]]:
-        """The comparisons of every model."""
+    ) -> list[tuple[str, str, Answer, Answer]]:
         versus = self.versus or baseline
         if versus is None or versus not in answers:
             raise DataError(f"win_rate: no answers of {versus!r} to compare with; there are: {', '.join(answers)}")
-        return {
-            name: matched(name, found, versus, answers[versus]) for name, found in answers.items() if name != versus
-        }
+        return list(pairwise.pairings(answers, versus))
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return "prompt of our own, both orders: no benchmark's official number"
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _question(self, prompt: Prompt, first: Answer, second: Answer) -> Question[Game]:
+    def _question(self, prompt: Prompt, first: Answer, second: Answer) -> Question[Ballot]:
         soft = self.weighting == "logprob"
-        read: Callable[[str], Game] = (lambda text: Game(None)) if soft else self._read
+        read: Callable[[str], Ballot] = (lambda text: Ballot()) if soft else self._read
         return Question(
             prompt.fill(
                 {
@@ -175,67 +127,49 @@ class WinRate(Judged):
             allow_truncated=soft,
         )
 
-    def _read(self, text: str) -> Game:
+    def _read(self, text: str) -> Ballot:
         level = read_label(text, self.scale)
-        return Game(0.5 + (level > 0) / 2 - (level < 0) / 2, STRONG if abs(level) == 2 else 1.0)
+        verdict: Verdict = "first" if level > 0 else "second" if level < 0 else "tie"
+        return Ballot.of_verdict(verdict, STRONG if abs(level) == 2 else 1.0)
 
-    def _numbers(self, pairs: Sequence[tuple[Answer, Answer]], asked: Sequence[Asked[Game]]) -> dict[str, Measured]:
+    def _numbers(self, pairs: Sequence[tuple[Answer, Answer]], asked: Sequence[Asked[Ballot]]) -> dict[str, Measured]:
         soft = self.weighting == "logprob"
-        told = [_softly(one) if soft else one for one in asked]
-        games = [one.value or Game(None) for one in told]
-        matches = [
-            Match(own.id, games[2 * i], games[2 * i + 1], len(answer_text(own)) - len(answer_text(other)))
-            for i, (own, other) in enumerate(pairs)
-        ]
-        ids = [match.id for match in matches]
-        each = [id for id in ids for _ in range(2)]
-        sides = [game.side for game in games]
-        won = [match.won(soft) for match in matches]
-        consistent = [match.consistent for match in matches]
-        weights = [match.weight for match in matches]
+        judged = [_softly(answer) if soft else answer for answer in asked]
+        ballots = [answer.value or Ballot() for answer in judged]
+        comparisons = pairwise.compare_each(ballots, "both", "average" if soft else "tie")
+        won = [comparison.p if soft else comparison.value for comparison in comparisons]
+        weights = [comparison.weight for comparison in comparisons]
+        longer = [len(answer_text(own)) - len(answer_text(other)) for own, other in pairs]
+        ids = [own.id for own, _other in pairs]
+        each = [id for id in ids for _order in range(2)]
+        sides = [ballot.side for ballot in ballots]
+        agree = [comparison.agree for comparison in comparisons]
         numbers = {
             "win_rate": weighted_mean(won, ids, weights),
-            "length_adjusted": length_adjusted(won, [match.longer for match in matches], ids, self.ridge, weights),
+            "length_adjusted": length_adjusted(won, longer, ids, self.ridge, weights),
             "ties": weighted_mean([None if side is None else float(side == 0) for side in sides], each),
-            "inconsistent": weighted_mean([None if same is None else float(not same) for same in consistent], ids),
+            "inconsistent": weighted_mean([None if same is None else float(not same) for same in agree], ids),
             "position_bias": weighted_mean([float(side) if side else None for side in sides], each),
-            **shares(told, each),
+            **shares(judged, each),
         }
         if soft:
-            hard = [None if one.value is None else float(_chance(one) is None) for one in told]
+            hard = [
+                None if answer.value is None else float(odds(answer.completion.logprobs) is None) for answer in judged
+            ]
             numbers["hard"] = weighted_mean(hard, each)
         return numbers
 
 
-def matched(name: str, answers: Sequence[Answer], versus: str, others: Sequence[Answer]) -> list[tuple[Answer, Answer]]:
-    """Every answer with one of the other model's to the same prompt; when that has fewer, they come round again.
-
-    Raises `DataError` when it has none to a prompt.
-    """
-    found = by_prompt(versus, others)
-    pairs = []
-    for id, group in by_prompt(name, answers).items():
-        if id not in found:
-            raise DataError(f"{name} and {versus}: only {name} has an answer to prompt {id}")
-        pairs += [(answer, found[id][i % len(found[id])]) for i, answer in enumerate(group)]
-    return pairs
-
-
-def _chance(asked: Asked[Game]) -> float | None:
-    return odds(asked.completion.logprobs) if asked.completion.logprobs else None
-
-
-def _softly(asked: Asked[Game]) -> Asked[Game]:
+def _softly(asked: Asked[Ballot]) -> Asked[Ballot]:
     """A judgement by the log-probabilities of 1 and 2; without them by its text."""
     if asked.failure is not None:
         return asked
-    failure, reason, p = None, None, _chance(asked)
-    if p is None:
-        try:
-            p = {"first": 1.0, "tie": 0.5, "second": 0.0}[read_verdict(asked.completion.text)]
-        except Refused as problem:
-            failure, reason = "refused", str(problem)
-        except ValueError as problem:
-            failure, reason = "unreadable", str(problem)
-    value = None if failure else Game(p)
-    return Asked(value, failure, asked.tries, asked.completion, reason)
+    p = odds(asked.completion.logprobs)
+    if p is not None:
+        return replace(asked, value=Ballot.of_probability(p))
+    try:
+        return replace(asked, value=Ballot.of_verdict(read_verdict(asked.completion.text)))
+    except Refused as problem:
+        return replace(asked, value=None, failure="refused", reason=str(problem))
+    except ValueError as problem:
+        return replace(asked, value=None, failure="unreadable", reason=str(problem))

@@ -38,19 +38,22 @@ class YesNo(Referenced):
     is the positive class: not to answer is the model's failure. `missing`: left out of both."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        pairs = [(verdict(answer.response), self._wanted(answer)) for answer in answers]
-        mute = [said is None for said, _ in pairs]
-        kept = [not (silent and self.unparsed == "missing") for silent in mute]
-        right = [float(said == wanted) if keep else None for (said, wanted), keep in zip(pairs, kept, strict=True)]
-        counts = [self._counts(*pair) if keep else None for pair, keep in zip(pairs, kept, strict=True)]
+        verdicts = [verdict(answer.response) for answer in answers]
+        right: list[float | None] = []
+        counts: list[tuple[int, int, int] | None] = []
+        for given, answer in zip(verdicts, answers, strict=True):
+            expected = self._expected(answer)
+            left_out = given is None and self.unparsed == "missing"
+            right.append(None if left_out else float(given == expected))
+            counts.append(None if left_out else self._counts(given, expected))
         return {
             "accuracy": mean(answers, right),
             "f1": of_sums(counts, [answer.id for answer in answers], f1),
-            "unparsed": mean(answers, [float(silent) for silent in mute]),
+            "unparsed": mean(answers, [float(given is None) for given in verdicts]),
         }
 
-    def _wanted(self, answer: Answer) -> Verdict:
-        """The references' verdict."""
+    def _expected(self, answer: Answer) -> Verdict:
+        """The references' verdict. Raises `DataError` when they have none, or several."""
         references = self.references(answer)
         (first, *others) = {verdict(reference) for reference in references}
         if others or first is None:
@@ -60,17 +63,17 @@ class YesNo(Referenced):
             )
         return first
 
-    def _counts(self, said: Verdict | None, wanted: Verdict) -> tuple[int, int, int]:
+    def _counts(self, given: Verdict | None, expected: Verdict) -> tuple[int, int, int]:
         """TP, FP, FN of one answer."""
-        found, there = said == self.positive, wanted == self.positive
-        return (int(found and there), int(found and not there), int(there and not found))
+        predicted, actual = given == self.positive, expected == self.positive
+        return (int(predicted and actual), int(predicted and not actual), int(actual and not predicted))
 
 
 def verdict(text: str) -> Verdict | None:
-    """What the first word says; None when it is neither yes nor no."""
-    word = _WORD.search(_MARKUP.sub(" ", text))
-    said = word[0].lower() if word else ""
-    return "yes" if said == "yes" else "no" if said == "no" else None
+    """The first word, where it is yes or no; else None."""
+    match = _WORD.search(_MARKUP.sub(" ", text))
+    word = match[0].lower() if match else ""
+    return "yes" if word == "yes" else "no" if word == "no" else None
 
 
 def f1(sums: Any) -> float:

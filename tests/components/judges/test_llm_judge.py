@@ -13,13 +13,13 @@ from fault_server import FaultServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.components.judges.llm import LLMJudge, read_yes_no
+from fgrl.components.judges.llm import LLMJudge
 from fgrl.components.rewards.rubric import Rubric
 from fgrl.errors import DataError, OverBudget
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.judging import asked_text
 from fgrl.kinds import Client, Judge
-from fgrl.llm.reading import Refused
+from fgrl.llm.reading import Refused, read_yes_no
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import build

@@ -1,0 +1,201 @@
+"""Two responses compared: by a judge in both orders, by a rule, by recorded verdicts of people; and the table of many models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgrl.components.verifiers.no_comma import NoComma
+from fgrl.errors import DataError
+from fgrl.evaluation import pairwise
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.pairwise import Ballot, Comparison, Disagreement, Game, Record, compare, matrix
+from fgrl.kinds import Client
+from fgrl.llm.asking import Question, ask
+from fgrl.llm.reading import read_verdict
+from fgrl.types import Completion, Message, PairVerdict, Request, Response, Sample, read_jsonl, write_jsonl
+
+FIRST, SECOND, TIE, MISSING = (Ballot.of_verdict(verdict) for verdict in ("first", "second", "tie", None))
+
+
+def answers(*texts: str) -> list[Answer]:
+    return [Answer(str(n), f"Question {n}?", text, [], [], None, 0) for n, text in enumerate(texts)]
+
+
+# -- ballots and comparisons -------------------------------------------------------------------------------------------
+
+
+def test_one_order_is_taken_as_it_is() -> None:
+    assert compare([FIRST], "average") == Comparison("first", 1.0)
+    assert compare([MISSING], "average") == Comparison(None)
+    assert compare([Ballot.of_probability(0.25)], "drop") == Comparison("second", 0.25)
+
+
+@pytest.mark.parametrize("disagreement", ["average", "drop", "tie"])
+def test_two_orders_that_agree_give_their_verdict_whatever_the_policy(disagreement: Disagreement) -> None:
+    # the second ballot saw the two responses exchanged
+    assert compare([FIRST, SECOND], disagreement) == Comparison("first", 1.0, agree=True)
+    assert compare([SECOND, FIRST], disagreement) == Comparison("second", 0.0, agree=True)
+    assert compare([TIE, TIE], disagreement) == Comparison("tie", 0.5, agree=True)
+
+
+@pytest.mark.parametrize(
+    ("ballots", "verdicts"),
+    [
+        ([FIRST, FIRST], {"average": "tie", "drop": None, "tie": "tie"}),  # whoever is shown first
+        ([FIRST, TIE], {"average": "first", "drop": None, "tie": "tie"}),
+        ([TIE, FIRST], {"average": "second", "drop": None, "tie": "tie"}),
+    ],
+)
+def test_two_orders_that_disagree_are_settled_by_the_policy(
+    ballots: list[Ballot], verdicts: dict[Disagreement, str | None]
+) -> None:
+    for disagreement, verdict in verdicts.items():
+        comparison = compare(ballots, disagreement)
+        assert (comparison.verdict, comparison.agree) == (verdict, False)
+        assert comparison.value == {"first": 1.0, "second": 0.0, "tie": 0.5, None: None}[verdict]
+
+
+def test_a_missing_ballot_makes_the_comparison_missing_and_weights_are_averaged() -> None:
+    assert compare([FIRST, MISSING], "average") == compare([MISSING, SECOND], "tie") == Comparison(None)
+    assert compare([Ballot("first", 1.0, 3.0), SECOND], "tie").weight == 2.0
+
+
+@given(st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=2), st.sampled_from(["average", "drop", "tie"]))
+def test_exchanging_the_responses_exchanges_the_verdict(
+    probabilities: list[float | None], disagreement: Disagreement
+) -> None:
+    ballots = [Ballot.of_probability(p) for p in probabilities]
+    one = compare(ballots, disagreement)
+    other = compare([ballot.exchanged() for ballot in ballots], disagreement)
+    assert one.agree == other.agree
+    if one.p is None or other.p is None:
+        assert one.p is other.p is one.verdict is other.verdict is None
+    elif abs(one.p - 0.5) > 1e-9:
+        assert other.p == pytest.approx(1 - one.p)
+        assert (one.verdict, other.verdict) in {("first", "second"), ("second", "first"), ("tie", "tie"), (None, None)}
+
+
+def test_position_bias_and_counts() -> None:
+    ballots = [FIRST, FIRST, TIE, MISSING, SECOND, FIRST, FIRST, SECOND]
+    assert pairwise.share_for_first(ballots) == 4 / 6
+    assert pairwise.share_for_first([TIE, MISSING]) is None
+    comparisons = pairwise.compare_each(ballots, "both", "tie")
+    assert [comparison.verdict for comparison in comparisons] == ["tie", None, "second", "first"]
+    assert pairwise.counts(comparisons) == {"pairs": 4, "disagreements": 1, "ties": 1, "missing": 1}
+    assert len(pairwise.compare_each(ballots, "one", "tie")) == 8
+
+
+# -- three sources -----------------------------------------------------------------------------------------------------
+
+
+class Longer(Client):
+    """Prefers the longer of two texts; never answers about "?"."""
+
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        found = []
+        for request in requests:
+            first, second = re.findall("<(.*?)>", request.messages[0].content)
+            text = "Hm." if "?" in (first, second) else "1" if len(first) > len(second) else "2"
+            found.append(Completion(text="tie" if len(first) == len(second) else text, finish="stop"))
+        return found
+
+
+def test_a_judge_s_verdicts_on_any_number_of_models_make_a_table() -> None:
+    models = {"a": answers("long one", "long"), "b": answers("long", "long"), "c": answers("x", "?")}
+    meetings = list(pairwise.pairings(models))
+    assert [(name, opponent) for name, opponent, *_ in meetings] == [
+        ("a", "b"), ("a", "b"), ("a", "c"), ("a", "c"), ("b", "c"), ("b", "c"),
+    ]  # fmt: skip
+    questions = [
+        Question([Message(role="user", content=f"<{first}><{second}>")], read_verdict)
+        for _name, _opponent, own, other in meetings
+        for first, second in pairwise.in_orders(own.response, other.response)
+    ]
+    ballots = [Ballot.of_verdict(answer.value) for answer in ask(Longer(), questions)]
+    comparisons = pairwise.compare_each(ballots, "both", "average")
+    games = [
+        Game(own.id, name, opponent, comparison, "judge")
+        for (name, opponent, own, _other), comparison in zip(meetings, comparisons, strict=True)
+    ]
+    table = matrix(games)
+    assert table["a"] == {"b": Record(wins=1, ties=1), "c": Record(wins=1, missing=1)}
+    assert table["b"] == {"a": Record(ties=1, losses=1), "c": Record(wins=1, missing=1)}
+    assert table["c"]["a"] == Record(losses=1, missing=1)
+    assert (table["a"]["b"].rate, table["b"]["a"].rate, table["c"]["a"].rate) == (0.75, 0.25, 0.0)
+    assert Record(missing=3).rate is None
+
+
+def test_a_rule_compares_by_its_scores() -> None:
+    rule = NoComma()
+    kept, broken = rule.verdict("Red sky"), rule.verdict("Red, sky")
+    assert pairwise.by_score(kept, broken) == FIRST
+    assert pairwise.by_score(broken, kept) == SECOND
+    assert pairwise.by_score(kept, kept) == pairwise.by_score(broken, broken) == TIE
+    assert pairwise.by_score(kept, None) == pairwise.by_score(None, 1.0) == MISSING
+    assert pairwise.by_score(0.5, 0.4, margin=0.2) == TIE
+    assert compare([pairwise.by_score(0.9, 0.2)], "average") == Comparison("first", 1.0)
+
+
+def annotated(id: str, *verdicts: PairVerdict, authors: Sequence[str | None] = ("a", "b", "c")) -> Sample:
+    responses = [Response(text=f"{id} {author}", by=author) for author in authors]
+    return Sample(id=id, prompt="p", responses=responses, verdicts=list(verdicts))
+
+
+def test_verdicts_of_people_come_from_a_file_of_samples(tmp_path: Path) -> None:
+    write_jsonl(
+        tmp_path / "samples.jsonl",
+        [
+            annotated("1", PairVerdict(first=0, second=1, verdict="first", reason="It is kind.", by="Ada"),
+                      PairVerdict(first=0, second=1, verdict="second", by="Bob")),
+            annotated("2", PairVerdict(first=2, second=0, verdict="tie", by="Ada"),
+                      PairVerdict(first=2, second=1, verdict=None, by="Ada")),
+            Sample(id="3", prompt="nobody compared these"),
+        ],
+    )  # fmt: skip
+    samples = list(read_jsonl(tmp_path / "samples.jsonl", Sample))
+    games = list(pairwise.recorded_games(samples))
+    assert games[0] == Game("1", "a", "b", Comparison("first", 1.0), "Ada")
+    assert [(game.first, game.second, game.comparison.value) for game in games] == [
+        ("a", "b", 1.0), ("a", "b", 0.0), ("c", "a", 0.5), ("c", "b", None),
+    ]  # fmt: skip
+    table = matrix(games)
+    assert table["a"] == {"b": Record(wins=1, losses=1), "c": Record(ties=1)}
+    assert table["b"] == {"a": Record(wins=1, losses=1), "c": Record(missing=1)}
+    assert matrix(pairwise.recorded_games(samples, by=["Bob"])) == {
+        "a": {"b": Record(losses=1)},
+        "b": {"a": Record(wins=1)},
+    }
+
+
+def test_a_verdict_that_belongs_to_no_two_models_is_refused() -> None:
+    verdict = PairVerdict(first=0, second=1, verdict="first")
+    with pytest.raises(DataError, match="sample 1: response 1 was compared, but `by` does not name"):
+        list(pairwise.recorded_games([annotated("1", verdict, authors=["a", None])]))
+    with pytest.raises(DataError, match="responses 0 and 1 are both from 'a'"):
+        list(pairwise.recorded_games([annotated("1", verdict, authors=["a", "a"])]))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("abc"), st.sampled_from(["first", "tie", "second", None]))
+    )
+)
+def test_the_two_sides_of_the_table_mirror_each_other(results: list) -> None:
+    games = [Game("p", one, other, Comparison(verdict)) for one, other, verdict in results if one != other]
+    table = matrix(games)
+    for one, other in product(table, table):
+        if other in table[one]:
+            own, mirrored = table[one][other], table[other][one]
+            assert (own.wins, own.ties, own.losses, own.missing) == (
+                mirrored.losses, mirrored.ties, mirrored.wins, mirrored.missing,
+            )  # fmt: skip
+    assert sum(
+        record.wins + record.ties / 2 + record.missing / 2 for row in table.values() for record in row.values()
+    ) == len(games)

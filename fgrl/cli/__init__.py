@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from fgrl.cli import catalog, checking, compare, doctor, frontier, looking, new, running
+from fgrl.cli import catalog, checking, compare, doctor, frontier, inspecting, new, report, running, table
 from fgrl.cli.shared import fail
 
 app = typer.Typer(
@@ -36,9 +36,11 @@ Examples:
 running.add(app)
 checking.add(app)
 catalog.add(app)
-looking.add(app)
+inspecting.add(app)
+table.add(app)
 compare.add(app)
 frontier.add(app)
+report.add(app)
 doctor.add(app)
 new.add(app)
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import WITH_OVERRIDES, AsJson, columns, emit, load
+from fgrl.cli.shared import WITH_OVERRIDES, AsJson, emit, load
 from fgrl.errors import UsageError
+from fgrl.report.tables import columns
 
 pipeline = lazy.load("fgrl.pipeline")
 recipes = lazy.load("fgrl.recipe")

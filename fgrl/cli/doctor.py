@@ -13,7 +13,8 @@ from typing import Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, RunsFolder, columns, emit
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, emit
+from fgrl.report.tables import columns
 
 environment = lazy.load("fgrl.pipeline.environment")
 sandbox = lazy.load("fgrl.sandbox")

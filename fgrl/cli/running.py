@@ -10,14 +10,16 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.checking import print_plan
-from fgrl.cli.looking import as_blocks, measured_in
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, columns, emit, load, overrides
+from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, emit, load, overrides
+from fgrl.report.tables import columns, number_blocks
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Summary
     from fgrl.recipe import Recipe
 console = lazy.load("fgrl.console")
+finished = lazy.load("fgrl.pipeline.finished")
 pipeline = lazy.load("fgrl.pipeline")
+tables = lazy.load("fgrl.results.tables")
 
 EXAMPLES = """
 \b
@@ -91,7 +93,8 @@ def run(
 def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
     """What the recipe's evaluations measured; empty when it has none."""
     plan = pipeline.plan(loaded, runs, limit=limit)
-    return as_blocks({plan.name: measured_in(plan) or []})
+    results = finished.of_plan(plan).results
+    return number_blocks(tables.number_table([results])) if results.evaluations else ""
 
 
 def _told(summary: Summary, *, quiet: bool) -> str:

@@ -1,10 +1,10 @@
-"""What the commands share: overrides, JSON, columns, and how errors reach a person."""
+"""What the commands share: sources, overrides, seeds, JSON, and how errors reach a person."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,9 @@ from fgrl import errors, lazy
 from fgrl.errors import FgrlError
 
 if TYPE_CHECKING:
+    from fgrl.pipeline.finished import Source
     from fgrl.recipe import Recipe
+finished = lazy.load("fgrl.pipeline.finished")
 recipes = lazy.load("fgrl.recipe")
 registry = lazy.load("fgrl.registry")
 
@@ -30,24 +32,75 @@ Limit = Annotated[
     int | None,
     typer.Option("--limit", metavar="N", min=1, help="At most N samples and steps in every stage, as a trial."),
 ]
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE...", help="Recipes, or folders of runs; then overrides of the recipes.", show_default=False
+    ),
+]
+Seeds = Annotated[str | None, typer.Option("--seeds", metavar="K,K,...", help="Every recipe with each of these seeds.")]
+Numbers = Annotated[
+    list[str] | None,
+    typer.Option("--number", metavar="TEXT", help="Only numbers whose name contains this; may be repeated."),
+]
 RUNS = Path("runs")
 
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
     """The recipe with the overrides behind it. Raises `registry.Problems`."""
-    return recipes.load(_existing(path), overrides(extra, context))
+    return recipes.load(existing(path), overrides(extra, context))
 
 
 def addresses(word: str) -> list[str]:
     """The recipes that an argument names: `FILE`, `FILE::ROW`, or several rows by a pattern (`FILE::*`)."""
-    return recipes.expand(_existing(Path(word)))
+    return recipes.expand(existing(Path(word)))
 
 
-def _existing(recipe: Path) -> Path:
+def existing(recipe: Path) -> Path:
     file = recipes.Address.parse(recipe).file
     if not file.exists():
         raise typer.BadParameter(f"{file}: no such recipe{_near(file)}", param_hint="RECIPE")
     return recipe
+
+
+def read_sources(
+    words: Sequence[str],
+    seeds: str | None,
+    runs: Path,
+    context: typer.Context,
+    *,
+    vary: Sequence[Sequence[str]] = (),
+    at_least: int = 1,
+) -> list[Source]:
+    """Finished recipes of a command that takes recipes and folders of runs, then overrides."""
+    words = [*words, *context.args]
+    named = [word for word in words if _is_file(word) or ("=" not in word and not word.startswith("-"))]
+    extra = overrides([word for word in words if word not in named], context)
+    paths = [Path(address) for word in named for address in ([word] if Path(word).is_dir() else addresses(word))]
+    if len(paths) < at_least:
+        raise typer.BadParameter(
+            "wants at least two recipes or folders of runs: the one to compare with, and another", param_hint="SOURCE"
+        )
+    return finished.read_sources(paths, runs, extra, seed_list(seeds, extra), vary)
+
+
+def _is_file(word: str) -> bool:
+    return recipes.Address.parse(word).file.exists()
+
+
+def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
+    """Of `--seeds`; empty without it."""
+    if text is None:
+        return []
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f'"{text}": wants whole numbers, as in 0,1,2', param_hint="--seeds") from None
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise typer.BadParameter(f'"{text}": wants different numbers >= 0', param_hint="--seeds")
+    if any(override.startswith("seed=") for override in overrides):
+        raise typer.BadParameter("there is a seed among the overrides too: give one of the two", param_hint="--seeds")
+    return seeds
 
 
 def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
@@ -71,16 +124,6 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
 def emit(value: Any) -> None:
     """A result as JSON on stdout."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
-
-
-def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
-    """Rows in left-aligned columns; the last column is as long as it likes."""
-    table = [list(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*[row[:-1] for row in table], strict=True)] if table else []
-    return "\n".join(
-        (indent + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])).rstrip()
-        for row in table
-    )
 
 
 def fail(error: Exception, *, as_json: bool = False) -> int:

@@ -19,9 +19,12 @@ from fgrl.files import write_text
 from fgrl.report import attribution, plots, text
 from fgrl.report.answers import MOST_TOKENS, Answers, collect, render
 from fgrl.report.attribution import Attributions
-from fgrl.results.load import RunFolder, Series, StageFolder, load
-from fgrl.results.numbers import Headline, Measure, headlines, measures
+from fgrl.report.measures import ShownHeadline, ShownMeasure, shown_headline, shown_measure
+from fgrl.results.curves import Series
+from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
+from fgrl.results.numbers import headlines
 from fgrl.results.reading import finite, read_json, read_lines
+from fgrl.results.run_folder import RunFolder, StageFolder, load
 
 HERE = Path(__file__).parent
 FIRST = (
@@ -62,8 +65,8 @@ class Fit:
 class Evaluation:
     stage: str
     baseline: str
-    headlines: list[Headline]
-    measures: list[Measure]
+    headlines: list[ShownHeadline]
+    measures: list[ShownMeasure]
     answers: Answers | None
     criteria: Attributions | None
     """None when no answer was held against a rubric."""
@@ -189,14 +192,14 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
 
 def _evaluation(stage: StageFolder, notes: list[str]) -> Evaluation | None:
     assert stage.folder is not None
-    metrics, answers = stage.folder / "out" / "metrics.json", stage.folder / "out" / "answers.jsonl"
+    metrics, answers = stage.folder / "out" / METRICS, stage.folder / "out" / ANSWERS
     if not metrics.exists() and not answers.exists():
         return None
-    report = read_json(metrics, notes, what=f"{stage.name} has answers, but no numbers")
-    baseline = str(report.get("baseline") or "")
-    found = measures(report)
+    evaluation = read_evaluation(stage.folder, notes, what=f"{stage.name} has answers, but no numbers")
+    baseline = evaluation.baseline
     shown = criteria = None
     if answers.exists():
         shown = collect(read_lines(answers, notes, stage.name), baseline)
         criteria = attribution.collect(lambda: read_lines(answers, [], stage.name), baseline)  # lines are noted once
-    return Evaluation(stage.name, baseline, headlines(found, baseline), found, shown, criteria)
+    best = [shown_headline(headline) for headline in headlines(evaluation.measures, baseline)]
+    return Evaluation(stage.name, baseline, best, [*map(shown_measure, evaluation.measures)], shown, criteria)

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 
 from fgrl import lazy
 from fgrl.report.text import exponent, number
-from fgrl.results.load import Series
+from fgrl.results.curves import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +31,8 @@ figures = lazy.load("matplotlib.figure")
 tickers = lazy.load("matplotlib.ticker")
 svg_backend = lazy.load("matplotlib.backends.backend_svg")
 
+REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
+"""Settings of matplotlib: text stays text, and the same plot is the same bytes."""
 CLASSES = {
     "#010101": "ink",
     "#020202": "muted",
@@ -70,7 +72,7 @@ class Frame:
         """The plot; `label` is what a screen reader says, `on_top` is trusted markup."""
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fgrl"}):
+        with matplotlib.rc_context(REPRODUCIBLE_SVG):
             self.figure.savefig(buffer, format="svg", metadata=nothing, dpi=72)
         inside = "".join(_clean(buffer.getvalue())) + "".join(on_top)
         head = f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'

@@ -1,13 +1,19 @@
-"""In what recipes differ: the settings, defaults included, of the stages that matter."""
+"""Settings in which recipes differ: all of them with their defaults, or short labels for runs of one recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fgrl.results.evaluations import RecipeResults
 
 ABSENT = "–"
+MOST_IN_LABEL = 3
+DESCRIPTIONS = ("about", "extends", "vars")
+"""Parts of a recipe that are no settings: variables appear where they are used."""
 _NOTHING: Any = object()
 
 
@@ -43,6 +49,36 @@ def differing(
                 inner = [_inside(_inside(one, stage), key) for one in written]
                 _walk(f"{stage}.{key}", [one[key] for one in stages], inner, found)
     return found
+
+
+def labels(results: Sequence[RecipeResults]) -> list[str]:
+    """Of each, the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty where it does not."""
+    texts = []
+    for one in results:
+        others = [other.settings for other in results if other.recipe == one.recipe]
+        differing = [
+            path for path, value in one.settings.items() if any(other.get(path, _NOTHING) != value for other in others)
+        ]
+        parts = [f"{path.rsplit('.', 1)[-1]} {_short(one.settings[path])}" for path in differing[:MOST_IN_LABEL]]
+        texts.append(", ".join(parts))
+    return texts
+
+
+def leaves(recipe: Any, path: str = "") -> dict[str, Any]:
+    """Every value of a recipe's plain data by its dotted path."""
+    if not isinstance(recipe, Mapping) or not recipe:
+        return {path: recipe}
+    values: dict[str, Any] = {}
+    for key, inner in recipe.items():
+        if path or key not in DESCRIPTIONS:
+            values |= leaves(inner, f"{path}.{key}" if path else str(key))
+    return values
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return f"{value:g}"
+    return "null" if value is None else str(value)
 
 
 def _walk(path: str, values: Sequence[Any], written: Sequence[Any], found: list[Differing]) -> None:

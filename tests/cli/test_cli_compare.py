@@ -19,7 +19,9 @@ from fgrl.evaluation.statistics import weighted_mean
 from fgrl.kinds import Metric
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.results.comparing import Again, Evaluation, compare, measure_again
+from fgrl.results.comparing import compare
+from fgrl.results.evaluations import Evaluation, Remeasured
+from fgrl.results.remeasuring import remeasure
 
 RECIPE = """about: "Answers that are there already."
 seed: 0
@@ -96,7 +98,7 @@ def test_three_seeds_against_numbers_worked_out_by_hand(world: Path) -> None:
     assert data["seeds"] == ["0", "1", "2"]
     assert data["stages"]["evaluate"]["prompts"] == PROMPTS
     assert data["stages"]["evaluate"]["answers"]["fine"] == {"sft": 15, "policy": 15}
-    kept = number(data, "rule: kept")
+    kept = number(data, "rule.kept")
     assert kept["measured_again"]
     assert kept["before"]["mean"] == pytest.approx(0.2)
     for who, seeds in KEPT.items():
@@ -156,7 +158,7 @@ def test_identical_recipes_differ_by_exactly_nothing(world: Path) -> None:
     for one in data["stages"]["evaluate"]["numbers"]:
         for change in one["differences"].values():
             for interval in change.values():
-                if one["number"] in ("length: tokens", "length: finished"):
+                if one["number"] in ("length.tokens", "length.finished"):
                     assert one["notes"]  # text has none
                 elif "mean" in interval:
                     assert (interval["mean"], interval["low"], interval["high"]) == (0, 0, 0)
@@ -169,7 +171,7 @@ def test_without_seeds_each_recipe_keeps_its_own(world: Path) -> None:
     data = told("plain.yaml", "fine.yaml", "--run")
     assert data["seeds"] == ["own"]
     assert data["recipes"]["fine"]["seeds"] == {"own": 2}
-    kept = number(data, "rule: kept")
+    kept = number(data, "rule.kept")
     assert kept["recipes"]["fine"]["seeds"] == {"own": pytest.approx(0.6)}
     assert kept["differences"]["fine"]["over_seeds"]["low"] is None
     text = fgrl("compare", "plain.yaml", "fine.yaml").stdout
@@ -193,7 +195,7 @@ def test_what_has_not_run_is_said_with_its_command(world: Path, capsys: pytest.C
     assert data["missing"] == [
         {"recipe": "fine", "seed": "0", "stages": ["evaluate"], "command": "fgrl run fine.yaml seed=0"}
     ]
-    kept = number(data, "rule: kept")
+    kept = number(data, "rule.kept")
     assert list(kept["recipes"]["plain"]["seeds"]) == ["0", "1"]
     assert kept["differences"]["fine"]["seeds"] == {"1": pytest.approx(0.2)}
     assert kept["differences"]["fine"]["over_prompts"]["mean"] == pytest.approx(0.2)  # of that seed alone
@@ -226,7 +228,7 @@ def test_mistakes_are_explained(world: Path, words: list[str], said: str, capsys
 def test_other_prompts_and_other_settings_are_not_compared(world: Path) -> None:
     recipe(world, "fine", metrics="[length, {name: rule, rule: 'change_case:english_lowercase', title: rule}]")
     data = told("plain.yaml", "fine.yaml", "--run")
-    kept = number(data, "rule: kept")
+    kept = number(data, "rule.kept")
     assert set(kept["recipes"]) == {"plain", "fine"}
     assert kept["differences"] == {}
     assert kept["notes"][-1] == "fine measures it with other settings than plain: no difference is taken"
@@ -235,16 +237,16 @@ def test_other_prompts_and_other_settings_are_not_compared(world: Path) -> None:
     text = (world / "plain.yaml").read_text()
     (world / "third.yaml").write_text(text.replace("prompts.jsonl", "asked.jsonl"))
     data = told("plain.yaml", "third.yaml", "fine.yaml", "--run")
-    assert set(number(data, "length: words")["recipes"]) == {"plain", "fine"}
+    assert set(number(data, "length.words")["recipes"]) == {"plain", "fine"}
     (note,) = data["stages"]["evaluate"]["notes"]
-    assert note.startswith("third, seed 0, is left out: it was asked something else than plain (5 prompts")
+    assert note.startswith("third, seed 0, is left out: its prompts differ from those of plain (5 prompts")
 
 
 def test_a_baseline_that_is_not_the_same_is_shown_for_each(world: Path) -> None:
     lines(world / "other.jsonl", answered([1, 1, 1, 1, 1]))
     text = (world / "fine.yaml").read_text()
     (world / "fine.yaml").write_text(text.replace("sft.jsonl", "other.jsonl"))
-    before = number(told("plain.yaml", "fine.yaml", "--run"), "rule: kept")["before"]
+    before = number(told("plain.yaml", "fine.yaml", "--run"), "rule.kept")["before"]
     assert {name: side["mean"] for name, side in before.items()} == {"plain": pytest.approx(0.2), "fine": 1.0}
     assert "before (fine)" in fgrl("compare", "plain.yaml", "fine.yaml").stdout
 
@@ -278,14 +280,14 @@ def test_judged_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
              "prompt": str(Path(__file__).parents[2] / "prompts" / "judge_criterion.txt")}  # fmt: skip
     rubric = {"name": "rubric", "judge": judge}
     work = Run("evaluate", tmp_path, cache=tmp_path)
-    again, reasons = measure_again([registry.build(Metric, one) for one in (node, rubric)], answers, "sft", work)
+    again, reasons = remeasure([registry.build(Metric, one) for one in (node, rubric)], answers, "sft", work)
     assert (again, reasons) == ({}, {"judge": "it asks a judge", "rubric": "it asks a judge"})
     sides = {
         "a": {"0": Evaluation(judged(0.5), answers, {}, reasons), "1": Evaluation(judged(0.6), answers, {}, reasons)},
         "b": {"0": Evaluation(judged(0.7), answers, {}, reasons), "1": Evaluation(judged(0.6), answers, {}, reasons)},
     }
     (found,) = compare("evaluate", sides).numbers
-    assert not found.again
+    assert not found.remeasured
     assert found.differences["b"].over_prompts is None
     assert found.differences["b"].over_seeds.mean == pytest.approx(0.1)
     assert found.notes == ["taken from metrics.json as it is, because it asks a judge: no paired interval over prompts"]
@@ -307,15 +309,15 @@ def test_numbers_across_answers_are_never_mixed_between_seeds(tmp_path: Path) ->
             an_answer("2", two, ["y"]),
             an_answer("3", one + two, ["No Answer Present."]),
         ]
-        again, reasons = measure_again(metrics, {"policy": found}, "", work)
+        again, reasons = remeasure(metrics, {"policy": found}, "", work)
         assert reasons == {}
         report = {"metrics": {m.called: m.measure({"policy": found})[m.called] for m in metrics}}  # type: ignore[attr-defined]
         return Evaluation(report, {"policy": found}, again)
 
     found = compare("e", {"a": {"0": of("x", "q"), "1": of("q", "x")}, "b": {"0": of("x", "y"), "1": of("x", "y")}})
-    by_title = {one.title: one for one in found.numbers}
-    assert by_title["repetition: copied"].recipes["a"].over_prompts.mean == 0
-    match = by_title["exact match"]
+    by_title = {str(one.name): one for one in found.numbers}
+    assert by_title["repetition.copied"].recipes["a"].over_prompts.mean == 0
+    match = by_title["exact_match"]
     assert match.recipes["a"].seeds == {"0": 0.5, "1": 0.0}
     assert match.differences["b"].seeds == {"0": 0.5, "1": 1.0}
     assert "a: 4 of 6 answers have a value" in match.notes
@@ -326,7 +328,7 @@ def test_a_seed_without_a_value_is_left_out_and_said() -> None:
     def of(values: list[float | None], stored: float | None) -> Evaluation:
         answers = {"policy": [an_answer(str(place), "") for place in range(len(values))]}
         part = weighted_mean(values, [str(place) for place in range(len(values))])
-        again = {"m": Again({}, {"policy": {"n": part}}, {"resamples": 200, "level": 0.9, "seed": 1})}
+        again = {"m": Remeasured({}, {"policy": {"n": part}}, {"resamples": 200, "level": 0.9, "seed": 1})}
         return Evaluation({"metrics": {"m": {"policy": {"n": {"mean": stored}}}}}, answers, again)
 
     sides = {
@@ -342,4 +344,4 @@ def test_a_seed_without_a_value_is_left_out_and_said() -> None:
     assert over_prompts.mean == 1.5  # of the seed that both have
     assert found.level == 0.9
     assert "b has no value at seed 0, which its mean leaves out" in found.notes
-    assert "a: measured again it is not what metrics.json has (9 at seed 1)" in found.notes
+    assert "a: measured again, it differs from metrics.json (9 at seed 1)" in found.notes

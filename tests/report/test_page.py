@@ -175,7 +175,7 @@ def test_missing_parts(run: Path, missing: str) -> None:
         assert "This run has not finished" in words
         assert "summary.json cannot be read" in words
     if missing == "stages":
-        assert "policy: its folder is not there" in words
+        assert "policy: its folder does not exist" in words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""`fgrl inspect`: what goes into a stage, as the model sees it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, emit, load
+from fgrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from fgrl.pipeline import Plan, Planned
+console = lazy.load("fgrl.console")
+pipeline = lazy.load("fgrl.pipeline")
+registry = lazy.load("fgrl.registry")
+scratch = lazy.load("fgrl.pipeline.scratch")
+terminal = lazy.load("fgrl.report.terminal")
+
+INSPECT = """
+\b
+Examples:
+  fgrl inspect recipes/small/segment_ppo.yaml                          the first stage that shows samples
+  fgrl inspect recipes/small/segment_ppo.yaml --stage policy -n 5
+  fgrl inspect R --stage reward_model stages.reward_model.algorithm.segmenter.cutoff=1.0
+
+Special tokens are visible, segments are marked, tokens are coloured by reward; a rubric reward also shows each criterion
+with its verdict and the tokens that the verdict depends on. Nothing is trained or kept.
+"""
+
+
+def add(app: typer.Typer) -> None:
+    app.command(context_settings=WITH_OVERRIDES, epilog=INSPECT, no_args_is_help=True)(inspect)
+
+
+def inspect(
+    context: typer.Context,
+    recipe: RecipeFile,
+    stage: Annotated[str | None, typer.Option("--stage", metavar="STAGE", help="Which stage's samples.")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", metavar="N", min=1, help="How many samples.")] = 3,
+    runs: RunsFolder = RUNS,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a few samples as the model sees them: tokens, masks, segments, rewards. Overrides may follow the recipe."""
+    plan = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
+    chosen = _inspectable(plan, stage)
+    voice = console.Console()
+    with scratch.scratch_run(
+        chosen.name,
+        chosen.stage,
+        cache=plan.runs.cache,
+        seed=plan.recipe.seed,
+        products={name: plan[name].dir / "out" for name in chosen.upstream},
+        console=voice,
+        limit=limit,
+    ) as run:
+        run.cache.mkdir(parents=True, exist_ok=True)
+        run.seed_libraries()
+        voice.say(f"{plan.name}: stage {chosen.name} ({chosen.component})")
+        samples: list[dict[str, Any]] = []
+        for shown, sample in enumerate(chosen.stage.inspect(run, count)):
+            if shown == count:
+                break
+            if as_json:
+                samples.append(asdict(sample))
+            else:
+                terminal.print_annotated([sample])
+    if as_json:
+        emit({"stage": chosen.name, "samples": samples})
+
+
+def _inspectable(plan: Plan, name: str | None) -> Planned:
+    able = [stage for stage in plan.stages if stage.stage.can_inspect()]
+    if name is None:
+        ready = [stage for stage in able if not _missing(plan, stage)]
+        if not ready:
+            raise UsageError("no stage can show samples yet; run the recipe first")
+        return ready[0]
+    if name not in [stage.name for stage in plan.stages]:
+        raise UsageError(registry.unknown("stage", name, [stage.name for stage in plan.stages]))
+    if plan[name] not in able:
+        raise UsageError(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
+    if missing := _missing(plan, plan[name]):
+        commands = " ".join(f"--only {one}" for one in missing)
+        raise UsageError(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.address} {commands}")
+    return plan[name]
+
+
+def _missing(plan: Plan, stage: Planned) -> list[str]:
+    return [name for name in stage.upstream if not plan[name].cached]

@@ -1,0 +1,135 @@
+"""Finished recipes compared with the first of them.
+
+1. the evaluations that they have in common, 2. what of them has not run, 3. the answers measured again, 4. numbers against the
+first recipe's, and the settings in which the recipes differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fgrl.console import Console
+from fgrl.errors import UsageError
+from fgrl.pipeline.execution import Options, execute
+from fgrl.pipeline.finished import FinishedRecipe, Source
+from fgrl.registry import unknown
+from fgrl.results.comparing import compare
+from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedRecipe, Comparison, Missing
+from fgrl.results.differing import differing
+from fgrl.results.evaluations import Evaluation
+
+
+@dataclass
+class Side:
+    """One of the recipes."""
+
+    name: str
+    source: Source
+    seeds: dict[str, FinishedRecipe]
+    """By the label of the column."""
+
+    @property
+    def first(self) -> FinishedRecipe:
+        return next(iter(self.seeds.values()))
+
+
+def sides(sources: Sequence[Source], *, any_seed: bool) -> list[Side]:
+    """The sources with different names. any_seed: where each has one seed, and not the same, they share a column.
+
+    Raises `UsageError` when a folder has runs of one seed with several settings.
+    """
+    result: list[Side] = []
+    by_seed = [source.by_seed() for source in sources]
+    own = (
+        any_seed
+        and all(len(seeds) == 1 for seeds in by_seed)
+        and len({seed for seeds in by_seed for seed in seeds}) > 1
+    )
+    for source, seeds in zip(sources, by_seed, strict=True):
+        count = sum(side.source.name == source.name for side in result)
+        name = f"{source.name} ({count + 1})" if count else source.name
+        result.append(
+            Side(name, source, {OWN_SEED if own else str(seed): finished for seed, finished in seeds.items()})
+        )
+    return result
+
+
+def common_evaluations(sides: Sequence[Side], wanted: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The evaluations that the first recipe and another have, and notes on what is left out.
+
+    Raises `UsageError` for an evaluation in `wanted` that no recipe has, or when there is none in common.
+    """
+    evaluations = {side.name: side.first.evaluations for side in sides}
+    first, *others = evaluations
+    known = list(dict.fromkeys(name for names in evaluations.values() for name in names))
+    for name in wanted:
+        if name not in known:
+            raise UsageError(unknown("evaluation", name, known))
+    common, notes = [], []
+    for name in known:
+        if wanted and name not in wanted:
+            continue
+        without = [recipe for recipe, names in evaluations.items() if name not in names]
+        if without:
+            notes.append(f"{name} is no evaluation of {', '.join(without)}")
+        if name in evaluations[first] and any(name in evaluations[other] for other in others):
+            common.append(name)
+    if not common:
+        raise UsageError(
+            f"the recipes have no evaluation in common with {first}: "
+            + "; ".join(f"{recipe} has {', '.join(names) or 'none'}" for recipe, names in evaluations.items())
+        )
+    return common, notes
+
+
+def run_missing(sides: Sequence[Side], common: Sequence[str], command: Sequence[str], console: Console) -> int:
+    """Run the recipes that lack an evaluation, seed by seed. Returns the exit code of the first that fails, else 0."""
+    labels = dict.fromkeys(label for side in sides for label in side.seeds)
+    for finished in (side.seeds[label] for label in labels for side in sides if label in side.seeds):
+        if not set(finished.unfinished) & set(common) or not finished.command or finished.recipe is None:
+            continue
+        console.say(finished.command)
+        options = Options(arguments=finished.overrides, command=command)
+        summary = execute(finished.recipe, finished.runs.root, options, console)
+        if summary.exit:
+            console.say(f"not finished: {finished.command}")
+            return summary.exit
+    return 0
+
+
+def compare_recipes(
+    sides: Sequence[Side], common: Sequence[str], models: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Comparison:
+    """models, numbers: see `fgrl.results.comparing.compare`. Raises `DataError` when numbers cannot be read."""
+    return Comparison(
+        recipes={
+            side.name: ComparedRecipe(
+                str(side.source.path), {label: finished.seed for label, finished in side.seeds.items()}
+            )
+            for side in sides
+        },
+        settings=differing(
+            [side.first.settings(common) for side in sides],
+            [side.first.data.get("stages", {}) for side in sides],
+        ),
+        evaluations=[_compared(name, sides, models, numbers) for name in common],
+        missing=[
+            Missing(side.name, label, names, finished.command)
+            for side in sides
+            for label, finished in side.seeds.items()
+            if (names := [name for name in finished.unfinished if name in common])
+        ],
+        notes=[note for side in sides for note in side.source.notes],
+    )
+
+
+def _compared(name: str, sides: Sequence[Side], models: Sequence[str], numbers: Sequence[str]) -> ComparedEvaluation:
+    recipes: dict[str, dict[str, Evaluation]] = {}
+    for side in sides:
+        for label, finished in side.seeds.items():
+            if name in finished.evaluations and name in finished.folders:
+                recipes.setdefault(side.name, {})[label] = finished.remeasured(name)
+    if sides[0].name not in recipes or len(recipes) < 2:
+        return ComparedEvaluation(name, None)
+    return compare(name, recipes, models, numbers)

@@ -1,0 +1,285 @@
+"""Recipes with overrides and seeds, and folders of runs, as the evaluations that they finished.
+
+The one way from what a person names on the command line to results: `table`, `compare`, `frontier`, `report` and the end of `run`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fgrl import recipe as recipes
+from fgrl import registry
+from fgrl.errors import DataError, UsageError
+from fgrl.kinds import Metric
+from fgrl.pipeline.folders import Runs, recipe_name
+from fgrl.pipeline.planning import Plan, plan
+from fgrl.pipeline.scratch import scratch_run
+from fgrl.recipe import Recipe
+from fgrl.results.differing import leaves
+from fgrl.results.evaluations import METRICS, Evaluation, RecipeResults, read_answers, read_evaluation
+from fgrl.results.remeasuring import remeasure
+from fgrl.results.run_folder import RunFolder, StageFolder
+from fgrl.results.run_folder import load as load_run_folder
+from fgrl.types import Report
+
+RUNS = Path("runs")
+"""Where `fgrl run` puts its folders unless it is told otherwise."""
+
+
+@dataclass
+class FinishedRecipe:
+    """One recipe with one seed and one set of settings, as far as it has run."""
+
+    name: str
+    seed: int
+    data: dict[str, Any]
+    """The recipe as plain data."""
+    file: Path
+    """The recipe's file; of a run's folder the resolved recipe in it."""
+    runs: Runs
+    folders: dict[str, Path]
+    """Folders of the finished stages, by name."""
+    evaluations: list[str]
+    """Stages that measure, finished or not."""
+    overrides: list[str] = field(default_factory=list)
+    command: str = ""
+    """What runs it; empty for the folder of a run."""
+    loaded: Recipe | None = None
+    """The recipe, where it was loaded to be planned."""
+
+    @property
+    def unfinished(self) -> list[str]:
+        return [name for name in self.evaluations if name not in self.folders]
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe with its stages built; None for a run of another version of fgrl or of its components."""
+        if self.loaded is not None:
+            return self.loaded
+        try:
+            return recipes.load(self.file)
+        except registry.Problems:
+            return None
+
+    @property
+    def results(self) -> RecipeResults:
+        """The numbers of the finished evaluations. Raises `DataError` when they cannot be read."""
+        finished = {name: self.evaluation(name) for name in self.evaluations if name in self.folders}
+        return RecipeResults(self.name, leaves(self.data), finished)
+
+    def evaluation(self, name: str) -> Evaluation:
+        """The numbers of a finished evaluation. Raises `DataError` when they cannot be read."""
+        notes: list[str] = []
+        evaluation = read_evaluation(self.folders[name], notes)
+        if notes:
+            raise DataError(f"{self.folders[name] / 'out'}: {' '.join(notes)}")
+        return evaluation
+
+    def remeasured(self, name: str) -> Evaluation:
+        """A finished evaluation with its answers, measured again where the answers are enough. Raises `DataError`."""
+        evaluation = self.evaluation(name)
+        evaluation.answers = read_answers(self.folders[name])
+        if self.recipe is None:
+            reason = f"{self.file} is of another version of fgrl or of its components"
+            evaluation.not_remeasured = {measure.name.metric: reason for measure in evaluation.measures}
+            return evaluation
+        stage = self.recipe.stages[name]
+        metrics = [value for _, value in registry.walk(stage) if isinstance(value, Metric)]
+        upstream = {
+            other: folder / "out" for other, folder in self.folders.items() if other in self.recipe.graph()[name]
+        }
+        with scratch_run(name, stage, cache=self.runs.cache, seed=self.seed, products=upstream) as run:
+            measured = remeasure(metrics, evaluation.answers, evaluation.baseline, run)
+        evaluation.remeasured, evaluation.not_remeasured = measured
+        return evaluation
+
+    def settings(self, names: Iterable[str]) -> dict[str, Any]:
+        """Settings of these stages and of all before them, with their defaults; without, where the recipe cannot be built."""
+        if self.recipe is None:
+            return dict(self.data.get("stages", {}))
+        graph, wanted = self.recipe.graph(), set(names)
+        for stage in reversed(graph):
+            if stage in wanted:
+                wanted |= set(graph[stage])
+        return {name: registry.dump(stage) for name, stage in self.recipe.stages.items() if name in wanted}
+
+
+@dataclass
+class Source:
+    """What one word on the command line means: a recipe with each seed and variation, or the runs of a folder."""
+
+    path: Path
+    recipes: list[FinishedRecipe]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.recipes[0].name
+
+    def by_seed(self) -> dict[int, FinishedRecipe]:
+        """Raises `UsageError` when it holds one seed with several settings."""
+        result: dict[int, FinishedRecipe] = {}
+        for finished in self.recipes:
+            other = result.setdefault(finished.seed, finished)
+            if other is not finished:
+                files = " and ".join(str(each.file.parent) for each in (other, finished))
+                raise UsageError(
+                    f"{self.path} holds runs with seed {finished.seed} and different settings: {files}; name one of them"
+                )
+        return result
+
+
+def read_sources(
+    paths: Sequence[Path],
+    runs: Path,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    vary: Sequence[Sequence[str]] = (),
+) -> list[Source]:
+    """Each path is a recipe, the folder of a run, or a folder of runs. Nothing is run or written.
+
+    seeds: each recipe with each of them, or the runs that have them; empty: the recipe's own, or all. vary: lists of overrides of
+    which each recipe gets one of each list. Overrides and variations are for recipes: a run in a folder is finished as it is.
+
+    Raises `Problems` of a recipe; `UsageError` for a folder without runs or without these seeds, or when there are overrides and
+    no recipe.
+    """
+    if all(path.is_dir() for path in paths) and (overrides or vary):
+        given = " ".join([*overrides, *(texts[0] for texts in vary)])
+        raise UsageError(f"{given}: overrides are for recipes, and these are folders of runs, which are finished")
+    return [
+        _folder_source(path, seeds) if path.is_dir() else _recipe_source(path, runs, overrides, seeds, vary)
+        for path in paths
+    ]
+
+
+def results_of(sources: Iterable[Source]) -> list[RecipeResults]:
+    """Raises `DataError` when the numbers of a finished evaluation cannot be read."""
+    return [finished.results for source in sources for finished in source.recipes]
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The folder of a run itself, or the runs in a folder of runs, oldest first."""
+    inside = [] if (path / "recipe.yaml").exists() else sorted(path.glob("*Z-*"))
+    return inside or [path]
+
+
+def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Path]:
+    """Folders of a recipe's newest runs: of the one with these overrides and of each seed; without both, of any.
+
+    A folder of a run is itself, a folder of runs all of them. Raises `UsageError` when there is no such run.
+    """
+    if path.is_dir():
+        return (
+            [Path(finished.file).parent for finished in _folder_source(path, seeds).recipes]
+            if seeds
+            else run_folders(path)
+        )
+    known = Runs(runs).invocations(recipe_name(path))
+    if not overrides and not seeds:
+        if not known:
+            raise UsageError(f"{path} has no runs in {runs / recipe_name(path)}: fgrl run {path}")
+        return known[:1]
+    folders = []
+    for words in _variations(overrides, seeds, ()):
+        key = plan(recipes.load(path, words), runs).short
+        folder = next((folder for folder in known if _key_of(folder) == key), None)
+        if folder is None:
+            raise UsageError(f"it has not run: {_command(path, words, runs)}")
+        folders.append(folder)
+    return folders
+
+
+def of_plan(made: Plan, overrides: Sequence[str] = ()) -> FinishedRecipe:
+    """What `made.runs` has of a recipe."""
+    return FinishedRecipe(
+        name=made.name,
+        seed=made.recipe.seed,
+        data=made.recipe.data,
+        file=Path(made.recipe.path),
+        runs=made.runs,
+        folders={stage.name: stage.dir for stage in made.stages if stage.cached},
+        evaluations=[stage.name for stage in made.stages if _measures(stage.stage)],
+        overrides=list(overrides),
+        command=_command(made.recipe.address, overrides, made.runs.root),
+        loaded=made.recipe,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _recipe_source(
+    path: Path, runs: Path, overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[Sequence[str]]
+) -> Source:
+    return Source(
+        path,
+        [of_plan(plan(recipes.load(path, words), runs), words) for words in _variations(overrides, seeds, vary)],
+    )
+
+
+def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The overrides of each variation."""
+    alternatives = [*vary, *([[f"seed={seed}" for seed in seeds]] if seeds else [])]
+    return [[*overrides, *words] for words in itertools.product(*alternatives)]
+
+
+def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
+    """Of runs with the same key (the same recipe, run twice) the newest."""
+    newest = {(run.name, run.key): (folder, run) for folder, run in _loaded(path)}
+    finished = [_of_run(folder, run) for folder, run in newest.values()]
+    chosen = [each for each in finished if not seeds or each.seed in seeds]
+    if not chosen:
+        known = ", ".join(str(seed) for seed in sorted({each.seed for each in finished}))
+        raise UsageError(f"{path} has no run with seed {' or '.join(map(str, seeds))}; it has {known}")
+    chosen.sort(key=lambda each: seeds.index(each.seed) if seeds else each.seed)
+    absent = [seed for seed in seeds if seed not in {each.seed for each in chosen}]
+    return Source(path, chosen, [f"{path} has no run with seed {seed}" for seed in absent])
+
+
+def _loaded(path: Path) -> list[tuple[Path, RunFolder]]:
+    folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
+    if not folders:
+        raise UsageError(f"{path} holds no runs")
+    return [(folder, load_run_folder(folder)) for folder in folders]
+
+
+def _of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
+    seed = run.settings.get("seed", 0)
+    return FinishedRecipe(
+        name=run.name,
+        seed=seed if isinstance(seed, int) else 0,
+        data=run.settings,
+        file=folder / "recipe.yaml",
+        runs=Runs(folder.resolve().parent.parent),
+        folders={stage.name: stage.folder for stage in run.stages if stage.finished and stage.folder is not None},
+        evaluations=[stage.name for stage in run.stages if _is_evaluation(stage)],
+    )
+
+
+def _is_evaluation(stage: StageFolder) -> bool:
+    """It has numbers, or would have if it had finished."""
+    if stage.finished and stage.folder is not None:
+        return (stage.folder / "out" / METRICS).exists()
+    recipes.know_components()
+    return stage.kind in registry.names("stage") and _measures(registry.get("stage", stage.kind))
+
+
+def _measures(stage: Any) -> bool:
+    return issubclass(stage.makes, Report)
+
+
+def _key_of(folder: Path) -> str:
+    """The short key in `<UTC>-<short key>`, which a number may follow."""
+    return folder.name.rpartition("-")[2].partition(".")[0]
+
+
+def _command(path: Path | str, overrides: Sequence[str], runs: Path) -> str:
+    where = [] if runs == RUNS else ["--runs", str(runs)]
+    return shlex.join(["fgrl", "run", str(path), *overrides, *where])

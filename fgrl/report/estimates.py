@@ -1,0 +1,121 @@
+"""Estimates as text, and as positions on an axis (percent of its width)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fgrl.evaluation.statistics import Estimate
+from fgrl.report.text import number
+
+MARGIN = 0.12
+"""Share of the values' range that an axis leaves free on each side."""
+ADJUSTABLE = 1e7
+NARROWEST = 1e-6
+"""Values from the first on, and intervals narrower than the second, are not shown with a common number of decimals."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    low: float
+    high: float
+
+    def percent(self, value: float | None) -> float:
+        """The position of a value; the middle for none."""
+        share = 0.5 if value is None or self.high <= self.low else (value - self.low) / (self.high - self.low)
+        return round(100 * min(1.0, max(0.0, share)), 2)
+
+
+@dataclass(frozen=True)
+class ShownEstimate:
+    """An estimate as the page and the tables show it."""
+
+    estimate: Estimate
+    decimals: int | None = None
+    """None: three significant digits."""
+    axis: Axis = Axis(0.0, 0.0)
+
+    @property
+    def mean(self) -> float | None:
+        return self.estimate.mean
+
+    @property
+    def n(self) -> int | None:
+        """How many values; None where a number without a count was recorded."""
+        return None if self.estimate.n == 0 and self.mean is not None else self.estimate.n
+
+    @property
+    def note(self) -> str:
+        return self.estimate.note or ""
+
+    @property
+    def value(self) -> str:
+        return self._text(self.mean)
+
+    @property
+    def change(self) -> str:
+        """The value of a difference, with its sign."""
+        return ("+" if self.mean is not None and self.mean > 0 else "") + self.value
+
+    @property
+    def interval(self) -> str:
+        low, high = self.estimate.low, self.estimate.high
+        return "" if low is None or high is None else f"{self._text(low)} to {self._text(high)}"
+
+    @property
+    def with_interval(self) -> str:
+        """`0.50 [0.41 to 0.59]`."""
+        return self.value + (f" [{self.interval}]" if self.interval else "")
+
+    @property
+    def changed(self) -> bool | None:
+        """Does the interval of a difference exclude zero? None without an interval."""
+        low, high = self.estimate.low, self.estimate.high
+        return None if low is None or high is None else low > 0 or high < 0
+
+    @property
+    def at(self) -> float:
+        return self.axis.percent(self.mean)
+
+    @property
+    def left(self) -> float:
+        return self.axis.percent(self.mean if self.estimate.low is None else self.estimate.low)
+
+    @property
+    def right(self) -> float:
+        return self.axis.percent(self.mean if self.estimate.high is None else self.estimate.high)
+
+    def _text(self, value: float | None) -> str:
+        if value is None or self.decimals is None:
+            return number(value)
+        return f"{value:,.{self.decimals}f}".replace("-", "−")
+
+
+def known_values(estimates: Iterable[Estimate]) -> list[float]:
+    """Means and ends of intervals."""
+    return [value for one in estimates for value in (one.mean, one.low, one.high) if value is not None]
+
+
+def common_decimals(estimates: Sequence[Estimate]) -> int | None:
+    """Decimals that show the narrowest interval with two digits; None: three significant digits for each."""
+    widths = [one.high - one.low for one in estimates if one.low is not None and one.high is not None]
+    widths = [width for width in widths if width > 0]
+    largest = max(map(abs, known_values(estimates)), default=0.0)
+    if not widths or largest >= ADJUSTABLE or min(widths) < NARROWEST:
+        return None
+    return max(0, 1 - math.floor(math.log10(min(widths))))
+
+
+def axis_of(values: Sequence[float]) -> Axis:
+    """An axis that holds all values."""
+    low, high = min(values), max(values)
+    room = (high - low) * MARGIN or abs(values[0]) * MARGIN or 1.0
+    return Axis(low - room, high + room)
+
+
+def axis_of_changes(changes: Sequence[float]) -> Axis:
+    """An axis that holds all differences, and zero."""
+    low, high = min(*changes, 0.0), max(*changes, 0.0)
+    room = (high - low) * MARGIN or 1.0
+    return Axis(low - room, high + room)

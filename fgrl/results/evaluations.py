@@ -1,0 +1,93 @@
+"""Folders of finished evaluations as data: the only place that reads `metrics.json` and `answers.jsonl` for numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.statistics import Measured
+from fgrl.results.numbers import Measure, measures
+from fgrl.results.reading import read_json
+
+METRICS, ANSWERS = "metrics.json", "answers.jsonl"
+
+
+@dataclass
+class Remeasured:
+    """What a metric computed from the recorded answers, before it is resampled."""
+
+    settings: Any
+    """All that can change its numbers, to be compared."""
+    numbers: Mapping[str, Mapping[str, Measured]]
+    """By model and key of the number."""
+    options: Mapping[str, Any]
+    """Of the bootstrap."""
+
+
+@dataclass
+class Evaluation:
+    """A finished evaluation of one recipe with one seed."""
+
+    report: Mapping[str, Any]
+    """`metrics.json`."""
+    answers: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
+    """By model; empty when the stage recorded none, or they were not read."""
+    remeasured: Mapping[str, Remeasured] = field(default_factory=dict)
+    """By metric: those that were measured again."""
+    not_remeasured: Mapping[str, str] = field(default_factory=dict)
+    """By metric: why it was not measured again."""
+
+    @property
+    def baseline(self) -> str:
+        return str(self.report.get("baseline") or "")
+
+    @cached_property
+    def measures(self) -> list[Measure]:
+        """The numbers of `metrics.json`."""
+        return measures(self.report)
+
+    @cached_property
+    def models(self) -> list[str]:
+        """All models that it has numbers of."""
+        return list(dict.fromkeys(number.model for measure in self.measures for number in measure.models))
+
+    @cached_property
+    def questions(self) -> dict[str, Any]:
+        """What each prompt asked and which answers are right, by the prompt's id."""
+        return {
+            answer.id: (answer.prompt, answer.conversation, answer.references, answer.rubric)
+            for answers in self.answers.values()
+            for answer in answers
+        }
+
+
+@dataclass
+class RecipeResults:
+    """The finished evaluations of one recipe with one seed and one set of settings."""
+
+    recipe: str
+    settings: Mapping[str, Any]
+    """Every value of the recipe by its dotted path."""
+    evaluations: Mapping[str, Evaluation]
+    """By stage."""
+
+
+def read_evaluation(folder: Path, notes: list[str], what: str = "") -> Evaluation:
+    """The numbers in a stage's folder, without the answers. What cannot be read is noted; `what` ends the note of a missing file."""
+    return Evaluation(read_json(folder / "out" / METRICS, notes, what=what))
+
+
+def read_answers(folder: Path) -> dict[str, list[Answer]]:
+    """The recorded answers in a stage's folder, by model; {} when the stage recorded none."""
+    path = folder / "out" / ANSWERS
+    answers: dict[str, list[Answer]] = {}
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            for record in map(json.loads, file):
+                answers.setdefault(record.pop("model"), []).append(Answer.from_json(record))
+    return answers

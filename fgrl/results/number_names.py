@@ -1,0 +1,96 @@
+"""The one name of a measured number, and how people may write it.
+
+`rule.punctuation:no_comma` is what `metrics.json` has under the metric `rule` as `punctuation:no_comma`. Every command and the
+report print this name. On input, upper case, spaces instead of underscores, `rule: punctuation:no comma`, and the last part alone
+(`no_comma`) are accepted too, and a stage may precede it (`evaluate/rule.kept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fgrl.errors import UsageError
+from fgrl.registry import did_you_mean
+
+
+@dataclass(frozen=True)
+class NumberName:
+    """A number of a metric. `str()` is the name that is printed."""
+
+    metric: str
+    number: str
+    """Its key in `metrics.json`; empty where the metric has one number without a key."""
+
+    def __str__(self) -> str:
+        """`METRIC.NUMBER`; the metric alone where the number has no name of its own."""
+        return self.metric if self.number in ("", "mean", self.metric) else f"{self.metric}.{self.number}"
+
+    @property
+    def keys(self) -> str:
+        """`METRIC.NUMBER` with the keys of `metrics.json`, as in `exact_match.exact_match`."""
+        return f"{self.metric}.{self.number}" if self.number else self.metric
+
+    def contains_any(self, texts: Sequence[str]) -> bool:
+        """Does the name, however it is written, contain one of the texts? True without texts."""
+        return not texts or any(plain(text) in plain(name) for text in texts for name in (str(self), self.keys))
+
+    def matches(self, text: str) -> int | None:
+        """How closely a selector names this number, 0 for the whole name; None when it names another."""
+        wanted, number = plain(text), plain(self.number)
+        levels = (
+            wanted in (plain(str(self)), plain(self.keys)),
+            wanted == number,
+            wanted == plain(self.metric),
+            number.endswith(f":{wanted}"),
+        )
+        return next((level for level, fits in enumerate(levels) if fits), None)
+
+
+@dataclass(frozen=True)
+class StageNumber:
+    """A number of an evaluation."""
+
+    stage: str
+    name: NumberName
+
+    def __str__(self) -> str:
+        return f"{self.stage}/{self.name}"
+
+
+def plain(text: str) -> str:
+    """A name in the one spelling that is compared: lower case, underscores, `METRIC.NUMBER`."""
+    return text.strip().lower().replace(": ", ".").replace(" ", "_")
+
+
+def pick(known: Sequence[StageNumber], selector: str, prefer: str | None = None) -> StageNumber:
+    """The number that `[STAGE/]METRIC[.NUMBER]`, or a part that is clear without the rest, means.
+
+    prefer: the stage that is meant when several have the number.
+
+    Raises `UsageError` when there is none, or when several fit equally well.
+    """
+    stage, _, text = selector.rpartition("/")
+    closeness = {number: number.name.matches(text) for number in known if not stage or number.stage == stage}
+    levels = [level for level in closeness.values() if level is not None]
+    if not levels:
+        names = list(dict.fromkeys(str(number.name) for number in known))
+        choices = ", ".join(f'"{name}"' for name in names)
+        raise UsageError(
+            f'no evaluation has a number "{selector}"{did_you_mean(plain(text), names)}; there are {choices}'
+        )
+    closest = [number for number, level in closeness.items() if level == min(levels)]
+    closest = [number for number in closest if number.stage == prefer] or closest
+    if len(closest) > 1:
+        choices = ", ".join(f'"{number}"' for number in closest)
+        raise UsageError(f'"{selector}" may mean {choices}: name one of them')
+    return closest[0]
+
+
+def check_known(known: Sequence[NumberName], texts: Sequence[str]) -> None:
+    """Raise `UsageError` for a text that no number's name contains."""
+    names = list(dict.fromkeys(map(str, known)))
+    for text in texts:
+        if known and not any(name.contains_any([text]) for name in known):
+            hint = did_you_mean(plain(text), names)
+            raise UsageError(f"no number has {text!r} in its name{hint}; there are: {', '.join(names)}")

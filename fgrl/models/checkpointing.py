@@ -1,6 +1,6 @@
 """Recomputing activations in the backward pass, in training mode and in evaluation mode alike.
 
-transformers' own switch works in training mode only, where dropout is on as well. Reinforcement learning wants the
+transformers' own switch works in training mode only, where dropout is on as well. Reinforcement learning needs the
 first without the second: the ratio of new to old probabilities must be 1 before the first step.
 """
 
@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def checkpoint_layers(model: nn.Module) -> int:
-    """Make every transformer layer of `model` forget its activations and recompute them. Returns how many there are."""
+    """Make every transformer layer of `model` discard its activations and recompute them. Returns the number of layers."""
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Log-probabilities, entropies and KL of next-token distributions without a [N,V] tensor alive whole.
+"""Log-probabilities, entropies and KL of next-token distributions without a whole [N,V] tensor in memory.
 
-Logits are made for a chunk of positions at a time, in float32, and thrown away: at any moment a few [chunk,V] buffers
-exist, whatever N is. Where the layer itself is trained the backward pass makes them again. Where it is frozen (under an
-adapter), the forward pass keeps d logp / d hidden and d H / d hidden [N,h], all that the backward pass will ask for.
+Logits are computed for a chunk of positions at a time, in float32, and discarded: at any moment a few [chunk,V] buffers
+exist, whatever N is. If the layer itself is trained, the backward pass computes them again. If it is frozen (under an
+adapter), the forward pass keeps d logp / d hidden and d H / d hidden [N,h], which is all that the backward pass needs.
 
 With u = z / temperature (z the logits), p = softmax(u):
 
@@ -23,9 +23,9 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 CHUNK_BYTES = {"cpu": 16 * 2**20}
-"""Size of one chunk's float32 logits; about four such buffers are alive at the peak."""
+"""Size of one chunk's float32 logits; at the peak about four such buffers exist."""
 CHUNK_BYTES_ELSEWHERE = 128 * 2**20
-"""On accelerators, which need larger products to be busy."""
+"""On accelerators, which need larger products for full use."""
 
 
 def chunk_rows(vocabulary: int, device: str = "cpu") -> int:
@@ -44,7 +44,7 @@ def chunked_scores(
     entropy_temperature: float | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probability of `labels` and entropy of the distributions they come from, in nats.
+    """Log-probability of `labels` and entropy of their distributions, in nats.
 
     hidden [N,h], weight [V,h], bias [V] or None, labels [N] -> logp [N], entropy [N] or None, in float32 (float64 for
     float64 weights). Products run in the autocast type, or in the weight's. Gradients flow from both outputs to hidden,
@@ -52,18 +52,18 @@ def chunked_scores(
     """
     if temperature <= 0 or (entropy_temperature is not None and entropy_temperature <= 0):
         raise ValueError("log-probabilities need a temperature above 0 (greedy decoding has no distribution)")
-    at = temperature if entropy_temperature is None else entropy_temperature
-    logp, nats = _ChunkedScores.apply(
+    entropy_temperature = temperature if entropy_temperature is None else entropy_temperature
+    logp, entropies = _ChunkedScores.apply(
         hidden,
         weight,
         bias,
         labels,
         temperature,
-        at if entropy else None,
+        entropy_temperature if entropy else None,
         chunk or chunk_rows(weight.shape[0], hidden.device.type),
         _dtype(hidden, weight),
     )
-    return logp, nats if entropy else None
+    return logp, entropies if entropy else None
 
 
 def _dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
@@ -77,69 +77,69 @@ class _ChunkedScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden, weight, bias, labels, temperature, entropy_temperature, chunk, dtype):  # type: ignore[no-untyped-def, override]
         wide = torch.promote_types(dtype, torch.float32)
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        # where only hidden takes a gradient, a row's is its output's times a vector known by now: no second pass
-        ahead = wants_hidden and not wants_weight and not wants_bias
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        # if only hidden needs a gradient, each row's is its output's times a vector that is known here: no second pass
+        precomputed = needs_hidden and not needs_weight and not needs_bias
         logp = torch.empty(labels.shape, dtype=wide, device=hidden.device)
-        nats = torch.empty_like(logp) if entropy_temperature is not None else None
-        d_logp = torch.empty_like(hidden) if ahead else None
-        d_nats = torch.empty_like(hidden) if ahead and nats is not None else None
+        entropies = torch.empty_like(logp) if entropy_temperature is not None else None
+        d_logp = torch.empty_like(hidden) if precomputed else None
+        d_entropy = torch.empty_like(hidden) if precomputed and entropies is not None else None
         with torch.autocast(hidden.device.type, enabled=False):
-            table = weight.to(dtype)
-            for part in _parts(len(labels), chunk):
+            matrix = weight.to(dtype)
+            for part in _chunks(len(labels), chunk):
                 label = labels[part, None]
-                logits = _logits(hidden[part], table, bias, wide)
-                again = logits.clone() if entropy_temperature not in (None, temperature) else None
-                logs = log_softmax_(logits.div_(temperature))
-                logp[part] = logs.gather(1, label).squeeze(1)
+                logits = _logits(hidden[part], matrix, bias, wide)
+                entropy_logits = logits.clone() if entropy_temperature not in (None, temperature) else None
+                logprobs = log_softmax_(logits.div_(temperature))
+                logp[part] = logprobs.gather(1, label).squeeze(1)
                 if d_logp is not None:
-                    d_logp[part] = (_label_slope(logs, label, temperature).to(dtype) @ table).to(hidden.dtype)
-                if nats is None:
+                    d_logp[part] = (_label_slope(logprobs, label, temperature).to(dtype) @ matrix).to(hidden.dtype)
+                if entropies is None:
                     continue
-                if again is not None:
-                    logs = log_softmax_(again.div_(entropy_temperature))
-                nats[part] = entropy_of(logs)
-                if d_nats is not None:
-                    slope = _entropy_slope_(logs, nats[part, None], entropy_temperature)
-                    d_nats[part] = (slope.to(dtype) @ table).to(hidden.dtype)
-        ctx.save_for_backward(*((d_logp, d_nats) if ahead else (hidden, weight, bias, labels, nats)))
-        ctx.settings = (ahead, temperature, entropy_temperature, chunk, dtype)
-        return logp, logp.new_empty(0) if nats is None else nats
+                if entropy_logits is not None:
+                    logprobs = log_softmax_(entropy_logits.div_(entropy_temperature))
+                entropies[part] = entropy_of(logprobs)
+                if d_entropy is not None:
+                    slope = _entropy_slope_(logprobs, entropies[part, None], entropy_temperature)
+                    d_entropy[part] = (slope.to(dtype) @ matrix).to(hidden.dtype)
+        ctx.save_for_backward(*((d_logp, d_entropy) if precomputed else (hidden, weight, bias, labels, entropies)))
+        ctx.settings = (precomputed, temperature, entropy_temperature, chunk, dtype)
+        return logp, logp.new_empty(0) if entropies is None else entropies
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logp, grad_nats):  # type: ignore[no-untyped-def, override]
+    def backward(ctx: Any, grad_logp, grad_entropy):  # type: ignore[no-untyped-def, override]
         if ctx.settings[0]:
-            d_logp, d_nats = ctx.saved_tensors
+            d_logp, d_entropy = ctx.saved_tensors
             gradient = torch.empty_like(d_logp)
-            for part in _parts(len(gradient), ctx.settings[3]):
+            for part in _chunks(len(gradient), ctx.settings[3]):
                 row = d_logp[part] * grad_logp[part, None]
-                gradient[part] = row if d_nats is None else row + d_nats[part] * grad_nats[part, None]
+                gradient[part] = row if d_entropy is None else row + d_entropy[part] * grad_entropy[part, None]
             return gradient, *(None,) * 7
-        hidden, weight, bias, labels, nats = ctx.saved_tensors
-        _ahead, temperature, entropy_temperature, chunk, dtype = ctx.settings
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        hidden, weight, bias, labels, entropies = ctx.saved_tensors
+        _precomputed, temperature, entropy_temperature, chunk, dtype = ctx.settings
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         wide = torch.promote_types(dtype, torch.float32)
-        grad_hidden = torch.empty_like(hidden) if wants_hidden else None
-        grad_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device) if wants_weight else None
-        grad_bias = torch.zeros(bias.shape, dtype=wide, device=weight.device) if wants_bias else None
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        grad_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device) if needs_weight else None
+        grad_bias = torch.zeros(bias.shape, dtype=wide, device=weight.device) if needs_bias else None
         with torch.autocast(hidden.device.type, enabled=False):
-            table = weight.to(dtype)
-            for part in _parts(len(labels), chunk):
-                logits = _logits(hidden[part], table, bias, wide)
-                again = logits.clone() if entropy_temperature not in (None, temperature) else None
-                logs = log_softmax_(logits.div_(temperature))
-                grad = _label_slope(logs, labels[part, None], temperature).mul_(grad_logp[part, None])
-                if nats is not None:
-                    if again is not None:
-                        logs = log_softmax_(again.div_(entropy_temperature))
-                    slope = _entropy_slope_(logs, nats[part, None], entropy_temperature)
-                    grad += slope.mul_(grad_nats[part, None])
+            matrix = weight.to(dtype)
+            for part in _chunks(len(labels), chunk):
+                logits = _logits(hidden[part], matrix, bias, wide)
+                entropy_logits = logits.clone() if entropy_temperature not in (None, temperature) else None
+                logprobs = log_softmax_(logits.div_(temperature))
+                grad = _label_slope(logprobs, labels[part, None], temperature).mul_(grad_logp[part, None])
+                if entropies is not None:
+                    if entropy_logits is not None:
+                        logprobs = log_softmax_(entropy_logits.div_(entropy_temperature))
+                    slope = _entropy_slope_(logprobs, entropies[part, None], entropy_temperature)
+                    grad += slope.mul_(grad_entropy[part, None])
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
                 narrow = grad.to(dtype)
                 if grad_hidden is not None:
-                    grad_hidden[part] = (narrow @ table).to(grad_hidden.dtype)
+                    grad_hidden[part] = (narrow @ matrix).to(grad_hidden.dtype)
                 if grad_weight is not None:
                     grad_weight += narrow.t() @ hidden[part].to(dtype)
         return (
@@ -150,35 +150,35 @@ class _ChunkedScores(torch.autograd.Function):
         )
 
 
-def _parts(count: int, chunk: int) -> Iterator[slice]:
+def _chunks(count: int, chunk: int) -> Iterator[slice]:
     return (slice(start, min(start + chunk, count)) for start in range(0, count, chunk))
 
 
-def _logits(hidden: Tensor, table: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
+def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
     """A fresh [n,V] that may be overwritten."""
-    logits = (hidden.to(table.dtype) @ table.t()).to(wide)
+    logits = (hidden.to(matrix.dtype) @ matrix.t()).to(wide)
     return logits if bias is None else logits.add_(bias)
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """Turns [n,V] logits into log-probabilities in place."""
+    """Turn [n,V] logits into log-probabilities, in place."""
     return logits.sub_(logits.logsumexp(1, keepdim=True))
 
 
-def entropy_of(logs: Tensor) -> Tensor:
-    """Entropy [n] of log-probabilities [n,V]; outcomes of probability 0 count nothing."""
-    return -logs.exp().mul_(logs).nan_to_num_(nan=0.0).sum(1)
+def entropy_of(logprobs: Tensor) -> Tensor:
+    """Entropy [n] of log-probabilities [n,V]; outcomes of probability 0 contribute nothing."""
+    return -logprobs.exp().mul_(logprobs).nan_to_num_(nan=0.0).sum(1)
 
 
-def _label_slope(logs: Tensor, label: Tensor, temperature: float) -> Tensor:
+def _label_slope(logprobs: Tensor, label: Tensor, temperature: float) -> Tensor:
     """d logp / d logits [n,V], from log-probabilities [n,V] and labels [n,1]."""
-    return logs.exp().neg_().scatter_add_(1, label, torch.ones_like(logs[:, :1])).div_(temperature)
+    return logprobs.exp().neg_().scatter_add_(1, label, torch.ones_like(logprobs[:, :1])).div_(temperature)
 
 
-def _entropy_slope_(logs: Tensor, nats: Tensor, temperature: float) -> Tensor:
+def _entropy_slope_(logprobs: Tensor, entropies: Tensor, temperature: float) -> Tensor:
     """d H / d logits [n,V], from log-probabilities [n,V], which are overwritten, and their entropies [n,1]."""
-    p = logs.exp()
-    return logs.add_(nats).mul_(p).div_(-temperature)
+    p = logprobs.exp()
+    return logprobs.add_(entropies).mul_(p).div_(-temperature)
 
 
 def scores_through(
@@ -191,21 +191,23 @@ def scores_through(
     entropy_temperature: float | None = None,
     chunk: int = 64,
 ) -> tuple[Tensor, Tensor | None]:
-    """`chunked_scores` for an output layer that is no plain matrix (adapted, quantized): autograd, checkpointed by chunk."""
+    """`chunked_scores` for an output layer that is not a plain matrix (adapted, quantized): autograd, checkpointed per chunk."""
 
     def score(rows: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         logits = head(rows).float()
-        logs = torch.log_softmax(logits / temperature, 1)
-        logp = logs.gather(1, label[:, None]).squeeze(1)
+        logprobs = torch.log_softmax(logits / temperature, 1)
+        logp = logprobs.gather(1, label[:, None]).squeeze(1)
         if not entropy:
             return logp, logp.new_zeros(0)
         if entropy_temperature is not None and entropy_temperature != temperature:
-            logs = torch.log_softmax(logits / entropy_temperature, 1)
-        return logp, torch.special.entr(logs.exp()).sum(1)
+            logprobs = torch.log_softmax(logits / entropy_temperature, 1)
+        return logp, torch.special.entr(logprobs.exp()).sum(1)
 
-    parts = list(_parts(len(labels), chunk)) or [slice(0, 0)]
+    parts = list(_chunks(len(labels), chunk)) or [slice(0, 0)]
     scored = [checkpoint(score, hidden[part], labels[part], use_reentrant=False) for part in parts]
-    return torch.cat([logp for logp, _ in scored]), torch.cat([nats for _, nats in scored]) if entropy else None
+    return torch.cat([logp for logp, _ in scored]), torch.cat(
+        [entropies for _, entropies in scored]
+    ) if entropy else None
 
 
 @torch.no_grad()
@@ -224,7 +226,7 @@ def chunked_kl(
     """
     kl = torch.zeros(len(hidden), dtype=torch.float32, device=hidden.device)
     rows = chunk or 64
-    for part in _parts(len(hidden), rows):
+    for part in _chunks(len(hidden), rows):
         p = log_softmax_(head(hidden[part]).float() / temperature)
         q = log_softmax_(other_head(other_hidden[part]).float() / temperature)
         kl[part] = q.sub_(p).neg_().mul_(p.exp_()).nan_to_num_(nan=0.0).sum(1)

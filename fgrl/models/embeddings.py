@@ -1,4 +1,4 @@
-"""Sentence embeddings, each text embedded once: they are kept in a file by a hash of encoder and text."""
+"""Sentence embeddings. Each text is embedded once; vectors are cached in a file by a hash of encoder and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.models.sources import Resolve, fingerprint, locate, quiet
+from fgrl.models.progress_bars import no_progress_bars
+from fgrl.models.sources import Resolve, fingerprint, locate
 from fgrl.specs import ModelSpec
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class SentenceEncoder:
         self._model: Any = None
 
     def embed(self, texts: Sequence[str], tick: Callable[[int], None] = lambda _count: None) -> np.ndarray:
-        """float32 [N,D], rows of length 1. `tick` is told how many texts are done."""
+        """float32 [N,D], rows of length 1. `tick` is called with numbers of texts that are done."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         known: dict[str, np.ndarray] = {}
         keys = {
@@ -60,24 +61,24 @@ class SentenceEncoder:
             # by length, so that little is padded
             missing = sorted((text for text in keys if text not in known), key=len)
             for start in range(0, len(missing), CHUNK):
-                some = missing[start : start + CHUNK]
-                vectors = self._encode(some)
+                batch = missing[start : start + CHUNK]
+                vectors = self._encode(batch)
                 with database:
                     database.executemany(
                         "INSERT OR REPLACE INTO embeddings VALUES (?, ?)",
                         [
                             (keys[text], vector.astype("<f4").tobytes())
-                            for text, vector in zip(some, vectors, strict=True)
+                            for text, vector in zip(batch, vectors, strict=True)
                         ],
                     )
-                known |= dict(zip(some, vectors, strict=True))
-                tick(len(some))
+                known |= dict(zip(batch, vectors, strict=True))
+                tick(len(batch))
         return np.stack([known[text] for text in texts]) if texts else np.zeros((0, 0), dtype="float32")
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
         if self._model is None:
             source = locate(self.spec, self.resolve)
-            with quiet():
+            with no_progress_bars():
                 self._model = sentence_transformers.SentenceTransformer(
                     source.name, revision=source.revision, device=str(self.device), local_files_only=source.local
                 )

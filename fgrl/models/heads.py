@@ -1,4 +1,4 @@
-"""Heads that put out one number a position: `scalar` (reward, value) and `token` (a logit a token)."""
+"""Heads with one number per position: `scalar` (reward, value) and `token` (a logit per token)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class NumberHead(nn.Module):
-    """`Linear(hidden, 1)` kept and computed in float32, whatever the backbone's type and autocast say.
+    """`Linear(hidden, 1)` kept and computed in float32, whatever the types of the backbone and of autocast.
 
     `scalar` has no bias, as in the segment paper's release; `token` has one (a classifier's prior). Weights start from
     N(0, 1/(hidden + 1)).

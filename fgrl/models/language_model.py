@@ -1,7 +1,7 @@
-"""A causal language model with one head, seen through prompts and responses.
+"""A causal language model with one head, used on prompts and responses.
 
-Every method takes `Tokens` and answers with [B,T]. Position `t` of `score` and `values` belongs to the state *before*
-response token t (the distribution that it was drawn from); position `t` of `rewards` to the state *at* token t.
+Every method takes `Tokens` and returns [B,T]. Position `t` of `score` and `values` belongs to the state *before*
+response token t (the distribution from which the token was drawn); position `t` of `rewards` to the state *at* token t.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fgrl.models.adapters import spare_casts
-from fgrl.models.chunked import ScoringLinear, chunk_rows, chunked_kl, scores_through
+from fgrl.models.adapters import skip_casts
+from fgrl.models.chunked import ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
 from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
 from fgrl.models.sources import Source
@@ -24,13 +24,13 @@ from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
 
 FEW_SCORES = 2**20
-"""Attention scores of a layer up to which bare products are faster on a CPU than the fused kernel, whose backward pass is
-slow there; they take about ten bytes a score and layer until the backward pass."""
+"""Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward pass is
+slow there. It takes about ten bytes per score and layer until the backward pass."""
 
 
 @dataclass
 class Scores:
-    """What the language model says of responses; 0 where the mask is False."""
+    """Log-probabilities and entropies of responses; 0 where the mask is False."""
 
     logp: Tensor  # [B,T] nats
     entropy: Tensor | None = None  # [B,T] nats
@@ -39,7 +39,7 @@ class Scores:
 class LanguageModel(nn.Module):
     """`net` (a transformers model, maybe inside a peft model) with its tokenizer and its head.
 
-    `number` is the scalar or token head; a model that has one has no use for next-token logits and the other way round.
+    `number` is the scalar or token head. A model with one gives no next-token logits, and the other way round.
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class LanguageModel(nn.Module):
         self.tokenizer = tokenizer
         self.spec = spec
         self.base = base
-        """Where the weights came from; with an adapter, what it was put on."""
+        """Source of the weights; with an adapter, of the model below it."""
         self.eos_ids = eos_ids
         """Tokens that end a response."""
         self.end_id = end_id
-        """The one of them that ends a written answer (what the chat template puts behind it)."""
+        """The one of them that the chat template puts at the end of an answer."""
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_id
         if self.adapted:
-            spare_casts(net)
+            skip_casts(net)
         config = self.transformer.config
         self.hidden_size: int = config.get_text_config().hidden_size
         self.attention_heads: int = getattr(config.get_text_config(), "num_attention_heads", 0)
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
-        """Does each process hold a part of the weights? Then all have to make the same passes."""
+        """Does each process hold a part of the weights? Then all processes must make the same passes."""
         self._can_share = can_share(self.trunk)
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
@@ -89,7 +89,7 @@ class LanguageModel(nn.Module):
 
     @property
     def trunk(self) -> nn.Module:
-        """The part that makes hidden states, without an output layer."""
+        """The part that computes hidden states, without an output layer."""
         model = self.transformer
         return getattr(model, model.base_model_prefix, model)
 
@@ -117,7 +117,7 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def adapter_off(self) -> Iterator[None]:
-        """Inside, the model is the frozen base that the adapter was put on: the reference of a LoRA policy."""
+        """Inside, the model is the frozen base below the adapter: the reference of a LoRA policy."""
         if not self.adapted:
             raise ValueError(
                 "no adapter to switch off: the model was loaded without lora, so load the reference separately"
@@ -136,7 +136,7 @@ class LanguageModel(nn.Module):
         """Hidden states [B,T+1,h] from the last prompt token to the last response slot.
 
         Row `[:, t]` is the state before response token t, `[:, t + 1]` the state at it. Position ids count real
-        tokens, so padding changes nothing, on absolute positions neither. Every row needs a prompt token.
+        tokens, so padding changes nothing, also with absolute positions. Every row needs a prompt token.
         """
         prompt = tokens.prompt_ids.shape[1]
         if prompt == 0 or not bool(tokens.prompt_mask[:, -1].all()):
@@ -156,12 +156,12 @@ class LanguageModel(nn.Module):
             return self.trunk(**inputs, use_cache=False).last_hidden_state[:, prompt - 1 :]
 
     def shares_prompts(self, *, gradient: bool) -> bool:
-        """Are prompts that several rows of a batch share read once? Not where activations are recomputed for a gradient."""
+        """Are prompts that several rows of a batch share read once? Not if activations are recomputed for a gradient."""
         return self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
 
     @contextmanager
     def _attention(self, rows: int, length: int) -> Iterator[None]:
-        """Inside, a short pass on a CPU multiplies attention out: the same sums, a fifth off a training pass."""
+        """Inside, a short pass on a CPU uses unfused attention: the same sums, and a training pass takes a fifth less time."""
         config: Any = self.trunk.config
         recomputed = torch.is_grad_enabled() and self.spec.gradient_checkpointing  # outside of here
         fused = self.attention_heads and config._attn_implementation == "sdpa" and self.device.type == "cpu"
@@ -175,9 +175,9 @@ class LanguageModel(nn.Module):
             config._attn_implementation = "sdpa"
 
     def low_precision(self) -> AbstractContextManager[Any]:
-        """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere alike.
+        """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere.
 
-        Without this, each adapter's input would be turned into float32 and multiplied there, several times slower.
+        Without this, each adapter's input would be converted to float32 and multiplied in it, several times slower.
         """
         kind = self.device.type
         if not self.adapted or self.transformer.dtype != torch.bfloat16 or torch.is_autocast_enabled(kind):
@@ -185,7 +185,7 @@ class LanguageModel(nn.Module):
         return torch.autocast(kind, dtype=torch.bfloat16)
 
     def states(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
-        """Hidden states [N,h] before each of the N real response tokens, row after row."""
+        """Hidden states [N,h] before each of the N real response tokens, in row order."""
         return self.hidden(tokens, adapter=adapter)[:, :-1][tokens.mask]
 
     def score(
@@ -198,9 +198,9 @@ class LanguageModel(nn.Module):
         adapter: bool = True,
         chunk: int | None = None,
     ) -> Scores:
-        """Log-probabilities of the response tokens and entropies of the distributions that they were drawn from.
+        """Log-probabilities of the response tokens and entropies of the distributions from which they were drawn.
 
-        Logits are divided by `temperature`; the entropy's by `entropy_temperature` (default: the same). Only real
+        Logits are divided by `temperature`, those of the entropy by `entropy_temperature` (default: the same). Only real
         tokens go through the output layer, `chunk` of them at a time (default: 16 MB of logits on a CPU, 128 elsewhere).
         """
         options = {"temperature": temperature, "entropy": entropy, "entropy_temperature": entropy_temperature}
@@ -210,14 +210,14 @@ class LanguageModel(nn.Module):
         """The second half of `score`, for states [N,h] that `states` returned."""
         layer, labels = self.output_layer, tokens.response_ids[tokens.mask]
         if isinstance(layer, ScoringLinear):
-            logp, nats = layer(states, labels, chunk=chunk, **options)
+            logp, entropies = layer(states, labels, chunk=chunk, **options)
         else:
             rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size, states.device.type)
-            logp, nats = scores_through(self.logits, states, labels, chunk=rows, **options)
-        return Scores(unflatten(logp, tokens.mask), None if nats is None else unflatten(nats, tokens.mask))
+            logp, entropies = scores_through(self.logits, states, labels, chunk=rows, **options)
+        return Scores(unflatten(logp, tokens.mask), None if entropies is None else unflatten(entropies, tokens.mask))
 
     def logits(self, states: Tensor) -> Tensor:
-        """Next-token logits [..., V] of hidden states [..., h]: only for a few of them at a time."""
+        """Next-token logits [..., V] of hidden states [..., h]: only for few of them at a time."""
         layer = self.output_layer
         if isinstance(layer, nn.Linear) and not torch.is_autocast_enabled(states.device.type):
             states = states.to(layer.weight.dtype)
@@ -237,7 +237,7 @@ class LanguageModel(nn.Module):
         return self._numbers(self.hidden(tokens, adapter=adapter)[:, 1:], tokens.mask)
 
     def forward(self, what: str, *args: Any, **options: Any) -> Any:
-        """`model("score", tokens)`: the named method, through the hooks that a wrapper put on this module."""
+        """`model("score", tokens)`: the named method, called through the hooks that a wrapper registered on this module."""
         if what not in ("score", "values", "rewards"):
             raise ValueError(f"no method {what} to call through the module; there are: score, values, rewards")
         return getattr(self, what)(*args, **options)
@@ -245,11 +245,11 @@ class LanguageModel(nn.Module):
 
 @contextmanager
 def evaluating(*modules: nn.Module | None) -> Iterator[None]:
-    """Inside, the modules are in evaluation mode (no dropout); afterwards each part is in the mode that it was in."""
-    given = [module for module in modules if module is not None]
-    training = [part for module in given for part in module.modules() if part.training]
+    """Inside, the modules are in evaluation mode (no dropout); afterwards each part has its previous mode again."""
+    present = [module for module in modules if module is not None]
+    training = [part for module in present for part in module.modules() if part.training]
     try:
-        for module in given:
+        for module in present:
             module.eval()
         yield
     finally:
@@ -260,16 +260,3 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
 def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
     """[N] numbers of the real tokens -> [B,T] with zeros elsewhere."""
     return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
-
-
-@torch.no_grad()
-def full_kl(
-    policy: LanguageModel, reference: LanguageModel | None, tokens: Tokens, *, temperature: float = 1.0
-) -> Tensor:
-    """KL(policy || reference) [B,T] in nats of each response token's distribution, summed over the vocabulary.
-
-    `reference=None` is the policy with its adapter off. Without gradient.
-    """
-    other = policy if reference is None else reference
-    states, others = policy.states(tokens), other.states(tokens, adapter=reference is not None)
-    return unflatten(chunked_kl(states, policy.logits, others, other.logits, temperature=temperature), tokens.mask)

@@ -19,7 +19,8 @@ from fgrl.models.chat import end_of_answer, end_tokens
 from fgrl.models.checkpointing import checkpoint_layers
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import LanguageModel
-from fgrl.models.sources import Resolve, Source, base_of, locate, quiet
+from fgrl.models.progress_bars import no_progress_bars
+from fgrl.models.sources import Resolve, Source, base_of, locate
 from fgrl.specs import LoraSpec, ModelSpec
 
 Head = Literal["lm", "scalar", "token"]
@@ -28,14 +29,14 @@ Head = Literal["lm", "scalar", "token"]
 def load(
     spec: ModelSpec, *, head: str = "lm", trainable: bool = False, resolve: Resolve | None = None
 ) -> LanguageModel:
-    """Load a backbone, give it a head, and put an adapter on it when `spec.lora` says so and it is to be trained.
+    """Load a backbone with a head, and with a new adapter if `spec.lora` asks for one and the model is to be trained.
 
-    `spec.head` wins over `head`. A frozen model has no trainable parameter; a trainable one trains its adapter and its
-    head, or everything. The module comes back in evaluation mode (no dropout).
+    `spec.head` overrides `head`. A frozen model has no trainable parameter; a trainable one trains its adapter and its
+    head, or everything. The module is returned in evaluation mode (no dropout).
 
-    A folder that `save` wrote is rebuilt as it was: base, adapter, head, and the type of its weights unless the spec
-    names one. When such a model is trained on, its old adapter is first merged into its base, so that switching a
-    new adapter off gives back the model that was loaded.
+    A folder that `save` wrote is restored: base, adapter, head, and the type of its weights unless the spec names one. If
+    such a model is trained further, its old adapter is first merged into its base, so that switching a new adapter off gives
+    the model that was loaded.
     """
     kind = cast(Head, spec.head or head)
     if kind not in ("lm", "scalar", "token"):
@@ -43,8 +44,8 @@ def load(
     if spec.quantize and trainable and spec.lora is None:
         raise ValueError("a quantized base cannot be trained itself: add lora")
     source = locate(spec, resolve)
-    made = (source.about() or {}).get("model", {})
-    dtype = getattr(torch, made["dtype"] if made and "dtype" not in spec.model_fields_set else spec.dtype)
+    saved = source.saved_model()
+    dtype = getattr(torch, saved["dtype"] if saved and "dtype" not in spec.model_fields_set else spec.dtype)
     net = _backbone(source, kind, spec, dtype)
     if trainable:
         net = _merged(net)
@@ -54,13 +55,13 @@ def load(
     if trainable:
         for name, parameter in net.named_parameters():
             parameter.requires_grad_(spec.lora is None or "lora_" in name)
-    number = _number(source, kind, net, made)
+    number = _number(source, kind, net, saved)
     if number is not None:
         number.requires_grad_(trainable)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source.name, revision=source.revision)
-    eos_ids = set(made["eos_ids"]) if made else end_tokens(tokenizer, _generation(net))
+    eos_ids = set(saved["eos_ids"]) if saved else end_tokens(tokenizer, _generation(net))
     end_id = end_of_answer(tokenizer, eos_ids)
-    base = source if trainable or not made.get("adapter") else base_of(source)
+    base = source if trainable or not saved.get("adapter") else base_of(source)
     model = LanguageModel(net, tokenizer, spec, base=base, eos_ids=eos_ids, end_id=end_id, number=number)
     if spec.gradient_checkpointing and trainable:
         checkpoint_layers(model.trunk)
@@ -68,15 +69,15 @@ def load(
 
 
 def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
-    made = (source.about() or {}).get("model", {})
-    if kind == "lm" and made and made["head"] != "lm":
-        raise DataError(f"{source.name}: was trained with a {made['head']} head and gives no next-token probabilities")
-    if not made.get("adapter"):
+    saved = source.saved_model()
+    if kind == "lm" and saved and saved["head"] != "lm":
+        raise DataError(f"{source.name}: was trained with a {saved['head']} head and gives no next-token probabilities")
+    if not saved.get("adapter"):
         return _pretrained(source, kind, spec, dtype)
     base = base_of(source)
-    if kind != "lm" and made["head"] == "lm":  # a language model's adapter names layers inside the language model
+    if kind != "lm" and saved["head"] == "lm":  # a language model's adapter names layers inside the language model
         return _trunk(_merged(_with_adapter(_backbone(base, "lm", spec, dtype), source)))
-    return _with_adapter(_merged(_backbone(base, made["head"], spec, dtype)), source)
+    return _with_adapter(_merged(_backbone(base, saved["head"], spec, dtype)), source)
 
 
 def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
@@ -85,7 +86,7 @@ def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype)
     if spec.quantize:
         options["quantization_config"] = _four_bits()
     try:
-        with quiet():
+        with no_progress_bars():
             return auto.from_pretrained(source.name, revision=source.revision, **options)
     except OSError as error:
         first = str(error).strip().splitlines()[0]
@@ -150,13 +151,13 @@ def _merged(net: Any) -> nn.Module:
     return net.merge_and_unload() if hasattr(net, "peft_config") else net
 
 
-def _number(source: Source, kind: Head, net: Any, made: dict[str, Any]) -> NumberHead | None:
+def _number(source: Source, kind: Head, net: Any, saved: dict[str, Any]) -> NumberHead | None:
     if kind == "lm":
         return None
     head = NumberHead(net.config.get_text_config().hidden_size, bias=kind == "token")
-    if made and made["head"] != "lm":
-        if made["head"] != kind:
-            raise DataError(f"{source.name}: has a {made['head']} head, and a {kind} head is wanted here")
+    if saved and saved["head"] != "lm":
+        if saved["head"] != kind:
+            raise DataError(f"{source.name}: has a {saved['head']} head, and a {kind} head is needed here")
         head.load_state_dict(load_file(str(Path(source.name) / "head.safetensors")))
         head.trained = True
     return head

@@ -1,4 +1,4 @@
-"""`save`: a model folder that transformers (and peft) can read too, with `fgrl.json` to say what it is."""
+"""`save`: a model folder that transformers (and peft) can read too, described by `fgrl.json`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fgrl.models.sources import record_of
 def save(
     model: LanguageModel, folder: Path, about: Mapping[str, Any], *, state: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Write `model` into `folder`, made if missing. Finishing by rename (beside its final place) is the caller's.
+    """Write `model` into `folder`, created if missing. The caller finishes by renaming a folder beside the final place.
 
     The adapter alone (`adapter_model.safetensors`) when the model has one, all weights otherwise; `head.safetensors`
     for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", what `load` needs.
-    `state` is the model's whole state dict when a sharding strategy keeps the weights elsewhere.
+    `state` is the model's whole state dict if a sharding strategy keeps the weights elsewhere.
     """
     if "model" in about:
         raise ValueError('the key "model" of fgrl.json is taken')
@@ -43,7 +43,7 @@ def save(
             {name: value.detach().cpu().contiguous() for name, value in head.items()}, str(folder / "head.safetensors")
         )
     model.tokenizer.save_pretrained(folder)
-    made: dict[str, Any] = {
+    record: dict[str, Any] = {
         "head": model.head,
         "dtype": str(model.transformer.dtype).removeprefix("torch."),
         "eos_ids": sorted(model.eos_ids),
@@ -51,13 +51,13 @@ def save(
         "spec": model.spec.model_dump(mode="json"),
     }
     if model.adapted:
-        made["base"] = record_of(model.base, folder)
-        _settle(folder / "adapter_config.json")
-    write_json(folder / "fgrl.json", {"model": made, **about}, indent=2)
+        record["base"] = record_of(model.base, folder)
+        _make_portable(folder / "adapter_config.json")
+    write_json(folder / "fgrl.json", {"model": record, **about}, indent=2)
 
 
-def _settle(file: Path) -> None:
-    """peft stores the folder that the base was loaded from, which `fgrl.json` knows better, and lists of no fixed order."""
+def _make_portable(file: Path) -> None:
+    """Drop the absolute folder of the base that peft stores (`fgrl.json` has it), and sort its lists, whose order varies."""
     config = json.loads(file.read_text(encoding="utf-8"))
     if Path(str(config.get("base_model_name_or_path"))).is_absolute():
         config["base_model_name_or_path"] = None

@@ -1,12 +1,13 @@
-"""How large a model is, told from its `config.json` alone: no torch, no network, no weights.
+"""The size of a model from its `config.json` alone: no torch, no network, no weights.
 
-Architectures built like Llama are counted in closed form. Of any other one a local folder is asked: the heads of its
-safetensors files name every tensor and its shape. What neither can tell is `Unknown`, with the reason.
+Architectures like Llama are counted in closed form. For any other one, the headers of the safetensors files in a local folder
+list every tensor and its shape. If neither is possible, the size is `Unknown`, with the reason.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -14,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fgrl.models.sources import PACKAGES, cache_folder
+from fgrl.models.wheels import PACKAGES, cache_folder
 from fgrl.specs import LoraSpec
 
 Tensors = dict[str, tuple[int, ...]]
-"""Shapes by name; weights that are tied are there once."""
+"""Shapes by name; tied weights are listed once."""
 
 
 class Unknown(Exception):
-    """The size cannot be told here; the message is the reason."""
+    """The size cannot be determined; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class Architecture:
         return trunk + self.hidden + (head == "token")
 
     def in_layers(self) -> int:
-        """Parameters of the linear layers inside the transformer blocks: what nf4 keeps in four bits."""
+        """Parameters of the linear layers inside the transformer blocks, which nf4 stores in four bits."""
         return sum(_size(shape) for name, shape in self.tensors.items() if _block(name) is not None and len(shape) == 2)
 
     def adapter(self, lora: LoraSpec) -> int:
-        """Parameters of a LoRA adapter: r (inputs + outputs) for each linear layer that it adapts."""
+        """Parameters of a LoRA adapter: r (inputs + outputs) for each adapted linear layer."""
         first = 0 if lora.last_blocks is None else self.layers - lora.last_blocks
-        found = 0
+        parameters = 0
         for name, shape in self.tensors.items():
             block = _block(name)
             if len(shape) != 2 or (block is None and (lora.last_blocks is not None or lora.targets == "all-linear")):
@@ -60,14 +61,14 @@ class Architecture:
             if block is not None and block < first:
                 continue
             if lora.targets == "all-linear" or name.removesuffix(".weight").rsplit(".", 1)[-1] in lora.targets:
-                found += lora.r * sum(shape)
-        return found
+                parameters += lora.r * sum(shape)
+        return parameters
 
 
 def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path | None]:
-    """The `config.json` of a model and the folder it lies in: a local folder, a packaged model, or the hub's cache.
+    """The `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache.
 
-    Raises `Unknown` when it is not on this machine.
+    Raises `Unknown` if it is not on this machine.
     """
     if base in PACKAGES:
         folder = cache_folder() / base
@@ -82,7 +83,7 @@ def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path |
 
 
 def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Architecture:
-    """Sizes that a `config.json` speaks of; `folder` may hold the weights. Raises `Unknown`."""
+    """The sizes in a `config.json`; `folder` may contain the weights. Raises `Unknown`."""
     kind = config.get("model_type", "")
     hidden = _number(config, "hidden_size", "n_embd", "d_model")
     heads = _number(config, "num_attention_heads", "n_head", "num_heads")
@@ -108,54 +109,57 @@ LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "smollm3")
 """Values of `model_type` that are counted in closed form."""
 
 
-def _like_llama(kind: str, config: Mapping[str, Any], a: Architecture) -> Tensors:
-    """Grouped-query attention, a gated feed-forward layer, two norms a block and one at the end."""
-    queries, keys = a.heads * a.head_dim, a.key_value_heads * a.head_dim
-    whole = config.get("attention_bias", False) and kind not in ("mistral", "qwen2", "phi3")
+def _like_llama(kind: str, config: Mapping[str, Any], sizes: Architecture) -> Tensors:
+    """Grouped-query attention, a gated feed-forward layer, two norms per block and one at the end."""
+    queries, keys = sizes.heads * sizes.head_dim, sizes.key_value_heads * sizes.head_dim
+    attention_bias = config.get("attention_bias", False) and kind not in ("mistral", "qwen2", "phi3")
     biased = {"q_proj", "k_proj", "v_proj"} if kind == "qwen2" else set()
-    biased |= {"q_proj", "k_proj", "v_proj", "o_proj"} if whole else set()
+    biased |= {"q_proj", "k_proj", "v_proj", "o_proj"} if attention_bias else set()
     biased |= (
         {"gate_proj", "up_proj", "down_proj"} if kind in ("llama", "smollm3") and config.get("mlp_bias") else set()
     )
     if kind == "phi3":
         linear = {
-            "self_attn.qkv_proj": (queries + 2 * keys, a.hidden),
-            "mlp.gate_up_proj": (2 * a.intermediate, a.hidden),
+            "self_attn.qkv_proj": (queries + 2 * keys, sizes.hidden),
+            "mlp.gate_up_proj": (2 * sizes.intermediate, sizes.hidden),
         }
     else:
         linear = {
-            "self_attn.q_proj": (queries, a.hidden), "self_attn.k_proj": (keys, a.hidden),
-            "self_attn.v_proj": (keys, a.hidden), "mlp.gate_proj": (a.intermediate, a.hidden),
-            "mlp.up_proj": (a.intermediate, a.hidden),
+            "self_attn.q_proj": (queries, sizes.hidden), "self_attn.k_proj": (keys, sizes.hidden),
+            "self_attn.v_proj": (keys, sizes.hidden), "mlp.gate_proj": (sizes.intermediate, sizes.hidden),
+            "mlp.up_proj": (sizes.intermediate, sizes.hidden),
         }  # fmt: skip
-    linear |= {"self_attn.o_proj": (a.hidden, queries), "mlp.down_proj": (a.hidden, a.intermediate)}
-    vectors = {"input_layernorm": a.hidden, "post_attention_layernorm": a.hidden}
+    linear |= {"self_attn.o_proj": (sizes.hidden, queries), "mlp.down_proj": (sizes.hidden, sizes.intermediate)}
+    vectors = {"input_layernorm": sizes.hidden, "post_attention_layernorm": sizes.hidden}
     if kind == "qwen3":
-        vectors |= {"self_attn.q_norm": a.head_dim, "self_attn.k_norm": a.head_dim}
-    found: Tensors = {"model.embed_tokens.weight": (a.vocabulary, a.hidden), "model.norm.weight": (a.hidden,)}
-    for block in range(a.layers):
+        vectors |= {"self_attn.q_norm": sizes.head_dim, "self_attn.k_norm": sizes.head_dim}
+    tensors: Tensors = {
+        "model.embed_tokens.weight": (sizes.vocabulary, sizes.hidden),
+        "model.norm.weight": (sizes.hidden,),
+    }
+    for block in range(sizes.layers):
         for name, shape in linear.items():
-            found[f"model.layers.{block}.{name}.weight"] = shape
+            tensors[f"model.layers.{block}.{name}.weight"] = shape
             if name.rsplit(".", 1)[-1] in biased:
-                found[f"model.layers.{block}.{name}.bias"] = shape[:1]
-        found |= {f"model.layers.{block}.{name}.weight": (size,) for name, size in vectors.items()}
+                tensors[f"model.layers.{block}.{name}.bias"] = shape[:1]
+        tensors |= {f"model.layers.{block}.{name}.weight": (size,) for name, size in vectors.items()}
     if not config.get("tie_word_embeddings", kind in ("gemma", "smollm3")):
-        found["lm_head.weight"] = (a.vocabulary, a.hidden)
-    return found
+        tensors["lm_head.weight"] = (sizes.vocabulary, sizes.hidden)
+    return tensors
 
 
 def _in_files(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes in the heads of a folder's safetensors files."""
+    """Names and shapes in the headers of a folder's safetensors files."""
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as content:
             length = int.from_bytes(content.read(8), "little")
             if length > file.stat().st_size:
                 raise Unknown(f"{file.name} is not a whole safetensors file")
             try:
-                told = json.loads(content.read(length))
+                header = json.loads(content.read(length))
             except ValueError as error:
                 raise Unknown(f"{file.name} is not a whole safetensors file") from error
-        yield from ((name, tuple(one["shape"])) for name, one in told.items() if name != "__metadata__")
+        yield from ((name, tuple(tensor["shape"])) for name, tensor in header.items() if name != "__metadata__")
 
 
 def _in_hub_cache(base: str, revision: str | None) -> Path | None:
@@ -180,17 +184,14 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _number(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
-    found = next((config[name] for name in names if config.get(name) is not None), default)
-    if not isinstance(found, int) or found < 1:
+    number = next((config[name] for name in names if config.get(name) is not None), default)
+    if not isinstance(number, int) or number < 1:
         raise Unknown(f"its config has no {names[0]}")
-    return found
+    return number
 
 
 def _size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
+    return math.prod(shape)
 
 
 def _is_output(name: str) -> bool:
@@ -198,6 +199,6 @@ def _is_output(name: str) -> bool:
 
 
 def _block(name: str) -> int | None:
-    """Which transformer block a tensor belongs to."""
-    found = re.search(r"\.(\d+)\.", name)
-    return int(found[1]) if found else None
+    """The transformer block that a tensor belongs to."""
+    number = re.search(r"\.(\d+)\.", name)
+    return int(number[1]) if number else None

@@ -1,6 +1,6 @@
-"""Rows that answer the same prompt read it once: its keys and values serve all of them, forward and backward.
+"""A prompt that several rows share is read once: its keys and values serve all of these rows, forward and backward.
 
-The same function of the weights as reading each row whole, up to the rounding of differently shaped products. Dropout
+The same function of the weights as reading each whole row, up to the rounding of differently shaped products. Dropout
 draws once for a shared prompt.
 """
 
@@ -19,16 +19,16 @@ from transformers.cache_utils import DynamicLayer
 from fgrl.models.decoding.cache import only_keys_and_values
 from fgrl.types import Tokens
 
-WORTH = 0.1
-"""Prompts are shared where that spares at least this share of the tokens: it costs a second, shorter pass."""
+LEAST_SAVING = 0.1
+"""Prompts are shared if that saves at least this share of the tokens: it costs a second, shorter pass."""
 LENGTH_DEPENDENT = ("longrope", "dynamic")
-"""Rotary embeddings whose angles change with the length of what is read, so that a part does not stand for the whole."""
+"""Rotary embeddings whose angles depend on the length of the input, so that a prefix cannot be read separately."""
 
 
 def can_share(trunk: nn.Module) -> bool:
-    """Is what a token sees the keys and values of the tokens before it, and nothing else?
+    """Does a token depend on the keys and values of the tokens before it, and on nothing else?
 
-    Not so in encoders, with recurrent layers, where layers share their keys, and where angles depend on the length.
+    Not in encoders, with recurrent layers, if layers share their keys, or if angles depend on the length.
     """
     config: Any = trunk.config
     if "past_key_values" not in inspect.signature(trunk.forward).parameters:
@@ -51,7 +51,7 @@ def _rope_kinds(parameters: Any) -> Iterator[str]:
 
 
 def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """`(first, place)`: the first row [D] of each different prompt, and for each row [B] which of these is its prompt."""
+    """`(first, place)`: the first row [D] of each distinct prompt, and for each row [B] the index of its prompt among these."""
     ids = tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1)
     different, place = torch.unique(ids, dim=0, return_inverse=True)
     index = torch.arange(len(place), device=place.device)
@@ -60,12 +60,13 @@ def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 
 def worth_sharing(rows: int, prompts: int, prompt_length: int, response_length: int) -> bool:
-    """For `rows` rows with these padded lengths, which have `prompts` different prompts."""
-    return (rows - prompts) * prompt_length >= WORTH * rows * (prompt_length + response_length)
+    """For `rows` rows with these padded lengths and `prompts` distinct prompts."""
+    return (rows - prompts) * prompt_length >= LEAST_SAVING * rows * (prompt_length + response_length)
 
 
 class _PromptLayer(DynamicLayer):
-    """Keeps what the prompts put in; gives it out row by row, before what the responses put in, which is not kept."""
+    """Stores the keys and values of the prompts, and returns them for each row, followed by those of the responses, which are not
+    stored."""
 
     def __init__(self, place: Tensor) -> None:
         super().__init__()
@@ -88,15 +89,15 @@ class _PromptCache(DynamicCache):
 def states_after(
     trunk: Callable[..., Any], inputs: dict[str, Tensor], prompt: int, first: Tensor, place: Tensor
 ) -> Tensor:
-    """Hidden states [B,T+1,h] from the last prompt token on.
+    """Hidden states [B,T+1,h] from the last prompt token to the end.
 
     `inputs` are ids, mask and maybe positions [B,P+T] of whole rows whose first `prompt` = P columns are the prompt;
-    `first` and `place` are of `distinct_prompts`.
+    `first` and `place` are the result of `distinct_prompts`.
     """
     cache = _PromptCache(place)
-    before = {name: given[first, :prompt] for name, given in inputs.items()}
+    before = {name: values[first, :prompt] for name, values in inputs.items()}
     last = trunk(**before, past_key_values=cache, use_cache=True).last_hidden_state[:, -1:]
-    after = {name: given if name == "attention_mask" else given[:, prompt:] for name, given in inputs.items()}
+    after = {name: values if name == "attention_mask" else values[:, prompt:] for name, values in inputs.items()}
     states = trunk(**after, past_key_values=cache, use_cache=True).last_hidden_state
     return torch.cat([last.index_select(0, place), states], 1)
 
@@ -112,8 +113,8 @@ def arrange(
 ) -> list[int]:
     """The order in which units, cut into padded micro-batches of `sizes`, cost the fewest tokens; the longest first.
 
-    A unit is `each` rows with one prompt. Either units of like length lie together, or (where `shared` prompts are read
-    once) the units of a prompt.
+    A unit is `each` rows with one prompt. Either units of similar length are placed together, or (if `shared` prompts are
+    read once) the units of a prompt.
     """
     whole = [prompt + response for prompt, response in zip(prompt_lengths, response_lengths, strict=True)]
     by_length = sorted(range(len(whole)), key=lambda unit: -whole[unit])

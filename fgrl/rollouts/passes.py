@@ -21,7 +21,7 @@ from torch import Tensor
 from fgrl import models, rollouts
 from fgrl.files import atomically
 from fgrl.kinds import Run, Segmenter
-from fgrl.models import sources
+from fgrl.models import digests
 from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.rows import Ragged, Table
 from fgrl.specs import ModelSpec
@@ -37,7 +37,7 @@ PART = 32
 def identity(spec: ModelSpec, run: Run) -> str:
     """A text that identifies the weights: the digest of the files when another stage made them."""
     if isinstance(spec.base, Ref):
-        return sources.digest_of_folder(run.path(spec.base))
+        return digests.digest_of_folder(run.path(spec.base))
     return models.fingerprint(spec)
 
 

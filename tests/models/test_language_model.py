@@ -184,16 +184,21 @@ def test_the_ratio_is_one_in_evaluation_mode_with_lora_dropout_on(tiny_model_dir
     assert (policy.score(tokens()).logp - old).abs().max() < 1e-6
 
 
-def test_full_kl_against_the_adapter_off_is_the_exact_kl(tiny_model_dir):
+def test_chunked_kl_against_the_adapter_off_is_the_exact_kl(tiny_model_dir):
     policy, base = tiny(tiny_model_dir, lora=LORA, trainable=True), tiny(tiny_model_dir)
     stir(policy)
     batch = tokens()
+
+    def kl(reference, **options):
+        states, others = policy.states(batch), reference.states(batch, **options)
+        return models.unflatten(models.chunked_kl(states, policy.logits, others, reference.logits), batch.mask)
+
     with torch.no_grad():
         p, q = (model.logits(model.states(batch)).log_softmax(1) for model in (policy, base))
-    got = models.full_kl(policy, None, batch)
-    torch.testing.assert_close(got[batch.mask], (p.exp() * (p - q)).sum(1), atol=1e-5, rtol=1e-4)
-    assert torch.equal(got, models.full_kl(policy, base, batch))
-    assert not got[~batch.mask].any()
+        adapter_off = kl(policy, adapter=False)
+        torch.testing.assert_close(adapter_off[batch.mask], (p.exp() * (p - q)).sum(1), atol=1e-5, rtol=1e-4)
+        assert torch.equal(adapter_off, kl(base))
+    assert not adapter_off[~batch.mask].any()
 
 
 def test_adapting_the_last_blocks_leaves_the_first_without_gradient(either_dir):

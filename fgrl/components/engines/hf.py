@@ -1,4 +1,4 @@
-"""Sampling with the transformers model itself, in a decoding loop of our own."""
+"""Sampling with the transformers model itself, in its own decoding loop."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ else:
 class HF(Engine):
     """Samples with the transformers model that is being trained.
 
-    Prompts of like length are decoded together; a prompt that several rows share is read once; rows leave the batch
-    as they end.
+    Prompts of similar length are decoded together; a prompt that several rows share is read once; rows leave the batch
+    when they end.
     """
 
     fold: bool = False
-    """Fold a LoRA adapter into a temporary copy of the weights while sampling: faster, for the memory of a second copy.
-    In bfloat16 the sum is rounded at random, which keeps the adapter's effect in the mean."""
+    """Merge a LoRA adapter into a temporary copy of the weights while sampling: faster, but needs memory for the copy. In
+    bfloat16 the sum is rounded stochastically, which preserves the adapter's effect on average."""
 
     def generate(
         self, model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int, rows: Sequence[int]
@@ -67,7 +67,7 @@ class HF(Engine):
 
 
 SHRINK = 0.8
-"""Ended rows leave the batch when less than this share of it is still alive: leaving costs a copy of the cache."""
+"""Finished rows are removed when less than this share of the batch is unfinished: removing them copies the cache."""
 
 
 def _decode(model: Any, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor) -> list[list[int]]:
@@ -77,10 +77,10 @@ def _decode(model: Any, prompts: list[Sequence[int]], sampling: Sampling, unifor
     uniform = uniform.to(device)
     responses: list[list[int]] = [[] for _ in prompts]
 
-    # 1. read each different prompt once, then give every row its own copy of the keys and values
+    # 1. read each distinct prompt once, then give every row its own copy of the keys and values
     distinct = list(dict.fromkeys(tuple(prompt) for prompt in prompts))
     lengths = {len(prompt) for prompt in distinct}
-    # without any padding transformers masks nothing, and then groups queries in a way that is several times slower on a CPU
+    # without padding, transformers passes no mask and takes an attention path that is several times slower on a CPU
     width = max(lengths) + (len(lengths) == 1 and device.type == "cpu")
     mask = torch.zeros(len(distinct), width + sampling.max_new_tokens, dtype=torch.long, device=device)
     ids = torch.full((len(distinct), width), model.pad_id, dtype=torch.long, device=device)
@@ -106,14 +106,14 @@ def _decode(model: Any, prompts: list[Sequence[int]], sampling: Sampling, unifor
         token = draw(
             logits, uniform[alive, step], temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
         )
-        for index, drawn, goes_on in zip(alive.tolist(), token.tolist(), running.tolist(), strict=True):
-            if goes_on:
+        for index, drawn, unfinished in zip(alive.tolist(), token.tolist(), running.tolist(), strict=True):
+            if unfinished:
                 responses[index].append(drawn)
         running = running & ~torch.isin(token, ends)
-        left = int(running.sum())
-        if left == 0 or step + 1 == sampling.max_new_tokens:
+        unfinished_rows = int(running.sum())
+        if unfinished_rows == 0 or step + 1 == sampling.max_new_tokens:
             break
-        if left < SHRINK * len(alive):
+        if unfinished_rows < SHRINK * len(alive):
             keep = running.nonzero().squeeze(1)
             caches.take(cache, keep)
             alive, token, mask, position = alive[keep], token[keep], mask[keep], position[keep]

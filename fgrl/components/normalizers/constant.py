@@ -27,18 +27,18 @@ class Constant(Normalizer):
     label: ClassVar[str]
 
     mean: float | None = None
-    """A known mean, instead of a fit; goes with `std`."""
+    """A known mean, instead of a fit; requires `std`."""
     std: float | None = Field(None, gt=0)
-    """A known standard deviation, instead of a fit; goes with `mean`."""
+    """A known standard deviation, instead of a fit; requires `mean`."""
     min_std: float = Field(1e-3, gt=0)
-    """The standard deviation is never taken for less, so equal rewards do not divide by 0."""
+    """Lower bound of the standard deviation, so that equal rewards do not divide by 0."""
 
     @model_validator(mode="after")
     def _check(self) -> Constant:
         if (self.mean is None) != (self.std is None):
             raise ValueError("`mean` and `std` go together: give both, or fit them with a `calibrate` stage")
         if self.mean is not None and self.fitted is not None:
-            raise ValueError("`mean` and `std` are given and `fitted` too: keep one of them")
+            raise ValueError("`mean` and `std` are set, and `fitted` too: remove either")
         return self
 
     def ready(self) -> bool:
@@ -77,7 +77,7 @@ class Constant(Normalizer):
 class Global(Constant):
     """Centres and scales by the statistics of all segment rewards ("Global Statistics of All" of Table 5).
 
-    With the segmenter `bandit`, which makes one segment a response, this is the classical normalizer of RLHF.
+    With the segmenter `bandit`, which makes one segment per response, this is the classical normalizer of RLHF.
     """
 
     label: ClassVar[str] = "global"

@@ -1,4 +1,4 @@
-"""Mean and standard deviation as functions of where in the response a segment is."""
+"""Mean and standard deviation as functions of a segment's location in the response."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Location(Normalizer):
     min_count: int = Field(1, ge=1)
     """Locations with fewer rewards are left out (a single reward has standard deviation 0). Only used when fitting."""
     coefficients: Annotated[list[float], Field(min_length=4, max_length=4)] | None = None
-    """A known fit [w_mean, w_std, b_mean, b_std], the order of the paper's release. Takes the place of `fitted`."""
+    """A known fit [w_mean, w_std, b_mean, b_std], in the order of the authors' release, instead of `fitted`."""
 
     @model_validator(mode="after")
     def _check(self) -> Location:
         if self.coefficients is not None and self.fitted is not None:
-            raise ValueError("`coefficients` are given and `fitted` too: keep one of them")
+            raise ValueError("both `coefficients` and `fitted` are set: remove one of them")
         return self
 
     def ready(self) -> bool:
@@ -58,7 +58,7 @@ class Location(Normalizer):
 
         Returns the coefficients, the points they were fitted to (`points`: p, mean, std, count, used), the floor, the
         share of calibration rewards on which the floor acts (`floored`), and a `note` when the fit is degenerate: with
-        a single location the slopes are unknowable, and the lines are the constants of that location. Raises
+        a single location the slopes cannot be determined, and the lines are the constants of that location. Raises
         `DataError` when there is nothing to fit.
         """
         if self.coefficients is not None:
@@ -98,7 +98,7 @@ class Location(Normalizer):
     def _points(self, values: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Distinct rounded locations [N], and mean, population std and number of the rewards at each."""
         steps = 10**self.decimals
-        # a location below half a step would round to 0, whose logarithm is no number
+        # a location below half a step would round to 0, whose logarithm is infinite
         bins, index, count = (p * steps).round().clamp(min=1).unique(return_inverse=True, return_counts=True)
         zero = torch.zeros(len(bins), dtype=values.dtype)
         mean = zero.index_add(0, index, values) / count
@@ -113,7 +113,7 @@ class Location(Normalizer):
         slope = float((centred * (y - y.mean())).sum() / centred.square().sum())
         line = slope, float(y.mean()) - slope * float(x.mean())
         residual = y - line[0] * x - line[1]
-        # any regression fits points on a line exactly; scikit-learn's solver fails on them, because its scale goes to 0
+        # points on a line need no regression; scikit-learn's solver fails on them, because its scale goes to 0
         exact = float(residual.abs().max()) <= 1e-9 * max(1.0, float(y.abs().max()))
         return line if self.regression == "ols" or exact else _huber(x, y)
 
@@ -137,7 +137,7 @@ class Location(Normalizer):
 
 
 def _huber(x: Tensor, y: Tensor) -> tuple[float, float]:
-    from sklearn.linear_model import HuberRegressor  # here, because it is slow to import and only fitting needs it
+    from sklearn.linear_model import HuberRegressor  # slow to import, and only fitting needs it
 
     regression = HuberRegressor(epsilon=HUBER_EPSILON, alpha=HUBER_ALPHA, max_iter=1000)
     try:

@@ -1,4 +1,4 @@
-"""Rewards as they come."""
+"""Rewards without normalization."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NoNormalizer(Normalizer):
     @model_validator(mode="after")
     def _check(self) -> NoNormalizer:
         if self.fitted is not None:
-            raise ValueError("the normalizer `none` has no use for `fitted`; leave it out or choose another one")
+            raise ValueError("the normalizer `none` does not use `fitted`; remove it or choose another normalizer")
         return self
 
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a rollout is worth, token by token."""
+"""Rewards of a rollout, for each token."""
 
 from fgrl.components.rewards.rubric import Rubric, SignedRubric
 from fgrl.components.rewards.segment_rm import SegmentRM

@@ -30,7 +30,7 @@ class SegmentRM(Reward):
     model: ModelSpec
     """The reward model."""
     segmenter: Segmenter | None = None
-    """How responses are cut. null: as the reward model was trained."""
+    """How responses are divided. null: as the reward model was trained."""
     aggregate: Literal["mean", "sum", "last"] | None = None
     """How segment rewards make a response's score (Eq. 4). null: as the reward model was trained."""
     credit: Literal["segments", "response"] = "segments"
@@ -42,11 +42,11 @@ class SegmentRM(Reward):
     clamp: float | None = Field(10.0, gt=0)
     """Token rewards are clamped to +- this after spreading; null switches it off."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Responses scored at the same time."""
+    """Responses in one forward pass of the reward model."""
 
     _model: Any = PrivateAttr(None)
     _stats: dict[str, Any] | None = PrivateAttr(None)
-    _cut: Segmenter | None = PrivateAttr(None)
+    _segmenter: Segmenter | None = PrivateAttr(None)
     _aggregate: Literal["mean", "sum", "last"] = PrivateAttr("mean")
 
     @model_validator(mode="after")
@@ -63,12 +63,14 @@ class SegmentRM(Reward):
             about = Checkpoint(run.path(self.model.base)).about()
         trained = about.get("segmenter")
         if self.segmenter is None and trained is None:
-            raise DataError("the reward model does not say how it was segmented; set `segmenter` in the reward")
+            raise DataError(
+                "the reward model does not record which segmenter it was trained with; set `segmenter` in the reward"
+            )
         try:
-            self._cut = self.segmenter or build(Segmenter, trained)
+            self._segmenter = self.segmenter or build(Segmenter, trained)
         except Problems as problems:
             raise DataError(
-                f"the reward model's own segmenter cannot be made any more ({problems}); train it again, or set "
+                f"the segmenter that the reward model was trained with cannot be built ({problems}); train it again, or set "
                 "`segmenter` in the reward"
             ) from None
         self._aggregate = self.aggregate or about.get("aggregate", "mean")
@@ -80,14 +82,14 @@ class SegmentRM(Reward):
         return self._model.tokenizer
 
     def needs(self) -> frozenset[str]:
-        assert self._cut is not None, "setup(run) comes first"
+        assert self._segmenter is not None, "setup(run) comes first"
         fields = {"entropy": "ref_entropy", "text": "offsets"}
-        return frozenset(fields[need] for need in self._cut.needs)
+        return frozenset(fields[need] for need in self._segmenter.needs)
 
     def _segments(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Segment ids [B,T], rewards [B,S] at the segments' last tokens, valid [B,S]."""
-        assert self._cut is not None
-        ids = self._cut.segment_ids(
+        assert self._segmenter is not None
+        ids = self._segmenter.segment_ids(
             Segmentable(
                 ids=rollout.response_ids, mask=rollout.mask, eos=rollout.eos,
                 entropy=rollout.ref_entropy, texts=rollout.texts, offsets=rollout.offsets,
@@ -119,8 +121,8 @@ class SegmentRM(Reward):
         response = ops.aggregate_segments(rewards, valid, self._aggregate)
         if self.credit == "response":
             credited_ids = torch.where(rollout.mask, 0, -1)
-            one = torch.ones_like(response)[:, None]
-            normalized = self._normalize(response[:, None], one, one.bool())
+            location = torch.ones_like(response)[:, None]
+            normalized = self._normalize(response[:, None], location, location.bool())
             token = ops.spread(normalized, credited_ids, "last")
             credit_mask = ops.segment_ends(credited_ids)
         else:

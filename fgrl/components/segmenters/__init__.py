@@ -1,4 +1,4 @@
-"""How responses are cut into segments. Importing this package registers the segmenters."""
+"""How responses are divided into segments. Importing this package registers the segmenters."""
 
 from fgrl.components.segmenters import bandit, entropy, ngram, sentence, token
 

@@ -1,4 +1,4 @@
-"""Segments that begin where the reference model is unsure."""
+"""Segments that begin where the reference model is uncertain."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WHOLE_RESPONSE = 1000.0
 
 @register("entropy")
 class Entropy(Segmenter):
-    """A token starts a segment when the reference was unsure of it: H(pi_SFT(. | x, y_<t)) > cutoff (section 2.2).
+    """A token starts a segment when the reference is uncertain about it: H(pi_SFT(. | x, y_<t)) > cutoff (section 2.2).
 
-    The entropy always comes from the frozen SFT model, also for responses that the policy wrote, and belongs to the
-    distribution that token t was drawn from. A cutoff of 1000 or more, which no entropy reaches, is how the paper's
-    release spells `bandit`: one segment, ended by the end-of-sequence token, which counts as part of it. Below that the
-    end-of-sequence token counts only with `include_eos`. With cutoff 0 every token starts a segment unless its entropy
-    is exactly 0; the segmenter `token` has no such exception and needs no reference.
+    The entropy is always that of the frozen SFT model, also for responses that the policy wrote, and of the distribution
+    for token t. A cutoff of 1000 or more, which no entropy reaches, is the paper's way to write `bandit`: one segment,
+    ended by the end-of-sequence token, which counts as part of it. With a lower cutoff the end-of-sequence token counts
+    only with `include_eos`. With cutoff 0 every token starts a segment unless its entropy is exactly 0; the segmenter
+    `token` has no such exception and needs no reference.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
@@ -40,9 +40,11 @@ class Entropy(Segmenter):
         """
         if view.entropy is None:
             raise ValueError("the entropy segmenter needs the reference's entropies, and this view has none")
-        broken = int((view.entropy.isnan() & view.mask).sum())
-        if broken:
-            raise ValueError(f"the reference's entropy is NaN at {broken} of {int(view.mask.sum())} response tokens")
+        not_a_number = int((view.entropy.isnan() & view.mask).sum())
+        if not_a_number:
+            raise ValueError(
+                f"the reference's entropy is NaN at {not_a_number} of {int(view.mask.sum())} response tokens"
+            )
         return view.mask & (view.entropy > self.cutoff)
 
     def segment_ids(self, view: Segmentable) -> Tensor:

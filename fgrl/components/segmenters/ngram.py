@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @register("ngram")
 class NGram(Segmenter):
-    """A segment every n tokens; the last may be shorter (segment paper, Table 4)."""
+    """A segment is n tokens; the last may be shorter (segment paper, Table 4)."""
 
     n: int = Field(ge=1)
-    """Tokens of a segment."""
+    """Number of tokens in a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:
         """bool [B,T]: at real tokens 0, n, 2n, .. of each response."""

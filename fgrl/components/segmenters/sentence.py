@@ -25,7 +25,7 @@ DELIMITERS = [
     "…", "‥", "‼", "⁇", "⁈", "⁉", "‽", "\u2028", "\u2029",   # typographic forms of the same
     "。", "．", "｡", "！", "？", "；", "：", "，", "、", "､", "︒",  # Chinese, Japanese, Korean
     "؟", "؛", "،", "۔",                                      # Arabic, Persian, Urdu
-    "।", "॥",                                                # Devanagari and its neighbours
+    "।", "॥",                                                # Devanagari and related scripts
     "\u037e", "\u0387",                                      # Greek question mark and semicolon
     "։", "՝", "՜", "՞",                                      # Armenian
     "።", "፣", "፤", "፥", "፧",                                 # Ethiopic
@@ -40,7 +40,7 @@ class Sentence(Segmenter):
     """A segment ends with the token that completes a delimiter (the sentence rows of the segment paper's Table 1).
 
     A run of delimiters ends one segment, at its last: "...", "?!", and, across spaces, ". \\n". Like the paper's list,
-    the default is literal: it also cuts at the point of 3.14 and at the comma of 1,000 (see `keep_numbers`).
+    the default is literal: it also divides at the point of 3.14 and at the comma of 1,000 (see `keep_numbers`).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})
@@ -48,21 +48,21 @@ class Sentence(Segmenter):
     delimiters: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] = DELIMITERS
     """Strings that end a segment. The default is the paper's list and its equivalents in other scripts."""
     keep_numbers: bool = False
-    """Do not cut at a `.`, `,` or `:` between two digits."""
+    """Do not divide at a `.`, `,` or `:` between two digits."""
 
     _ends: re.Pattern[str] | None = PrivateAttr(None)
 
-    def _find(self, text: str) -> list[int]:
-        """Where segments end, as the index after a run of delimiters."""
+    def _segment_ends(self, text: str) -> list[int]:
+        """The index after each run of delimiters."""
         if self._ends is None:
 
-            def one(delimiter: str) -> str:
+            def pattern(delimiter: str) -> str:
                 literal = re.escape(delimiter)
                 if self.keep_numbers and delimiter in IN_NUMBERS:
                     return rf"(?<!\d){literal}|{literal}(?!\d)"
                 return literal
 
-            choice = "|".join(one(delimiter) for delimiter in sorted(self.delimiters, key=len, reverse=True))
+            choice = "|".join(pattern(delimiter) for delimiter in sorted(self.delimiters, key=len, reverse=True))
             self._ends = re.compile(rf"(?:{choice})(?:\s*(?:{choice}))*")
         return [match.end() for match in self._ends.finditer(text)]
 
@@ -93,4 +93,4 @@ class Sentence(Segmenter):
         for token, (start, end) in enumerate(offsets):
             for character in range(start, end):
                 last[character] = token
-        return [last[end - 1] for end in self._find(text) if end - 1 in last]
+        return [last[end - 1] for end in self._segment_ends(text) if end - 1 in last]

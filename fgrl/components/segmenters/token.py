@@ -1,4 +1,4 @@
-"""Every token as an action of its own."""
+"""Every token as a separate action."""
 
 from __future__ import annotations
 

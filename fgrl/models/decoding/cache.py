@@ -1,4 +1,4 @@
-"""Keys and values of a batch of responses that grows by one token a step and shrinks as responses end."""
+"""Keys and values of a batch of responses that grows by one token per step and shrinks when responses end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidi
 
 
 class BufferLayer(CacheLayerMixin):
-    """Room for `length` tokens made at once; each step writes its column. (A growing cache copies itself every step.)"""
+    """Keys and values for up to `length` tokens, allocated once; each step writes its column. (A growing cache is copied at every
+    step.)"""
 
     is_sliding = False
     keys: Tensor
@@ -69,18 +70,18 @@ class BufferCache(Cache):
 
 
 def only_keys_and_values(cache: DynamicCache) -> bool:
-    """Does a model's usual cache hold keys and values of its own in each layer, and no other state?"""
+    """Does every layer of a model's default cache hold its own keys and values, and no other state?"""
     return bool(cache.layers) and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )
 
 
 def new_cache(config: Any, length: int) -> BufferCache | DynamicCache:
-    """A buffer where every layer attends to keys and values; transformers' own cache for other kinds of layers."""
-    usual = DynamicCache(config=config)
-    if only_keys_and_values(usual):
-        return BufferCache(len(usual.layers), length)
-    return usual
+    """A `BufferCache` when every layer attends to keys and values; else the default cache of transformers."""
+    default = DynamicCache(config=config)
+    if only_keys_and_values(default):
+        return BufferCache(len(default.layers), length)
+    return default
 
 
 def take(cache: BufferCache | DynamicCache, rows: Tensor) -> None:

@@ -1,12 +1,11 @@
-"""Weights as a decoding loop wants them: adapters folded in, types already converted.
+"""Weights prepared for a decoding loop: adapters merged, types already converted.
 
-A decoding step multiplies a few rows by every weight, so a layer's fixed costs weigh more than its arithmetic: an
-adapter's two thin products, or autocast's conversion of the weight at every call. Inside `decoding_weights` the layers
-use converted copies; the model itself is not written to, so leaving restores it exactly.
+A decoding step multiplies a few rows by every weight, so a layer's fixed costs exceed its arithmetic: the two small
+products of an adapter, or autocast's conversion of the weight at every call. Inside `decoding_weights` the layers
+use converted copies; the model itself is not changed, so leaving the context restores it exactly.
 
-An adapter's small steps would be lost by rounding W + BA to the nearest bfloat16, so the sum is rounded up or down at
-random (seeded), in proportion to what is cut off: right in the mean. What that changes in the probabilities is as much
-as bfloat16 products change between batch sizes.
+Rounding W + BA to the nearest bfloat16 would lose an adapter's small updates, so the sum is rounded stochastically (with
+a seed) and unbiased. This changes probabilities as little as bfloat16 products change between batch sizes.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from torch.nn.functional import linear
 
 @contextmanager
 def decoding_weights(model: Any, seed: int) -> Iterator[int]:
-    """Inside, layers of a `LanguageModel` that profit from it compute with a copy of their weight. Yields how many do.
+    """Inside, layers of a `LanguageModel` that benefit from it compute with a copy of their weight. Yields their number.
 
-    Left as they are: layers that need no copy, and those that are quantized, sharded, or adapted by other things than
-    plain LoRA. For use without gradient, and without changing adapters or autocast inside.
+    Unchanged: layers that need no copy, and those that are quantized, sharded, or adapted by anything but plain LoRA. For
+    use without gradients, and without changing adapters or autocast inside.
     """
     changed: list[nn.Module] = []
     layers = dict.fromkeys([*model.trunk.modules(), *([model.output_layer] if model.number is None else [])])
@@ -74,11 +73,11 @@ def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
         for name in adapters:
             down, up = layer.lora_A[name].weight.float(), layer.lora_B[name].weight.float()
             total = total.addmm(up, down, alpha=layer.scaling[name])
-    return round_at_random(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
+    return round_stochastically(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
 
 
-def round_at_random(x: Tensor, noise: torch.Generator) -> Tensor:
-    """float32 -> bfloat16, to the neighbour below or above with the probabilities that keep the mean."""
+def round_stochastically(x: Tensor, noise: torch.Generator) -> Tensor:
+    """float32 -> bfloat16, to the neighbour below or above with the probabilities that preserve the mean."""
     bits = x.float().contiguous().view(torch.int32)
     cut = torch.randint(0, 2**16, bits.shape, generator=noise, dtype=torch.int32, device=bits.device)
     return (bits + cut).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)

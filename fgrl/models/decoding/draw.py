@@ -1,7 +1,7 @@
-"""Drawing tokens from logits: one uniform number a row and step, from a stream that belongs to the row.
+"""Drawing tokens from logits: one uniform number per row and step, from the row's own random stream.
 
 Left out: `torch.multinomial`. It draws noise for the whole vocabulary, which costs more than a decoding step's layers
-on a CPU, and what it draws depends on the rows beside.
+on a CPU, and its draws depend on the other rows of the batch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def uniforms(seed: int, rows: list[int], steps: int) -> Tensor:
 
 
 def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float = 1.0, top_k: int = 0) -> Tensor:
-    """One token [B] a row of logits [B,V] float32 (overwritten), by the inverse of the distribution function.
+    """One token [B] per row of logits [B,V] float32 (overwritten), by the inverse of the distribution function.
 
-    uniform [B] in [0,1). Order as everywhere: temperature, then top_k, then top_p. Temperature 0 takes the most
+    uniform [B] in [0,1). In the usual order: temperature, then top_k, then top_p. Temperature 0 takes the most
     probable token.
     """
     if temperature == 0:
@@ -45,8 +45,8 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float = 
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first token whose cumulated weight exceeds uniform * total. Sums of blocks first: faster than
-    a running sum over the vocabulary, and with less rounding."""
+    """The first token whose cumulative weight exceeds uniform * total. Blocks are summed first: faster
+    than a running sum over the vocabulary, and with less rounding."""
     rows, vocabulary = weights.shape
     blocks = -(-vocabulary // BLOCK)
     if vocabulary % BLOCK:
@@ -60,9 +60,9 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _first_above(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First place [B] where the running sum of weights [B,n] exceeds `target` [B], and what of the target is left there.
+    """First position [B] where the running sum of weights [B,n] exceeds `target` [B], and the rest of the target there.
 
-    A place of weight 0 is never taken: when rounding puts the target past the end, the last place with weight is.
+    A position of weight 0 is never chosen: when rounding puts the target past the end, the last one with weight is.
     """
     sums = weights.cumsum(1)
     last = (weights > 0).long().mul_(torch.arange(1, weights.shape[1] + 1, device=weights.device)).argmax(1)

@@ -274,7 +274,7 @@ def test_another_normalizer_s_fit_is_refused(world: dict[str, Any]) -> None:
 def test_a_normalizer_without_a_fit_is_a_mistake_in_the_recipe(normalizer: str, tmp_path: Path) -> None:
     with pytest.raises(Problems, match="the normalizer has no fit"):
         build("reward", {"name": "segment_rm", "model": "${out:x}", "normalizer": normalizer})
-    small = Path(__file__).parents[2] / "recipes" / "small" / "segment_ppo.yaml"
+    small = Path(__file__).parents[3] / "recipes" / "small" / "segment_ppo.yaml"
     recipe = tmp_path / "child.yaml"
     recipe.write_text(
         f'extends: {small}\nabout: "x"\nstages: {{policy: {{reward: {{normalizer: {{name: {normalizer}, fitted: null}}}}}}}}\n'

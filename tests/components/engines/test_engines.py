@@ -300,7 +300,7 @@ def test_autocast_converts_each_weight_once(model):
 def test_rounding_at_random_keeps_the_mean_and_moves_to_a_neighbour():
     noise = torch.Generator().manual_seed(0)
     x = torch.tensor([1.0 + 2**-9, -1.0 - 2**-10, 0.3, 1.0, 0.0])
-    rounded = torch.stack([copies.round_at_random(x, noise) for _ in range(4000)]).float()
+    rounded = torch.stack([copies.round_stochastically(x, noise) for _ in range(4000)]).float()
     torch.testing.assert_close(rounded.mean(0), x, atol=3e-4, rtol=0)
     assert set(rounded[:, 0].tolist()) == {1.0, 1.0 + 2**-7}
     assert set(rounded[:, 3].tolist()) == {1.0}

@@ -22,7 +22,7 @@ from fgrl.registry import build
 from fgrl.rollouts.rows import Table, Units
 from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
 
-PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"
+PROMPT = Path(__file__).resolve().parents[3] / "prompts" / "relevance.txt"
 WORDS = ("mill", "lamp", "river", "bread")
 
 

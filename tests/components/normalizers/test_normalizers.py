@@ -303,7 +303,7 @@ def test_none_leaves_rewards_alone():
     out = normalizer.apply(REWARDS, ops.locations(VALID), VALID, None)
     assert torch.equal(out[VALID], REWARDS[VALID])
     assert not out[~VALID].any()
-    with pytest.raises(ValidationError, match="no use for `fitted`"):
+    with pytest.raises(ValidationError, match="does not use `fitted`"):
         NoNormalizer(fitted=Ref("calibrate"))
 
 

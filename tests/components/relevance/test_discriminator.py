@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import CORPUS, train_tokenizer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from quote_texts import TOKENIZERS
 from training_helpers import a_run, tiny
 
-from fgrl import models, ops, rollouts
-from fgrl.errors import DataError
-from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt
+from fgrl import models, rollouts
 from fgrl.registry import build
 from fgrl.types import Criterion, Rewards, Rollout, Sample
 
-PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"
+PROMPT = Path(__file__).resolve().parents[3] / "prompts" / "relevance.txt"
 CRITERIA = [
     Criterion(text="no commas at all", check={"name": "punctuation:no_comma"}),
     Criterion(text="a lamp", check={"name": "keywords:existence", "keywords": ["lamp"]}),
@@ -174,44 +169,3 @@ def test_truncated_weights_are_0_or_1(trained: Path, tmp_path: Path) -> None:
         reward.relevance._model.number.weight.mul_(20)
     weights = reward.score(rollout).criterion.abs()
     assert set(weights[~torch.isnan(weights)].tolist()) == {0.0, 1.0}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{criterion} {response} and more", "ends with {response}"),
-        ("[system]\nx\n[user]\n{criterion} {response}", "no turns"),
-        ("{response}", "never says {criterion}"),
-        ("{criterion} {question} {response}", "nothing is called {question}"),
-    ],
-)
-def test_prompts_that_hide_the_response_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "p.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=message):
-        relevance_prompt(str(tmp_path / "p.txt"))
-
-
-def test_a_criterion_with_braces_stays_as_it_is() -> None:
-    tokenizer = train_tokenizer()
-    ids = prompt_ids(tokenizer, relevance_prompt(str(PROMPT)), "use {response} and {x}")
-    assert "use {response} and {x}" in tokenizer.decode(ids)
-    assert tokenizer.decode(ids).endswith("Response:")
-
-
-@settings(max_examples=1000, deadline=None)
-@given(text=st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40), data=st.data())
-def test_every_character_is_shared_by_the_tokens_that_cover_it(text: str, data: Any) -> None:
-    """Against a table of characters."""
-    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8))
-    edges = sorted({0, len(text), *cuts})
-    source = list(pairwise(edges))
-    _ids, target = rollouts.encode_text(TOKENIZER, text)
-    found = set(zip(*(one.tolist() for one in ops.overlaps(source, target)), strict=True))
-    wanted = {
-        (i, j) for i, (a, b) in enumerate(source) for j, (c, d) in enumerate(target) if set(range(a, b)) & set(range(c, d))
-    }  # fmt: skip
-    assert found == wanted
-    assert {i for i, _ in found} == set(range(len(source)))  # no character is lost
-
-
-TOKENIZER = train_tokenizer()

@@ -13,7 +13,7 @@ from fgrl.kinds import Expected, Peek, Reader
 
 
 class Sliced(Reader):
-    """Rows are shuffled (when `shuffle_seed` is set), then `skip` of them are passed over, then `limit` are read.
+    """Rows are shuffled (when `shuffle_seed` is set), then `skip` of them are skipped, then `limit` are read.
 
     So `limit: 400` and `skip: 400` with one `shuffle_seed` are two sets without a row in common: one to train on, one
     held out.
@@ -22,7 +22,7 @@ class Sliced(Reader):
     shuffle_seed: int | None = None
     """Shuffle the rows with this seed; null keeps their order."""
     skip: int = Field(0, ge=0)
-    """Pass over this many rows."""
+    """Skip this many rows."""
     limit: int | None = Field(None, ge=1)
     """Read this many rows; null reads all. Fewer rows than this are no error."""
 
@@ -35,7 +35,7 @@ class Sliced(Reader):
         return None if self.limit is None else Expected(self.limit)
 
     def say(self, text: str) -> None:
-        """One line for the person at the terminal; nothing before `setup`."""
+        """Print one line for the user; nothing before `setup`."""
         if self._run is not None:
             self._run.say(text)
 
@@ -50,7 +50,7 @@ class Sliced(Reader):
     def chosen(self, total: int, where: str) -> Sequence[int]:
         """The numbers of the rows to read, in order, of `total`. Raises `DataError` when there are none.
 
-        where: what to call the data in the message.
+        where: what the data is called in the message.
         """
         rows = self.order(total)[self.skip : None if self.limit is None else self.skip + self.limit]
         if not rows:

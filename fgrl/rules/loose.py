@@ -32,8 +32,8 @@ def loose(rule: Verifier, response: str) -> bool:
 
 
 def relevant(rule: Verifier, response: str) -> list[Span]:
-    """The characters that the verdict hangs on, label +1: what an annotator after "Rubrics to Tokens", appendix C.3
-    would mark, here without one.
+    """The characters on which the verdict depends, label +1: what an annotator after "Rubrics to Tokens", appendix C.3
+    would mark, found without an annotator.
 
     Positive (something must be there): where it is, when the rule is kept, else nothing. Negative (something must not be
     there): where it is, when the rule is broken, else nothing. Global, and a rule that is broken nowhere in particular:

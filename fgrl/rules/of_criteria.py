@@ -12,14 +12,14 @@ from fgrl.types import Criterion
 
 
 class RulesOf:
-    """Rules by what criteria say of them, each built and set up once."""
+    """The rules that criteria name in `check`, each built and set up once."""
 
     def __init__(self, run: Any = None) -> None:
         self._run = run
         self._built: dict[str, Verifier] = {}
 
     def __eq__(self, other: object) -> bool:
-        """What was built so far is a cache: components that hold one are equal when their settings are."""
+        """Always equal, since what was built is a cache: components that hold one are equal when their settings are."""
         return isinstance(other, RulesOf)
 
     __hash__ = None  # type: ignore[assignment]
@@ -35,9 +35,9 @@ class RulesOf:
         if key not in self._built:
             try:
                 rule = build(Verifier, dict(criterion.check))
-            except Problems as found:
-                what = "\n".join(map(str, found.problems))
-                raise DataError(f"sample {owner}, criterion {criterion.text!r}: {what}") from None
+            except Problems as wrong:
+                problems = "\n".join(map(str, wrong.problems))
+                raise DataError(f"sample {owner}, criterion {criterion.text!r}: {problems}") from None
             rule.setup(self._run)
             self._built[key] = rule
         return self._built[key]

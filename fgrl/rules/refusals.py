@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 
 
 def answers_among(given: str | Sequence[str] | None, refusals: Collection[str]) -> list[str]:
-    """The references that say something and are none of the refusals, which are compared without case, punctuation and
+    """The references that are not blank and none of the refusals, which are compared without case, punctuation and
     repeated spaces."""
-    listed = [given] if isinstance(given, str) else list(given or [])
+    references = [given] if isinstance(given, str) else list(given or [])
     refused = {plain(refusal) for refusal in refusals} - {""}
-    return [one for one in listed if one.strip() and plain(one) not in refused]
+    return [text for text in references if text.strip() and plain(text) not in refused]
 
 
 def plain(text: str) -> str:

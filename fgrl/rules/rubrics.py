@@ -1,8 +1,9 @@
-"""Rubrics, and what became of their criteria: hard ones are decided by their verifiers, soft ones by a judge."""
+"""Rubrics and the verdicts on their criteria: hard ones are decided by their verifiers, soft ones by a judge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fgrl.errors import DataError
 from fgrl.kinds import Checked, Judge, Verifier
@@ -14,7 +15,7 @@ def criteria(sample: Sample, most: int | None = None) -> list[Criterion]:
     """The first `most` criteria of a prompt (None: all). Raises `DataError` when it has none."""
     if not sample.rubric:
         raise DataError(
-            f"sample {sample.id} has no rubric, so nothing says what a response has to keep: give each prompt criteria, as "
+            f"sample {sample.id} has no rubric, so there is nothing for a response to keep: give each prompt criteria, as "
             '{"text": ..., "check": {"name": a verifier, ...}} in its `rubric` (a file of `format: records` has them)'
         )
     return sample.rubric[:most]
@@ -51,18 +52,18 @@ def check(
     The judge is asked once for all, and called also where there is nothing to ask: in a distributed stage other processes
     may have something.
     """
-    found: list[Checked] = []
+    checked: list[Checked] = []
     for row, (sample, text) in enumerate(zip(samples, texts, strict=True)):
         for criterion in criteria(sample, most):
             rule = rule_of(criterion, sample, rules, judge)
-            found.append(Checked(row, criterion, rule, None if rule is None else rule.verdict(text)))
+            checked.append(Checked(row, criterion, rule, None if rule is None else rule.verdict(text)))
     if judge is None:
-        return found
-    soft = [place for place, one in enumerate(found) if one.rule is None]
-    cases = [(samples[found[place].row], texts[found[place].row], found[place].criterion) for place in soft]
+        return checked
+    soft = [place for place, criterion in enumerate(checked) if criterion.rule is None]
+    cases = [(samples[checked[place].row], texts[checked[place].row], checked[place].criterion) for place in soft]
     for place, kept in zip(soft, judge.decide(cases), strict=True):
-        found[place] = Checked(found[place].row, found[place].criterion, None, kept)
-    return found
+        checked[place] = replace(checked[place], kept=kept)
+    return checked
 
 
 def all_kept(verdicts: Sequence[bool | None]) -> bool | None:

@@ -70,29 +70,29 @@ def _set_aside(text: str) -> tuple[str, set[int], set[int]]:
     def run(pattern: str | re.Pattern[str], stop: bool = False) -> None:
         nonlocal text
 
-        def aside(found: re.Match[str]) -> str:
+        def aside(match: re.Match[str]) -> str:
             if stop:
-                stops.add(_before_next(found))
-            return found.group().replace(".", ASIDE)
+                stops.add(_before_next(match))
+            return match.group().replace(".", ASIDE)
 
         text = re.sub(pattern, aside, text)
 
     for pattern, stop in _STEPS:
         run(pattern, stop)
-    text = _INITIAL.sub(lambda found: " " + found["period"].replace(".", ASIDE), text)
-    stops.update(_before_next(found) for found in _ACRONYM.finditer(text))
+    text = _INITIAL.sub(lambda match: " " + match["period"].replace(".", ASIDE), text)
+    stops.update(_before_next(match) for match in _ACRONYM.finditer(text))
     for pattern in _LATER_STEPS:
         run(pattern)
-    lost.update(_before_next(found) for found in _COMPANY_THEN_STARTER.finditer(text))
+    lost.update(_before_next(match) for match in _COMPANY_THEN_STARTER.finditer(text))
     run(_COMPANY_THEN_STARTER, stop=True)
     for pattern in _LAST_STEPS:
         run(pattern)
     return text, stops, lost
 
 
-def _before_next(found: re.Match[str]) -> int:
+def _before_next(match: re.Match[str]) -> int:
     """The last character before the word that begins the next sentence."""
-    return (found.start("next") if "next" in found.re.groupindex else found.end()) - 1
+    return (match.start("next") if "next" in match.re.groupindex else match.end()) - 1
 
 
 def _quotes_inside(text: str) -> list[int]:
@@ -135,10 +135,10 @@ def prose(text: str) -> list[tuple[int, int]]:
     """
     result = []
     start = 0
-    for found in _END.finditer(text):
-        if _ends(text, found):
-            result.append((start, found.end()))
-            start = found.end()
+    for match in _END.finditer(text):
+        if _ends(text, match):
+            result.append((start, match.end()))
+            start = match.end()
     result.append((start, len(text)))
     return [place for place in (_trimmed(text, *bounds) for bounds in result) if place[0] < place[1]]
 
@@ -153,17 +153,17 @@ def final_periods(text: str) -> set[int]:
     return result
 
 
-def _ends(text: str, found: re.Match[str]) -> bool:
-    marks = found.group().rstrip(_CLOSING)
-    rest = text[found.end() :].lstrip()
+def _ends(text: str, match: re.Match[str]) -> bool:
+    marks = match.group().rstrip(_CLOSING)
+    rest = text[match.end() :].lstrip()
     follows = rest[:1].lstrip(_CLOSING)
     if not marks.startswith(".") or len(marks.strip(".")) > 0:
         return True
     if len(marks) > 1:
         return not follows.islower()
-    before = text[max(0, found.start() - 40) : found.start()]
+    before = text[max(0, match.start() - 40) : match.start()]
     word = "" if not before or before[-1].isspace() else before.split()[-1].lstrip("\"'“‘([{*_")
-    if re.fullmatch(r"\d+", word) and not text[: found.start() - len(word)].rpartition("\n")[2].strip() and rest:
+    if re.fullmatch(r"\d+", word) and not text[: match.start() - len(word)].rpartition("\n")[2].strip() and rest:
         return False
     if re.fullmatch(r"[A-Z]", word) and word != "I" and rest:
         return False

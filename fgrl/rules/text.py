@@ -107,12 +107,12 @@ def full_and_hollow(text: str, pieces: list[Place]) -> tuple[list[Place], list[P
 
 
 def occurrences(needle: str, text: str) -> list[Place]:
-    """Where the needle stands, without overlaps; case counts."""
+    """Where the needle occurs, without overlaps; case-sensitive."""
     return [match.span() for match in re.finditer(re.escape(needle), text)] if needle else []
 
 
 def occurrences_anycase(needle: str, text: str) -> list[Place]:
-    """Where the needle stands in any case (both in lower case), in characters of `text`."""
+    """Where the needle occurs in any case (both in lower case), in characters of `text`."""
     view = lowered(whole(text))
     return [view.place(*span) for span in occurrences(needle.lower(), view.text)]
 

@@ -1,4 +1,4 @@
-"""What a data set may say of rules: which rule and its parameters, never where code runs."""
+"""What a data set may specify of a rule: its name and parameters, never where code runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Unwelcome(Exception):
 def welcome(name: str) -> bool:
     """Is there a rule of this name that plain parameters describe? False when there is no rule of this name.
 
-    Raises `Unwelcome` for `code:checker`, which would run what the parameters say, and for rules that are made of rules.
+    Raises `Unwelcome` for `code:checker`, which would run code from the parameters, and for rules that are made of rules.
     """
     try:
         rule = get("verifier", name)
@@ -41,7 +41,7 @@ def _is_plain(rule: type[Component]) -> bool:
 
 
 def refuse_sandbox(sample: Sample, where: str) -> Sample:
-    """The sample as it is. Raises `DataError` when a check of its rubric says where code is to run: that is for the recipe."""
+    """The sample as it is. Raises `DataError` when a check of its rubric specifies where code runs: only a recipe may."""
     for criterion in sample.rubric:
         if criterion.check is not None and _names_a_sandbox(criterion.check):
             raise DataError(
@@ -52,7 +52,7 @@ def refuse_sandbox(sample: Sample, where: str) -> Sample:
 
 
 def _names_a_sandbox(value: Any) -> bool:
-    """Anywhere but inside `arguments`, which code gets and nobody else reads."""
+    """Anywhere but inside `arguments`, which are only passed to the code."""
     if isinstance(value, Mapping):
-        return SANDBOX in value or any(_names_a_sandbox(one) for key, one in value.items() if key != "arguments")
+        return SANDBOX in value or any(_names_a_sandbox(inner) for key, inner in value.items() if key != "arguments")
     return isinstance(value, list) and any(map(_names_a_sandbox, value))

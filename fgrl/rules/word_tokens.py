@@ -43,9 +43,9 @@ def tokens(text: str) -> list[View]:
     marked = "".join(FINAL if index in ends else character for index, character in enumerate(text))
     view = whole(text)
     result = []
-    for found in TOKEN.finditer(marked):
-        start, end = found.span()
-        cut = TWO_IN_ONE.get(found.group().lower())
+    for match in TOKEN.finditer(marked):
+        start, end = match.span()
+        cut = TWO_IN_ONE.get(match.group().lower())
         if cut is not None:
             result.append(view.part(start, start + cut))
             start += cut

@@ -148,7 +148,7 @@ PLACE = re.compile(r"\{(\w+)\}")
 def sentence(
     instruction_id: str, kwargs: Mapping[str, Any] | None = None, more: Mapping[str, str] | None = None
 ) -> str | None:
-    """What a rule asks for, as one English sentence; None for an id that nobody knows here, or without its parameters.
+    """What a rule asks for, as one English sentence; None for an unknown id, or when a parameter is missing.
 
     more: further sentences by id, which come first.
     """
@@ -156,14 +156,14 @@ def sentence(
     given = {name: value for name, value in (kwargs or {}).items() if value is not None}
     if template is None or any(name not in given for name in PLACE.findall(template)):
         return None
-    return PLACE.sub(lambda place: _said(place[1], given[place[1]]), template)
+    return PLACE.sub(lambda place: _in_words(place[1], given[place[1]]), template)
 
 
-def _said(name: str, value: Any) -> str:
+def _in_words(name: str, value: Any) -> str:
     if name.endswith("relation"):
         return "fewer than" if value == "less than" else str(value)
     if name == "language":
         return LANGUAGES.get(str(value), str(value))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(f'"{one}"' for one in value)
+        return ", ".join(f'"{item}"' for item in value)
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

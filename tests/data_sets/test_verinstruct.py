@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.data.rubrics.verinstruct import asked_of_model, code_check, is_hard, mark, named, verinstruct_criteria
+from fgrl.data.rubrics.verinstruct import asked_of_model, code_check, in_words, is_hard, mark, verinstruct_criteria
 from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import build
@@ -118,6 +118,6 @@ def test_a_deep_source_is_read_without_raising() -> None:
 
 
 def test_bare_names_get_words() -> None:
-    assert named("[llm] Desired_Writing_Style", ASKS) == "Be kind, always."
-    assert named("[rule] Number_Paragraphs", SHOUTS) == "Number Paragraphs"
-    assert named("[llm] Style: be kind.", ASKS) == "Style: be kind."
+    assert in_words("[llm] Desired_Writing_Style", ASKS) == "Be kind, always."
+    assert in_words("[rule] Number_Paragraphs", SHOUTS) == "Number Paragraphs"
+    assert in_words("[llm] Style: be kind.", ASKS) == "Style: be kind."

@@ -8,7 +8,6 @@ from fgrl.data.formats.columns import Format
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table import Table
 from fgrl.data.hub import Hub
-from fgrl.errors import DataError
 from fgrl.registry import register
 from fgrl.types import Pair, Sample
 
@@ -29,6 +28,4 @@ class HuggingFace(Hub, Table):
         return self.converted(self.format, Converter.sample)
 
     def pairs(self) -> Iterator[Pair]:
-        if self.format != "preference":
-            raise DataError(f"{self.path}: `format: {self.format}` has no pairs: set `format: preference`")
-        return self.converted(self.format, Converter.pair)
+        return self.converted_pairs(self.path, self.format)

@@ -24,7 +24,7 @@ R = TypeVar("R", Sample, Pair)
 
 @register("jsonl")
 class JsonLines(Table):
-    """A file with a JSON object a line: our own samples and pairs, or columns in one of TRL's formats."""
+    """A file with one JSON object per line: our own samples and pairs, or columns in one of TRL's formats."""
 
     path: Annotated[str, File]
     """The file, UTF-8."""
@@ -45,9 +45,7 @@ class JsonLines(Table):
     def pairs(self) -> Iterator[Pair]:
         if self.format == "records":
             return self._records(Pair)
-        if self.format != "preference":
-            raise DataError(f"{self.path}: `format: {self.format}` has no pairs: set `format: preference`")
-        return self.converted(self.format, Converter.pair)
+        return self.converted_pairs(self.path, self.format)
 
     def expects(self, peek: Peek) -> Expected:
         return Expected(len(self._lines())).after(self.skip, self.limit)
@@ -75,7 +73,7 @@ class JsonLines(Table):
         for row in self.chosen(len(lines), self.path):
             number, line = lines[row]
             where = f"{self.path}:{number}"
-            made = parse_line(line, record, where, "; for other columns set `format`")
-            if isinstance(made, Sample):
-                refuse_sandbox(made, where)
-            yield made
+            item = parse_line(line, record, where, "; for other columns set `format`")
+            if isinstance(item, Sample):
+                refuse_sandbox(item, where)
+            yield item

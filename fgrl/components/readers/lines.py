@@ -1,4 +1,4 @@
-"""A text file, a prompt a line."""
+"""A text file with one prompt per line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fgrl.types import Sample
 class Lines(Sliced):
     """A prompt for each line of a text file, put into a template.
 
-    Empty lines and lines that start with `#` are passed over. A line that is there twice is an error: it could end up
+    Empty lines and lines that start with `#` are skipped. A line that occurs twice is an error: it could end up
     both in the training set and in the held-out one.
     """
 

@@ -30,8 +30,8 @@ class SamplesReader(Sliced):
         self._folder = run.path(self.of)
 
     def expects(self, peek: Peek) -> Expected | None:
-        made = peek.expects(self.of)
-        return None if made is None else made.after(self.skip, self.limit)
+        expected = peek.expects(self.of)
+        return None if expected is None else expected.after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
         assert self._folder is not None, "setup(run) comes first"

@@ -61,10 +61,10 @@ class TriviaQa(AnsweredQuestions):
     """The answer's other names are right, too."""
 
     def answers(self, source: Source, row: Row) -> list[str]:
-        found = source.texts(row, "answers")
-        if UNKNOWN in found:
+        answers = source.texts(row, "answers")
+        if UNKNOWN in answers:
             raise LeftOut("without an answer")
-        return list(dict.fromkeys([*found, *(source.texts(row, "aliases") if self.aliases else [])]))
+        return list(dict.fromkeys([*answers, *(source.texts(row, "aliases") if self.aliases else [])]))
 
     def needed(self, prompt: Prompt) -> set[str]:
         return super().needed(prompt) | ({"aliases"} if self.aliases else set())

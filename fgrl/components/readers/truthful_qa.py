@@ -37,7 +37,7 @@ class TruthfulQa(QuestionSet):
     Configuration `multiple_choice` has the columns `question`, `mc1_targets` {`choices`, `labels`} (one is right) and
     `mc2_targets` (several are); `generation` has `type`, `category`, `question`, `best_answer`, `correct_answers`,
     `incorrect_answers`, `source`. The only split is `validation`, 817 rows, so examples are drawn from it as well. There
-    are no passages: `columns.context` names a column of one's own.
+    are no passages: `columns.context` names a column of your own.
 
     Choices are put into {choices}, numbered from 1. The reference is the number of the right one (`mc1`: `3`) or the
     list of them (`mc2`: `[1, 3, 4]`), as the prompts ask for; `meta` has `choices` and the numbers that are `correct`.
@@ -104,7 +104,11 @@ class TruthfulQa(QuestionSet):
     def _pairs(self, source: Source, row: Row) -> list[tuple[str, Any]]:
         """Each choice with its label, in the data's order."""
         choices, labels = source.value(row, "choices"), source.value(row, "labels")
-        texts = isinstance(choices, list) and choices and all(isinstance(one, str) and one.strip() for one in choices)
+        texts = (
+            isinstance(choices, list)
+            and choices
+            and all(isinstance(choice, str) and choice.strip() for choice in choices)
+        )
         if not texts:
             raise BadRow(f'"{source.columns["choices"]}" is {short(choices)}: wants a list of texts')
         if not isinstance(labels, list) or len(labels) != len(choices) or not all(label in (0, 1) for label in labels):

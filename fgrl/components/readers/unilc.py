@@ -51,7 +51,7 @@ class ClimateFever(LabelledClaims):
     labels: dict[str, Meaning] = {"SUPPORTS": "yes", "REFUTES": "no", "NOT_ENOUGH_INFO": "drop", "DISPUTED": "drop"}
     """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["SUPPORTS", "REFUTES", "NOT_ENOUGH_INFO", "DISPUTED"]
-    """What whole numbers stand for, where the data does not say so itself."""
+    """What whole numbers stand for, where the data does not define it itself."""
 
 
 class PubHealthColumns(ClaimColumns):
@@ -60,7 +60,7 @@ class PubHealthColumns(ClaimColumns):
     id: str | None = "claim_id"
     """What identifies a row; null takes its number."""
     context: str | None = "main_text"
-    """The article about the claim, which may say how it was judged; `explanation` does. Only read when the prompt file has
+    """The article about the claim, which may reveal the verdict; `explanation` does. Only read when the prompt file has
     {context}."""
 
 
@@ -82,14 +82,14 @@ class PubHealth(LabelledClaims):
     labels: dict[str, Meaning] = {"true": "yes", "false": "no", "mixture": "drop", "unproven": "drop"}
     """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["false", "mixture", "true", "unproven"]
-    """What whole numbers stand for, where the data does not say so itself."""
+    """What whole numbers stand for, where the data does not define it itself."""
 
 
 class HateColumns(ClaimColumns):
     """Which column holds what; the defaults are the hub's."""
 
     claim: str = "text"
-    """What somebody said."""
+    """The claim."""
 
 
 @register("hsd")
@@ -109,14 +109,14 @@ class HateSpeech(LabelledClaims):
     labels: dict[str, Meaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
     """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
-    """What whole numbers stand for, where the data does not say so itself."""
+    """What whole numbers stand for, where the data does not define it itself."""
 
 
 class BiasColumns(ClaimColumns):
     """Which column holds what; the defaults are the hub's."""
 
     claim: str = "post"
-    """What somebody said."""
+    """The claim."""
     label: str = "offensiveYN"
     """What one annotator made of it, from 0 (no) to 1 (yes): `offensiveYN`, `intentYN`, `sexYN`, `whoTarget`."""
 
@@ -156,9 +156,9 @@ class SocialBias(ClaimSet):
         for number, (post, mark) in enumerate(zip(flat[claim], flat[label], strict=True)):
             if post not in marks:
                 first.append(number)
-            found = as_mark(mark, f"{where}: row {number}", label)
-            marks.setdefault(post, []).extend([] if found is None else [found])
-        means = [sum(some) / len(some) if some else None for some in marks.values()]
+            value = as_mark(mark, f"{where}: row {number}", label)
+            marks.setdefault(post, []).extend([] if value is None else [value])
+        means = [sum(post_marks) / len(post_marks) if post_marks else None for post_marks in marks.values()]
         return where, flat.select(first).remove_columns(label).add_column(label, means)
 
     def verdict(self, source: Source, row: Row) -> Verdict:

@@ -18,7 +18,7 @@ from fgrl.types import Span
 class AllOf(Rule):
     """The response keeps every one of the rules.
 
-    What breaks it is the union of what breaks each rule that can say where; None only when none can. What speaks for it
+    What breaks it is the union of what breaks each rule that can tell where; None only when none can. What speaks for it
     is the union of what speaks for each.
     """
 
@@ -62,8 +62,8 @@ class AllOf(Rule):
 
 
 def _union(parts: list[list[Span] | None]) -> list[Span] | None:
-    """All spans, from left to right; None when no part can say anything."""
-    found = [spans for spans in parts if spans is not None]
-    if not found:
+    """All spans, from left to right; None when no part has any."""
+    known = [spans for spans in parts if spans is not None]
+    if not known:
         return None
-    return sorted((span for spans in found for span in spans), key=lambda span: (span.start, span.end))
+    return sorted((span for spans in known for span in spans), key=lambda span: (span.start, span.end))

@@ -20,11 +20,11 @@ REMEMBERED = 10_000
 
 @register(CODE_CHECKER)
 class CodeChecker(Rule):
-    """A function that came with the data decides: `check(response)`, or what `function` and `order` say.
+    """A function that came with the data decides: `check(response)`, or as `function` and `order` specify.
 
     It runs in the sandbox alone. When it raises, takes too long, prints too much or returns something else than true or
     false, the rule is undecided: the verdict is missing and counted, never "broken". An empty answer breaks it, as it breaks
-    every rule, and is not handed to it. It is about the whole response, since it says only yes or no.
+    every rule, and is not handed to it. It is about the whole response, since it returns only yes or no.
     """
 
     source: str = Field(min_length=1)
@@ -77,13 +77,13 @@ class CodeChecker(Rule):
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
             self._seen[response] = self._decide(response)
-        found = self._seen[response]
-        if isinstance(found, str):
-            raise Undecided(found)
-        return found
+        verdict = self._seen[response]
+        if isinstance(verdict, str):
+            raise Undecided(verdict)
+        return verdict
 
     def breaking(self, response: str) -> list[Span] | None:
-        """Nothing when the rule is kept; it cannot say where it is broken."""
+        """Nothing when the rule is kept; where it is broken is unknown."""
         return [] if self.verdict(response) else None
 
     def _decide(self, response: str) -> bool | str:

@@ -1,4 +1,4 @@
-"""Claims that are all right to make, or not."""
+"""Claims that are acceptable to make, or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ClaimColumns(ContextColumns):
     """Which column holds what; dots reach into nested ones."""
 
     claim: str = "claim"
-    """What somebody said."""
+    """The claim."""
     label: str = "label"
     """What people made of it."""
 
@@ -35,7 +35,7 @@ class ClaimSet(QuestionSet):
 
     @abstractmethod
     def verdict(self, source: Source, row: Row) -> Verdict:
-        """What the row's label says. Raises `LeftOut` where it says nothing, and `BadRow`."""
+        """The verdict that the row's label means. Raises `LeftOut` where it means none, and `BadRow`."""
 
     def example(self) -> str:
         return "Somebody said: {claim}\nIs that a fair thing to say? {answer}"
@@ -59,30 +59,27 @@ class LabelledClaims(ClaimSet):
     """What each label means: `yes`, `no`, or `drop` (undecided: left out and counted). A label that is not here does not
     fit; a row without one is left out."""
     label_names: list[str] = []
-    """What whole numbers stand for (0 for the first name), where the data does not say so itself."""
+    """What whole numbers stand for (0 for the first name), where the data does not define it itself."""
 
     def verdict(self, source: Source, row: Row) -> Verdict:
         value = source.value(row, "label")
         column = source.columns["label"]
-        label = named(value, source.label_names.get(column) or self.label_names)
+        label = label_name(value, source.label_names.get(column) or self.label_names)
         if label is None:
             raise LeftOut("without a label")
         meanings = {name.casefold(): meaning for name, meaning in self.labels.items()}
         meaning = meanings.get(label.casefold())
         if meaning is None:
-            raise BadRow(
-                f'"{column}" is {short(value)}, of which `labels` says nothing; it knows {", ".join(self.labels)}'
-            )
+            raise BadRow(f'"{column}" is {short(value)}, which is not in `labels`; it has {", ".join(self.labels)}')
         if meaning == "drop":
             raise LeftOut(f"labelled {label!r}")
         return meaning
 
 
-def named(value: Any, names: list[str]) -> str | None:
+def label_name(value: Any, names: list[str]) -> str | None:
     """The name of a label: of a text itself, of a whole number the one in the list.
 
-    None for what says nothing: null, NaN, an empty text, a negative number. A number that the list does not reach is its
-    own name.
+    None for what means nothing: null, NaN, an empty text, a negative number. A number beyond the list is its own name.
     """
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None

@@ -13,7 +13,7 @@ class Passage:
     text: str
     url: str = ""
     selected: bool = False
-    """Somebody marked it as what the answer was made from."""
+    """It was marked as used for the answer."""
 
 
 def render(passages: Sequence[Passage], words: int | None = None, urls: bool = True) -> str:
@@ -28,8 +28,8 @@ def render(passages: Sequence[Passage], words: int | None = None, urls: bool = T
 
 def cut(text: str, words: int | None) -> str:
     """The first words of a text, with `…` where something is missing; None keeps the text as it is."""
-    found = text.split()
-    return text if words is None or len(found) <= words else " ".join(found[:words]) + "…"
+    kept = text.split()
+    return text if words is None or len(kept) <= words else " ".join(kept[:words]) + "…"
 
 
 def _line(number: int, passage: Passage, words: int | None, urls: bool) -> str:

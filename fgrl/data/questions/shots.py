@@ -22,11 +22,11 @@ class Shots(Settings):
     """The split they are drawn from; null draws from the data itself, so that one question's answer is shown with
     another question."""
     files: list[Annotated[str, File]] = []
-    """Local files they are drawn from, of the kind that `path` says."""
+    """Local files they are drawn from, of the kind that `path` names."""
     seed: int = 0
     """Which examples."""
     template: str | None = None
-    """How one example reads, with {answer} and the fields of the prompt file; null takes the reader's own way."""
+    """The text of one example, with {answer} and the fields of the prompt file; null takes the reader's own."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def draw(
     """`shots.count` examples with different questions and `spare` more, which stand in where one is the question itself.
 
     Args:
-        total: how many rows there are to draw from.
+        total: the number of rows to draw from.
         usable: the examples of the rows of these numbers, in their order, without those that have no answer.
     """
     numbers = list(range(total))

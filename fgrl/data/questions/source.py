@@ -36,7 +36,7 @@ class Source:
     """Role -> column."""
     meta: list[str]
     label_names: dict[str, list[str]] = field(default_factory=dict)
-    """Column -> what its whole numbers mean, where the data set says so."""
+    """Column -> the names of its whole numbers, where the data set has them."""
 
     def value(self, row: Row, role: str) -> Any:
         """What the row holds for a role; None when the data has no column for it. Raises `BadRow`."""

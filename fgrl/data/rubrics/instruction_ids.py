@@ -1,4 +1,4 @@
-"""From the columns of IFEval and IFBench (`instruction_id_list`, `kwargs`) to rules and criteria."""
+"""Rules that a data set names by id, as IFEval and IFBench do (columns `instruction_id_list` and `kwargs`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RELATIONS = {
     "less than": ("less than", 0), "fewer than": ("less than", 0),
     "at most": ("less than", 1), "no more": ("less than", 1), "no more than": ("less than", 1), "not more than": ("less than", 1),
 }  # fmt: skip
-"""How data sets say it -> how IFEval's checker does, and what is added to the bound: at most 5 is less than 6."""
+"""A relation in a data set -> the one of IFEval's checker, and what is added to the bound: at most 5 is less than 6."""
 NO_SUCH_RULE = "no such rule here"
 OPTIONS = ("my answer is yes", "my answer is no", "my answer is maybe")
 
@@ -43,13 +43,13 @@ def from_ifeval(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None] |
     if len(rows) != len(ids):
         raise DataError(f"{len(ids)} instruction ids, but kwargs for {len(rows)}: they belong together one by one")
     return [
-        build(Verifier, spec(one, more), path=("kwargs", index))
-        for index, (one, more) in enumerate(zip(ids, rows, strict=True))
+        build(Verifier, spec(id, parameters), path=("kwargs", index))
+        for index, (id, parameters) in enumerate(zip(ids, rows, strict=True))
     ]
 
 
 def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`spec` with what HiR-16K and others write otherwise put right: relations in other words (`at most` n is `less than`
+    """`spec`, with what HiR-16K and others write differently corrected: relations in other words (`at most` n is `less than`
     n + 1), and `relation` where the rule has `let_relation` or `capital_relation`."""
     check = spec(instruction_id, kwargs)
     fields = _fields(instruction_id) or []
@@ -58,10 +58,10 @@ def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict
             check[name] = check.pop("relation")
     relation = next((name for name in check if name.endswith("relation")), None)
     bound = next((name for name in BOUNDS if name in check), None)
-    said = str(check[relation]).strip().lower() if relation else ""
-    if relation and bound and said in RELATIONS and isinstance(check[bound], int):
-        check[relation], more = RELATIONS[said]
-        check[bound] += more
+    words = str(check[relation]).strip().lower() if relation else ""
+    if relation and bound and words in RELATIONS and isinstance(check[bound], int):
+        check[relation], added = RELATIONS[words]
+        check[bound] += added
     return check
 
 

@@ -1,7 +1,7 @@
 """From MulDimIF's constraints (Ye et al. 2025), which are sentences, to rules.
 
-A constraint is [category, kind, sentence]. The authors' checkers look for numbers and words in the sentence, whatever else
-it says; here a sentence becomes a rule only when all of it is understood and it is about the whole response: how many words
+A constraint is [category, kind, sentence]. The authors' checkers look for numbers and words in the sentence and ignore the
+rest of it; here a sentence becomes a rule only when all of it is understood and it is about the whole response: how many words
 or sentences, keywords in quotation marks, the last punctuation mark, upper or lower case throughout. The rest, tables,
 headings, JSON and XML among it, is left to the judge.
 
@@ -23,7 +23,7 @@ NUMBERS = {
     "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
     "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "fifty": 50,
 }  # fmt: skip
-N = rf"(\d[\d,]{{0,8}}|{'|'.join(NUMBERS)})"
+A_NUMBER = rf"(\d[\d,]{{0,8}}|{'|'.join(NUMBERS)})"
 LEAD = r"(?:(?:and|while|also|additionally|furthermore|finally|lastly),? )?(?:(?:please )?(?:make sure|ensure|ensuring)(?: that)? )?"
 WHO = r"(?:the |your |it |)(?:(?:entire|whole|full|overall) )?(?:answer|response|output|text|reply|)\s?"
 MUST = r"(?:(?:must|should|shall|has to|needs to|is to) )?"
@@ -32,13 +32,13 @@ WHY = r"(?:,? (?:to|in order to|ensuring|providing|maintaining|adhering to|as th
 """A purpose may follow, as long as it asks for nothing more (`_plain`)."""
 HOW = rf"{LEAD}{WHO}{MUST}(?:also )?"
 LENGTHS = {
-    rf"{HOW}{HOLDS}(?:at least|a minimum of|no (?:fewer|less) than|not (?:fewer|less) than):? {N} UNIT": lambda a, _: (a, None),
-    rf"{HOW}{HOLDS}more than {N} UNIT": lambda a, _: (a + 1, None),
-    rf"{HOW}{HOLDS}(?:at most|a maximum of|no (?:more|longer) than|not more than|limited to|up to):? {N} UNIT": lambda a, _: (0, a),
-    rf"{HOW}(?:not exceed|does not exceed|not exceeding|exceed no more than) {N} UNIT": lambda a, _: (0, a),
-    rf"{HOW}{HOLDS}(?:fewer|less) than {N} UNIT": lambda a, _: (0, a - 1),
-    rf"{HOW}{HOLDS}exactly:? {N} UNIT": lambda a, _: (a, a),
-    rf"{HOW}{HOLDS}(?:between |range:? |a range of |from )?{N}(?: ?[-–] ?| to | and ){N} UNIT": lambda a, b: (a, b),
+    rf"{HOW}{HOLDS}(?:at least|a minimum of|no (?:fewer|less) than|not (?:fewer|less) than):? {A_NUMBER} UNIT": lambda n, _: (n, None),
+    rf"{HOW}{HOLDS}more than {A_NUMBER} UNIT": lambda n, _: (n + 1, None),
+    rf"{HOW}{HOLDS}(?:at most|a maximum of|no (?:more|longer) than|not more than|limited to|up to):? {A_NUMBER} UNIT": lambda n, _: (0, n),
+    rf"{HOW}(?:not exceed|does not exceed|not exceeding|exceed no more than) {A_NUMBER} UNIT": lambda n, _: (0, n),
+    rf"{HOW}{HOLDS}(?:fewer|less) than {A_NUMBER} UNIT": lambda n, _: (0, n - 1),
+    rf"{HOW}{HOLDS}exactly:? {A_NUMBER} UNIT": lambda n, _: (n, n),
+    rf"{HOW}{HOLDS}(?:between |range:? |a range of |from )?{A_NUMBER}(?: ?[-–] ?| to | and ){A_NUMBER} UNIT": lambda low, high: (low, high),
 }  # fmt: skip
 QUOTED = r"'[^']+'|\"[^\"]+\"|“[^”]+”|‘[^’]+’"
 KEYWORDS = (

@@ -23,14 +23,14 @@ MARK = re.compile(r"\s*\[(rule|llm)\]\s*", re.IGNORECASE)
 
 def mark(checker: str) -> tuple[Literal["rule", "llm"] | None, str]:
     """`"[rule] Number_Paragraphs"` -> ("rule", "Number_Paragraphs"); None when there is no mark."""
-    found = MARK.match(checker)
-    if found is None:
+    match = MARK.match(checker)
+    if match is None:
         return None, checker.strip()
-    return ("rule" if found[1].lower() == "rule" else "llm"), checker[found.end() :].strip()
+    return ("rule" if match[1].lower() == "rule" else "llm"), checker[match.end() :].strip()
 
 
 def is_hard(checker: str, source: str | None) -> bool:
-    """Is it a rule? `[rule]` and `[llm]` say so; without a mark the source does, by asking a language model or not."""
+    """Is it a rule? `[rule]` and `[llm]` decide; without a mark it is one unless its source asks a language model."""
     kind, _ = mark(checker)
     return kind == "rule" if kind else bool(source and source.strip()) and not asks_a_model(source)
 
@@ -75,9 +75,9 @@ def _third_argument(tokens: Sequence[tokenize.TokenInfo]) -> str:
     return "".join(parts).strip()
 
 
-def named(checker: str, source: str | None) -> str:
-    """What a judge is told: the checker's words; where it is a bare name (Desired_Writing_Style), what its source asks a
-    language model, else the name in words."""
+def in_words(checker: str, source: str | None) -> str:
+    """The criterion for a judge: the checker's words; where it is a bare name (Desired_Writing_Style), what its source asks
+    a language model, else the name in words."""
     _, text = mark(checker)
     if re.fullmatch(r"\w+", text):
         return asked_of_model(source) or text.replace("_", " ").strip()
@@ -93,7 +93,7 @@ def code_check(
 ) -> dict[str, Any]:
     """The check of a source that defines `check_following(instruction, response)`: `code:checker`, in the sandbox.
 
-    The authors run it where `re` has been imported, so it is imported here too. sandbox: what the recipe says of it.
+    The authors run it where `re` has been imported, so it is imported here too. sandbox: its settings in the recipe.
     """
     free = "import re" not in source and "from __future__" not in source
     return {
@@ -122,7 +122,7 @@ def verinstruct_criteria(
     source, is left to the judge: its `check` is None.
 
     texts: the criteria in words, where the data has them. returns: `truth` takes whatever Python's `if` takes for true, as
-    the authors do. sandbox: what the recipe says of it. Raises `DataError` when the columns have not the same length.
+    the authors do. sandbox: its settings in the recipe. Raises `DataError` when the columns differ in length.
     """
     if len({len(checkers), len(functions), len(checkers if texts is None else texts)}) != 1:
         raise DataError(
@@ -130,10 +130,10 @@ def verinstruct_criteria(
             + ("" if texts is None else f" and {len(texts)} criteria")
             + ": they belong together one by one"
         )
-    found = []
+    criteria = []
     for place, (checker, source) in enumerate(zip(checkers, functions, strict=True)):
-        text = named(checker, source) if texts is None else texts[place]
+        text = in_words(checker, source) if texts is None else texts[place]
         hard = is_hard(checker, source) and source is not None and source.strip() and not asks_a_model(source)
         check = code_check(source, instruction, text, returns, sandbox) if hard and source else None
-        found.append(Criterion(text=text, check=check))
-    return found
+        criteria.append(Criterion(text=text, check=check))
+    return criteria

@@ -21,7 +21,7 @@ from fgrl.components.readers.unilc import (
     PubHealthColumns,
     SocialBias,
 )
-from fgrl.data.questions.claims import ClaimColumns, named
+from fgrl.data.questions.claims import ClaimColumns, label_name
 from fgrl.data.questions.shots import Shots
 from fgrl.errors import DataError
 
@@ -118,7 +118,7 @@ def test_the_mapping_is_a_field(name, folder):
     where = folder.parquet([make(number, label) for number, label in enumerate(labels)], features)
     samples, _ = read(reader(**where, prompt=PROMPT, labels=dict.fromkeys(labels, "no") | {labels[3]: "yes"}))
     assert [sample.reference[0] for sample in samples] == ["no", "no", "no", "yes"]
-    with pytest.raises(DataError, match=r"row 0: .*of which `labels` says nothing; it knows other"):
+    with pytest.raises(DataError, match=r"row 0: .*which is not in `labels`; it has other"):
         read(reader(**where, prompt=PROMPT, labels={"other": "yes"}))
 
 
@@ -247,7 +247,7 @@ def test_examples_of_claims(folder):
      (" a ", "a"), (0.5, "0.5")],
 )  # fmt: skip
 def test_names_of_labels(value, wanted):
-    assert named(value, ["a", "b"]) == wanted
+    assert label_name(value, ["a", "b"]) == wanted
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class UniqueWordCount(Rule):
 class Conjunctions(Requires):
     """The response has at least small_n different coordinating conjunctions (and, but, for, nor, or, so, yet).
 
-    As in IFBench they are told apart as they are written: "and", "And" and "and," are three.
+    As in IFBench spellings are distinguished: "and", "And" and "and," are three.
     """
 
     small_n: int = Field(ge=0)

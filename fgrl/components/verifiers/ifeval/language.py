@@ -11,7 +11,7 @@ from fgrl.rules.rule import Rule
 class ResponseLanguage(Rule):
     """The response is in a given language, as langdetect sees it (`pip install 'fgrl[rules]'`).
 
-    As in IFEval a response in which langdetect finds nothing to tell a language by (only digits, say) keeps the rule:
+    As in IFEval a response in which langdetect finds no sign of a language (only digits, for example) keeps the rule:
     combine it with another that such a response breaks.
     """
 

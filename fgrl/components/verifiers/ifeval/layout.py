@@ -85,7 +85,7 @@ class MultipleSections(Counted):
 class JsonFormat(Rule):
     """The whole response is JSON, bare or in a fence of backticks.
 
-    What breaks it: what a parser stumbles over first, and whatever follows a complete value.
+    What breaks it: the first error of a parser, and whatever follows a complete value.
     """
 
     def keeps(self, response: str) -> bool:

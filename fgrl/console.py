@@ -1,4 +1,4 @@
-"""One voice on stderr: lines, and progress with a rate and an ETA.
+"""Messages and progress (with a rate and an ETA) on stderr.
 
 At a terminal the progress is a live line (rich). Anywhere else it is a plain line every few seconds, so that a log file
 stays readable. stdout is never touched here: it carries results.
@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 def shown(value: float | str) -> str:
-    """A number in four characters or so."""
+    """A number in about four characters."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) or float(value).is_integer():
@@ -81,9 +81,9 @@ class Ticking:
 
 
 class Console:
-    """What a run says while it works.
+    """Messages and progress of a run.
 
-    `log` is a text file that gets everything with a time stamp, also what `quiet` keeps from the terminal.
+    `log` is a text file that gets everything with a time stamp, including what `quiet` keeps off the terminal.
     """
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> None:

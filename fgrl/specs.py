@@ -1,4 +1,4 @@
-"""Typed settings that several components share: which model, how adapted, how sampled. No torch here."""
+"""Typed settings that several components share: which model, its adapters, sampling. No torch here."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class ModelSpec(Settings):
     revision: str | None = None
     """Commit, tag or branch on the hub."""
     head: Literal["lm", "scalar", "token"] | None = None
-    """What the model puts out: next-token logits, one number a position, or one logit a token. None: what the slot wants."""
+    """Output of the model: next-token logits, one number per position, or one logit per token. null: what the slot requires."""
     lora: LoraSpec | None = None
     """Train adapters instead of all weights."""
     quantize: Literal["nf4"] | None = None
     """Load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type in which the weights are kept."""
+    """Type of the weights."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""
     gradient_checkpointing: bool = False
@@ -51,7 +51,7 @@ class ModelSpec(Settings):
         return {"base": value} if isinstance(value, str | Ref) else value
 
     def frozen(self) -> ModelSpec:
-        """What training starts from, as a language model without new adapters."""
+        """The model that training starts from, as a language model without new adapters."""
         return self.model_copy(update={"lora": None, "head": None, "gradient_checkpointing": False})
 
 
@@ -61,7 +61,7 @@ class Sampling(Settings):
     max_new_tokens: int = Field(ge=1)
     """Length limit of a response in tokens."""
     max_prompt_tokens: int = Field(1024, ge=1)
-    """Longer prompts lose their beginning."""
+    """Longer prompts are cut at their beginning."""
     min_new_tokens: int = Field(0, ge=0)
     """The end-of-sequence token is impossible before this many tokens."""
     temperature: float = Field(1.0, ge=0)
@@ -71,14 +71,14 @@ class Sampling(Settings):
     top_k: int = Field(0, ge=0)
     """Keep this many of the most probable tokens; 0 keeps all."""
     truncated: bool = False
-    """In training: draw with `top_p` < 1 or `top_k` all the same. Log-probabilities stay those of the whole distribution, so
-    that the ratio begins at 1, but the gradient is that of a policy which the responses were not quite drawn from."""
+    """In training: allow `top_p` < 1 or `top_k`. Log-probabilities stay those of the whole distribution, so
+    that the ratio starts at 1, but the gradient is off-policy: responses are drawn from a truncated distribution."""
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
-    """Responses drawn at the same time. Changes memory and speed, not what is drawn (up to rounding)."""
+    """Responses sampled at the same time. Changes memory and speed, not the samples (up to rounding)."""
 
     def inexact(self) -> list[str]:
-        """The settings that draw from another distribution than the one whose log-probabilities a policy gradient uses, and
-        that are not allowed by `truncated`."""
+        """The settings that sample from another distribution than the one whose log-probabilities a policy gradient uses, and
+        that `truncated` does not allow."""
         reasons = {
             "temperature: 0": self.temperature == 0,
             f"top_p: {self.top_p}": self.top_p < 1 and not self.truncated,

@@ -40,7 +40,7 @@ class Prompt:
     def fill(self, values: Mapping[str, str]) -> list[Message]:
         """The conversation with its placeholders replaced, in one pass: braces inside values stay as they are."""
         return [
-            Message(role=role, content=_FIELD.sub(lambda found: values.get(found[1], found[0]), text))
+            Message(role=role, content=_FIELD.sub(lambda match: values.get(match[1], match[0]), text))
             for role, text in self.turns
         ]
 
@@ -48,7 +48,7 @@ class Prompt:
 def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str] = ()) -> Prompt:
     """The prompt of a file.
 
-    Raises `DataError` when it has a placeholder that is not among `known`, or lacks one of `wanted`, or says nothing.
+    Raises `DataError` when it has a placeholder that is not among `known`, lacks one of `wanted`, or is empty.
     """
     text = Path(path).read_text(encoding="utf-8-sig").strip()
     parts = _TURN.split(text)
@@ -59,14 +59,14 @@ def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str
     if not any(content for _role, content in turns):
         raise DataError(f"{path}: the prompt is empty")
     for name in sorted(prompt.fields - set(known)):
-        raise DataError(f"{path}: nothing is called {{{name}}} here; a prompt may use: {', '.join(sorted(known))}")
+        raise DataError(f"{path}: unknown placeholder {{{name}}}; a prompt may use: {', '.join(sorted(known))}")
     for name in sorted(set(wanted) - prompt.fields):
-        raise DataError(f"{path}: the prompt never says {{{name}}}: put it where it belongs")
+        raise DataError(f"{path}: the prompt lacks the placeholder {{{name}}}: add it where its text belongs")
     return prompt
 
 
 def as_text(prompt: str | Sequence[Message]) -> str:
-    """A prompt to a model as another one reads it: text as it is, a chat of several turns with its roles."""
+    """A prompt as text for another model: text unchanged, a chat of several turns with its roles."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:

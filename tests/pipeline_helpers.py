@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scratch_registry import scratch
+
 from fgrl import registry
 
 HERE = Path(__file__).resolve().parent
@@ -23,7 +25,7 @@ FAKES = HERE / "fake_stages.py"
 @contextmanager
 def fakes() -> Iterator[ModuleType]:
     """`fake_stages` with its names registered; they are forgotten afterwards."""
-    with registry.scratch():
+    with scratch():
         spec = importlib.util.spec_from_file_location("fake_stages_under_test", FAKES)
         assert spec is not None
         assert spec.loader is not None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from pydantic import Field, model_validator
+from scratch_registry import scratch
 
 from fgrl import registry
 from fgrl.kinds import Stage
@@ -141,7 +142,7 @@ class Judge(Stage):
 @pytest.fixture
 def world() -> Iterator[None]:
     """The small world is registered while the test runs."""
-    with registry.scratch():
+    with scratch():
         registry.kind("shape")(Shape)
         for name, cls in {"square": Square, "ring": Ring, "group": Group}.items():
             registry.register(name)(cls)

@@ -1,4 +1,4 @@
-"""On what a run ran: versions, platform, cores, commit. Never the value of an environment variable."""
+"""What a run ran on: versions, platform, cores, commit. Never the value of an environment variable."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def versions() -> dict[str, str]:
     """Installed versions of the packages that can change a result, without importing them."""
     import fgrl
 
-    found = {"python": platform.python_version(), "fgrl": fgrl.__version__}
+    installed = {"python": platform.python_version(), "fgrl": fgrl.__version__}
     for name in PACKAGES[1:]:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def commit(folder: Path) -> dict[str, Any] | None:

@@ -51,8 +51,8 @@ class Runs:
 
     def find(self, key: str) -> Path | None:
         """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
-        found = sorted(self.stages.glob(f"*-{key}"))
-        return next((folder for folder in found if is_done(folder)), found[0] if found else None)
+        folders = sorted(self.stages.glob(f"*-{key}"))
+        return next((folder for folder in folders if is_done(folder)), folders[0] if folders else None)
 
     def finished(self) -> Iterator[dict[str, Any]]:
         """`stage.json` of every finished stage, newest first, with its folder under "folder"."""
@@ -88,15 +88,15 @@ class Runs:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{key}.lock")
         owner = folder / f"{key}.owner"
-        told = False
+        reported = False
         while True:
             try:
                 lock.acquire(timeout=0)
                 break
             except Timeout:
-                if not told:
+                if not reported:
                     waiting(owner.read_text(encoding="utf-8") if owner.exists() else "another process")
-                    told = True
+                    reported = True
                 if leave():
                     yield False
                     return

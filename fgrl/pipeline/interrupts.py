@@ -12,7 +12,7 @@ from fgrl.errors import Aborted
 
 
 class Interrupts:
-    """`with Interrupts(say) as interrupts:` then `interrupts()` says whether somebody wants us to leave."""
+    """`with Interrupts(say) as interrupts:` then `interrupts()` returns whether the run was asked to stop."""
 
     def __init__(self, say: Callable[[str], None], *, deaf: bool = False) -> None:
         self.say = say

@@ -1,12 +1,12 @@
 """A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
 
 Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
-what readers say identifies their data, weights of local models, source of imported user files, versions of the packages
+the content of data as its reader identifies it, weights of local models, source of imported user files, versions of the packages
 that components came from by an entry point, keys of upstream stages.
 Not counted: fields marked `Unkeyed`, fields with the value of their `KeyedUnless`, the stage's own name, the names of its
 upstream stages, where files lie.
 
-What lies on a hub is known by its name and `revision` alone: nobody asks the network for a key.
+What lies on a hub is identified by its name and `revision` alone: computing a key never uses the network.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def identity(
                 _put(settings, (*path, "base"), {"weights": models.fingerprint(value)})
         elif isinstance(value, registry.Settings):
             owners.append(value)
-            if isinstance(value, Reader) and (told := value.identity()):
-                data[dotted(path)] = {"sha256": _sha256_of(told)}
+            if isinstance(value, Reader) and (content := value.identity()):
+                data[dotted(path)] = {"sha256": _sha256_of(content)}
         else:
             _put(settings, path, {"sha256": sha256(Path(value))})
     whole: Identity = {"format": FORMAT, "seed": seed, "settings": settings}
@@ -135,8 +135,8 @@ def _sources(owners: list[Any], sources: Mapping[Path, str]) -> dict[str, str]:
 def _packages(owners: list[Any]) -> dict[str, str]:
     """Versions of the distributions, by name, whose components the stage uses.
 
-    The version and not the files: a package says by it that its results may differ, and finding all of its files that
-    matter (compiled ones, data, what it imports in turn) is nothing that can be done right.
+    The version and not the files: a new version is how a package announces that its results may differ, and all files that
+    matter (compiled ones, data, its own imports) cannot be found reliably.
     """
     known = outside.packages()
     roots = {cls.__module__.partition(".")[0] for owner in owners for cls in type(owner).__mro__}

@@ -1,4 +1,4 @@
-"""What the libraries say goes to run.log, not between the lines of a person at a terminal (unless with -v)."""
+"""Messages of libraries go to run.log instead of the terminal (unless with -v)."""
 
 from __future__ import annotations
 

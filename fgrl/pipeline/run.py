@@ -1,7 +1,7 @@
 """What a running stage is given: its folders, its seed, the products of other stages, a log, a console.
 
 A stage that is killed starts again in the same `dir` with an empty `out`: whatever it wants to go on from lies in `dir`,
-whatever it hands on lies in `out`. `stage.json`, written by the pipeline after the stage returned, says that it is done.
+whatever it hands on lies in `out`. `stage.json`, written by the pipeline after the stage returned, marks it as done.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class Run:
         self.stage = stage
         self.seed = seed
         self.rank = rank
-        """Which process of a distributed stage; only 0 writes and speaks."""
+        """Which process of a distributed stage; only 0 writes files and messages."""
         self.limit = limit
         """`--limit`: read at most this many samples, take at most this many steps. Part of the stage's key."""
         self.accelerator = accelerator
-        """What the stage's settings say: "cpu" keeps models off a GPU that is there."""
+        """From the stage's settings: "cpu" keeps models off an existing GPU."""
         self.dir = folder
         self.out = folder / "out"
         self.cache = cache
         self.products = dict(products or {})
         self.console = console or Console(quiet=True)
         self.noticed = False
-        """Somebody asked `interrupted` and was told yes: what the stage returns is not a finished product."""
+        """`interrupted` was read while it was true: what the stage returns is not a finished product."""
         self._interrupted = interrupted
         self._tracker = tracker
         self._log = Log(folder) if rank == 0 else None
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def interrupted(self) -> bool:
-        """Ctrl-C was pressed: save and leave. A stage that asks and is told yes counts as unfinished."""
+        """Ctrl-C was pressed: save and leave. A stage that has read it as true counts as unfinished."""
         asked = self._interrupted()
         self.noticed = self.noticed or asked
         return asked
@@ -109,11 +109,6 @@ class Run:
         if self._tracker is not None:
             self._tracker.log(self.stage, numbers, step)
 
-    def rewind(self, step: int) -> None:
-        """Drop logged rows from `step` on: they are going to be computed again."""
-        if self._log is not None:
-            self._log.rewind(step)
-
     def say(self, text: str) -> None:
         """One line for the person at the terminal (stderr)."""
         if self.rank == 0:
@@ -126,7 +121,7 @@ class Run:
     def seed_libraries(self, *, with_torch: bool = True) -> None:
         """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process.
 
-        A stage whose class says `uses_torch = False` is spared the seconds that loading torch takes.
+        A stage whose class has `uses_torch = False` avoids the seconds that loading torch takes.
         """
         random.seed(self.seed)
         if with_torch:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fgrl.recipe.merging import ROW, TOP, merge
 from fgrl.recipe.tree import Text, Tree, parse
-from fgrl.registry.annotations import found
+from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
@@ -106,27 +106,27 @@ class _Reading:
         has the lowest precedence: Python's order of base classes (C3), read from the right. A row extends its file, the rows
         that it names, and the rows of the same name in the files that its file extends.
         """
-        here = Address(source.file.resolve(), source.row)
-        if here in self.lineages:
-            return self.lineages[here]
-        if here.file not in self.files:
-            self.files[here.file], wrong = _read_one(source.file, rank=len(self.files), named=named)
+        source = Address(source.file.resolve(), source.row)
+        if source in self.lineages:
+            return self.lineages[source]
+        if source.file not in self.files:
+            self.files[source.file], wrong = _read_one(source.file, rank=len(self.files), named=named)
             self.problems += wrong
-        if self.files[here.file] is None:
+        if self.files[source.file] is None:
             return None
-        if here in below:
-            circle = [*below[below.index(here) :], here]
+        if source in below:
+            circle = [*below[below.index(source) :], source]
             assert named is not None
             self._problem(f"goes round in a circle: {' -> '.join(parent.name for parent in circle)}", named)
             return None
-        self.lineages[here] = order = self._order(here, named, [*below, here])
+        self.lineages[source] = order = self._order(source, named, [*below, source])
         return order
 
-    def _order(self, here: Address, named: Place | None, below: list[Address]) -> list[Address] | None:
+    def _order(self, source: Address, named: Place | None, below: list[Address]) -> list[Address] | None:
         above: list[list[Address]] = []
         readable = True
         parents: dict[Address, Place] = {}
-        for parent, place in self._parents(here, named):
+        for parent, place in self._parents(source, named):
             lineage = None if parent is None else self.lineage(parent, place, below)
             if parent is None or lineage is None:
                 readable = False
@@ -142,7 +142,7 @@ class _Reading:
             heir = next(lineage[0] for lineage in above if first in lineage[1:])
             self._problem(f"{first.name} must come before {heir.name}, which extends it", parents[first])
             return None
-        return [here, *order]
+        return [source, *order]
 
     def rows(self, file: Path) -> list[str]:
         """Names of the rows of a file whose lineage was read, inherited ones first."""
@@ -191,7 +191,7 @@ class _Reading:
             if isinstance(item.value, str) and item.value.strip():
                 names[item.value] = item.place
             else:
-                self._problem(f"wants the name of a row or a list of names, got {found(item.plain())}", item.place)
+                self._problem(f"wants the name of a row or a list of names, got {described(item.plain())}", item.place)
         return names
 
     def _own_rows(self, file: Path) -> dict[str, Tree]:
@@ -216,7 +216,7 @@ class _Reading:
                 address = Address.parse(item.value)
                 parents.append((Address(file.parent / address.file.expanduser(), address.row), item.place))
             else:
-                self._problem(f"wants a file or a list of files, got {found(item.plain())}", item.place)
+                self._problem(f"wants a file or a list of files, got {described(item.plain())}", item.place)
                 parents.append((None, item.place))
         return parents
 
@@ -236,11 +236,13 @@ def _c3(lineages: list[list[Address]]) -> list[Address] | None:
     """One order that keeps the order of every list; None when there is none."""
     order: list[Address] = []
     while lineages := [lineage for lineage in lineages if lineage]:
-        head = next((one[0] for one in lineages if not any(one[0] in other[1:] for other in lineages)), None)
+        head = next(
+            (lineage[0] for lineage in lineages if not any(lineage[0] in other[1:] for other in lineages)), None
+        )
         if head is None:
             return None
         order.append(head)
-        lineages = [[one for one in lineage if one != head] for lineage in lineages]
+        lineages = [[address for address in lineage if address != head] for lineage in lineages]
     return order
 
 
@@ -291,7 +293,7 @@ def _read_one(file: Path, rank: int, named: Place | None) -> tuple[Tree | None, 
     if tree.value is None:
         return None, [*problems, Problem((), "is empty; a recipe begins with `about:`", None, text.start())]
     if not isinstance(tree.value, dict):
-        message = f"wants a recipe (a mapping with {', '.join(TOP)}), got {found(tree.plain())}"
+        message = f"wants a recipe (a mapping with {', '.join(TOP)}), got {described(tree.plain())}"
         return None, [*problems, Problem((), message, None, tree.place)]
     tree, wrong = _top(tree)
     return tree, [*problems, *wrong]
@@ -342,7 +344,9 @@ def _mappings(entries: dict[str, Tree], path: Key, problems: list[Problem]) -> b
         if part is not None and part.value is not None and not isinstance(part.value, dict):
             readable = False
             if part.value is not FAILED:
-                problems.append(Problem((*path, key), f"wants {words}, got {found(part.plain())}", None, part.place))
+                problems.append(
+                    Problem((*path, key), f"wants {words}, got {described(part.plain())}", None, part.place)
+                )
     return readable
 
 
@@ -350,7 +354,7 @@ def _about(about: Tree, path: Key) -> list[Problem]:
     if about.value is FAILED or (isinstance(about.value, str) and about.value.strip()):
         return []
     empty = isinstance(about.value, str)
-    message = "is empty; say what the recipe is for" if empty else f"wants str, got {found(about.plain())}"
+    message = "is empty; say what the recipe is for" if empty else f"wants str, got {described(about.plain())}"
     return [Problem(path, message, None, about.place)]
 
 
@@ -359,7 +363,7 @@ def _rows(tree: Tree) -> tuple[Tree, list[Problem]]:
     if tree.value is None:
         return Tree({}, tree.place), []
     if not isinstance(tree.value, dict):
-        misplaced = Problem(("rows",), f"wants a mapping of rows, got {found(tree.plain())}", None, tree.place)
+        misplaced = Problem(("rows",), f"wants a mapping of rows, got {described(tree.plain())}", None, tree.place)
         return Tree({}, tree.place), [] if tree.value is FAILED else [misplaced]
     rows: dict[str, Tree] = {}
     problems: list[Problem] = []
@@ -370,7 +374,7 @@ def _rows(tree: Tree) -> tuple[Tree, list[Problem]]:
             problems.append(Problem(path, message, None, row.place))
         elif not isinstance(row.value, dict):
             if row.value is not FAILED:
-                message = f"wants a row (a mapping with {', '.join(ROW)}), got {found(row.plain())}"
+                message = f"wants a row (a mapping with {', '.join(ROW)}), got {described(row.plain())}"
                 problems.append(Problem(path, message, None, row.place))
         else:
             entries, wrong = _known_keys(row, ROW, "a row", path)

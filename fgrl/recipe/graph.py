@@ -21,26 +21,28 @@ def check(
     """
     fitting: list[PlacedRef] = []
     problems: list[Problem] = []
-    for found in refs:
-        target = found.ref.stage
+    for reference in refs:
+        target = reference.ref.stage
         if target not in stages:
-            said = (
-                f"which was dropped {dropped[target].said()}" if target in dropped else "which the recipe does not have"
+            why = (
+                f"which was dropped {dropped[target].in_words()}"
+                if target in dropped
+                else "which the recipe does not have"
             )
             hint = alternatives(target, list(stages))
-            problems.append(Problem(found.path, f'refers to stage "{target}", {said}', hint))
+            problems.append(Problem(reference.path, f'refers to stage "{target}", {why}', hint))
             continue
         cls = stages[target]
-        if cls is None or issubclass(cls.makes, found.products):
-            fitting.append(found)
+        if cls is None or issubclass(cls.makes, reference.products):
+            fitting.append(reference)
             continue
-        wanted = " or ".join(product.__name__ for product in found.products)
+        wanted = " or ".join(product.__name__ for product in reference.products)
         others = [
-            name for name, other in stages.items() if other is not None and issubclass(other.makes, found.products)
+            name for name, other in stages.items() if other is not None and issubclass(other.makes, reference.products)
         ]
         hint = f"stages that make {wanted}: {', '.join(others)}" if others else f"no stage makes {wanted}"
-        said = f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}'
-        problems.append(Problem(found.path, said, hint))
+        message = f'needs {wanted}, but stage "{target}" makes {cls.makes.__name__}'
+        problems.append(Problem(reference.path, message, hint))
     return fitting, problems
 
 
@@ -51,7 +53,9 @@ def circles(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
     reported: set[str] = set()
 
     def where(stage: str, upstream: str) -> Key:
-        return next(found.path for found in refs if found.path[1] == stage and found.ref.stage == upstream)
+        return next(
+            reference.path for reference in refs if reference.path[1] == stage and reference.ref.stage == upstream
+        )
 
     def visit(stage: str, chain: list[str]) -> None:
         if stage in chain:
@@ -60,12 +64,12 @@ def circles(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
                 reported.update(circle)
                 turn = circle.index(min(circle, key=list(graph).index))
                 circle = [*circle[turn:], *circle[:turn]]
-                said = (
+                message = (
                     "refers to its own stage"
                     if len(circle) == 1
                     else f"stages need each other in a circle: {' -> '.join([*circle, circle[0]])}"
                 )
-                problems.append(Problem(where(circle[0], [*circle, circle[0]][1]), said))
+                problems.append(Problem(where(circle[0], [*circle, circle[0]][1]), message))
             return
         if stage not in done:
             for upstream in graph[stage]:

@@ -1,4 +1,4 @@
-"""`${vars.x}` and `${stages.a.b}`: OmegaConf resolves them, one at a time, so that every mistake is told and placed.
+"""`${vars.x}` and `${stages.a.b}`: OmegaConf resolves them, one at a time, so that every mistake is reported with its place.
 
 `${out:stage}` is kept as text; it is a reference to a product, not to a value. A backslash (`\\${...}`) keeps any `${`
 as text.
@@ -167,17 +167,17 @@ def _circles(texts: dict[Key, str]) -> dict[Key, Problem]:
         path: [other for wanted in mentions(text) for other in texts if _touches(wanted, other)]
         for path, text in texts.items()
     }
-    found: dict[Key, Problem] = {}
+    problems: dict[Key, Problem] = {}
     done: set[Key] = set()
 
     def visit(path: Key, chain: list[Key]) -> None:
         if path in chain:
             circle = chain[chain.index(path) :]
-            if not any(one in found for one in circle):
+            if not any(member in problems for member in circle):
                 first = min(circle, key=list(texts).index)
                 turn = circle.index(first)
-                names = " -> ".join(dotted(one) for one in [*circle[turn:], *circle[:turn], first])
-                found[first] = Problem(first, f"goes round in a circle: {names}")
+                names = " -> ".join(dotted(member) for member in [*circle[turn:], *circle[:turn], first])
+                problems[first] = Problem(first, f"goes round in a circle: {names}")
             return
         if path not in done:
             for other in needs[path]:
@@ -186,7 +186,7 @@ def _circles(texts: dict[Key, str]) -> dict[Key, Problem]:
 
     for path in texts:
         visit(path, [])
-    return found
+    return problems
 
 
 def _touches(wanted: Key, other: Key) -> bool:
@@ -197,17 +197,17 @@ def _touches(wanted: Key, other: Key) -> bool:
 
 def _without_value(recipe: Tree, texts: dict[Key, str], problems: dict[Key, Problem]) -> dict[Key, Tree]:
     """Variables that somebody uses but that are null."""
-    found = {}
+    empty = {}
     for path, text in texts.items():
         for wanted in mentions(text):
             tree = find(recipe, wanted)
             if tree is None or tree.value is not None or path in problems:
                 continue
             if wanted[0] == "vars":
-                found[wanted] = tree
+                empty[wanted] = tree
             elif alone(text) is None:
                 problems[path] = Problem(path, f"{shown(text)}: {dotted(wanted)} is null, it has no text")
-    return found
+    return empty
 
 
 def _spread(texts: dict[Key, str], bad: set[Key]) -> set[Key]:
@@ -217,7 +217,8 @@ def _spread(texts: dict[Key, str], bad: set[Key]) -> set[Key]:
         more = {
             path
             for path, text in texts.items()
-            if path not in broken and any(_touches(wanted, one) for wanted in mentions(text) for one in broken | bad)
+            if path not in broken
+            and any(_touches(wanted, other) for wanted in mentions(text) for other in broken | bad)
         }
         if not more:
             return broken

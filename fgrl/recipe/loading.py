@@ -19,7 +19,7 @@ from fgrl.kinds import Stage
 from fgrl.recipe import files, graph, interpolation, merging
 from fgrl.recipe.tree import Tree, scalar
 from fgrl.registry import Context, Place, Problem, Problems
-from fgrl.registry.annotations import found, shown
+from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
@@ -33,7 +33,7 @@ _by_recipes: set[Path] = set()
 
 @dataclass
 class Recipe:
-    """A recipe that is right: every component built, every reference checked."""
+    """A valid recipe: every component built, every reference checked."""
 
     path: Path
     """Its file."""
@@ -141,7 +141,7 @@ class _Reading:
                 self.problem((key,), f"wants {words}, got null")
             del self.data[key]
         elif not isinstance(value, kind) or isinstance(value, bool):
-            self.problem((key,), f"wants {words}, got {found(value)}")
+            self.problem((key,), f"wants {words}, got {described(value)}")
         elif isinstance(value, str) and not value.strip():
             self.problem((key,), "is empty; say what the recipe is for")
 
@@ -154,12 +154,12 @@ class _Reading:
                 continue
             if not isinstance(tree.value, list):
                 hint = f"write [{tree.value}]" if isinstance(tree.value, str) else None
-                message = f"wants a list of files, got {found(tree.plain())}"
+                message = f"wants a list of files, got {described(tree.plain())}"
                 self.problems.append(Problem(("imports",), message, hint, tree.place))
                 continue
             for index, item in enumerate(tree.value):
                 if not isinstance(item.value, str) or not item.value.strip() or "\0" in item.value:
-                    message = f"wants a file, got {found(item.plain())}"
+                    message = f"wants a file, got {described(item.plain())}"
                     self.problems.append(Problem(("imports", index), message, None, item.place))
                     continue
                 file = Path(item.value).expanduser()
@@ -181,7 +181,7 @@ class _Reading:
                 for problem in raised.problems:
                     problem.place = problem.place or place
                     if problem.place is not place:
-                        problem.hint = "\n".join(filter(None, (problem.hint, f"imported {place.said()}")))
+                        problem.hint = "\n".join(filter(None, (problem.hint, f"imported {place.in_words()}")))
                 self.problems += raised.problems
         return [str(file) for file in wanted]
 
@@ -211,7 +211,7 @@ class _Reading:
         if "stages" not in self.data:
             self.problem(("stages",), "missing; wants a mapping of stages: {name: ...}", "fgrl list stage")
         else:
-            self.problem(("stages",), f"wants a mapping of stages, got {found(node)}", "fgrl list stage")
+            self.problem(("stages",), f"wants a mapping of stages, got {described(node)}", "fgrl list stage")
 
     def checked(self, built: dict[str, Any], dropped: dict[str, Place]) -> dict[str, Stage]:
         """The stages in order of execution; references that do not fit are problems."""
@@ -239,11 +239,11 @@ class _Reading:
             problem.place = tree.place
             written = interpolation.origin(self.tree, problem.path)
             if written is not tree:
-                note = f"{tree.value} is set {written.place.said()}"
+                note = f"{tree.value} is set {written.place.in_words()}"
                 problem.hint = "\n".join(filter(None, (problem.hint, note)))
             elif isinstance(tree.value, str) and not rest:
                 notes = [
-                    f"${{{'.'.join(map(str, name))}}} is set {source.place.said()}"
+                    f"${{{'.'.join(map(str, name))}}} is set {source.place.in_words()}"
                     for name in interpolation.mentions(tree.value)
                     if (source := interpolation.find(self.tree, name)) is not None
                 ]

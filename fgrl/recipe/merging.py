@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 from fgrl.recipe.tree import COMMAND_LINE, Text, Tree, parse
-from fgrl.registry.annotations import found
+from fgrl.registry.annotations import described
 from fgrl.registry.building import BARE
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
 
@@ -100,7 +100,7 @@ def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
             return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
         return Problem(path, f'unknown key "{top}"', alternatives(top, [*TOP[3:], "about"]), place)
     if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
-        return Problem(path, f"wants a mapping, got {found(value.plain())}", f"to set one: {top}.name=...", place)
+        return Problem(path, f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...", place)
     if len(path) > 1 and top in ("vars", "stages"):
         known, second = list(_entries(recipe, top)), str(path[1])
         adds = top == "stages" and len(path) == 2 and "name" in value.children
@@ -140,7 +140,7 @@ def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree | Proble
         inner = _lay(None, rest, value, whole)
         return inner if isinstance(inner, Problem) else Tree({BARE: tree, part: inner}, tree.place)
     if not isinstance(tree.value, dict):
-        message = f"is {found(tree.value)}, which has no keys to set"
+        message = f"is {described(tree.value)}, which has no keys to set"
         return Problem(whole[: len(whole) - len(path)], message, None, value.place)
     if not rest and part == "name" and _renamed(tree.value, {"name": value}):
         return Tree({"name": value}, tree.place)

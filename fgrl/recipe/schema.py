@@ -97,33 +97,33 @@ def _define_kind(kind: str, definitions: Schema) -> None:
 
 def _object(cls: type[Settings], definitions: Schema, own: Schema) -> Schema:
     properties = {**own, **{name: _field(cls, name, field, definitions) for name, field in cls.model_fields.items()}}
-    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     about = (cls.__doc__ or "").strip().split("\n\n")[0]
-    return {"description": " ".join(about.split()), **found} if about else found
+    return {"description": " ".join(about.split()), **mapping} if about else mapping
 
 
 def _field(cls: type[Settings], name: str, field: FieldInfo, definitions: Schema) -> Schema:
-    found: Schema = {"anyOf": _options(full(field), definitions, limits(field))}
-    if _NULL not in found["anyOf"]:
-        found["anyOf"].append(_NULL)  # drops what a parent has
-    if not any(option.get("type") == "string" and "pattern" not in option for option in found["anyOf"]):
-        found["anyOf"].append(_INTERPOLATED)
+    entry: Schema = {"anyOf": _options(full(field), definitions, limits(field))}
+    if _NULL not in entry["anyOf"]:
+        entry["anyOf"].append(_NULL)  # drops what a parent has
+    if not any(option.get("type") == "string" and "pattern" not in option for option in entry["anyOf"]):
+        entry["anyOf"].append(_INTERPOLATED)
     text = field_help(cls, name)
     if text:
-        found["description"] = text
+        entry["description"] = text
     if not field.is_required():
-        found["default"] = plain(default(field))
-    return found
+        entry["default"] = plain(default(field))
+    return entry
 
 
 def _options(annotation: Any, definitions: Schema, bounded: Schema) -> list[Schema]:
     options: list[Schema] = []
     for inner, _ in members(annotation):
-        options += [option for option in _one(inner, definitions, bounded) if option not in options]
+        options += [option for option in _schemas_of(inner, definitions, bounded) if option not in options]
     return options
 
 
-def _one(annotation: Any, definitions: Schema, bounded: Schema) -> Sequence[Schema]:
+def _schemas_of(annotation: Any, definitions: Schema, bounded: Schema) -> Sequence[Schema]:
     if annotation in _TYPES:
         keys = _NUMBER if annotation in (int, float) else {"min_length": "minLength", "max_length": "maxLength"}
         return [{"type": _TYPES[annotation], **{keys[key]: limit for key, limit in bounded.items() if key in keys}}]

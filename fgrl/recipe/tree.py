@@ -132,7 +132,7 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves every plain scalar as text; `scalar` below says what it is."""
+    """Leaves every plain scalar as text; `scalar` below interprets it."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -231,8 +231,8 @@ class _Reading:
                 entries[text] = inner
                 continue
             where = f"line {first.place.line}, " if first.place.line else ""
-            said = f'duplicate key "{text}"; the first is on {where}column {first.place.column}'
-            self.problem((*path, text), said, place)
+            message = f'duplicate key "{text}"; the first is on {where}column {first.place.column}'
+            self.problem((*path, text), message, place)
             if isinstance(first.value, dict) and isinstance(
                 inner.value, dict
             ):  # what is missing in one may be in the other
@@ -257,23 +257,23 @@ _HINTS = {
 def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     """The mistake where it begins: an open bracket or quote is noticed lines below."""
     mark = error.problem_mark or error.context_mark
-    context, said = error.context or "", error.problem or "cannot be read"
-    hints = [hint for part, hint in _HINTS.items() if part in f"{context} {said}"][:1]
-    if said.startswith("but "):
-        said = f"{context}, {said}"
-    said = said.replace(_TAB, "a tab")
+    context, problem = error.context or "", error.problem or "cannot be read"
+    hints = [hint for part, hint in _HINTS.items() if part in f"{context} {problem}"][:1]
+    if problem.startswith("but "):
+        problem = f"{context}, {problem}"
+    problem = problem.replace(_TAB, "a tab")
     if mark is None:
-        return Problem((), f"not YAML: {said}", None, text.start())
+        return Problem((), f"not YAML: {problem}", None, text.start())
     begun = _left_open(text.content, mark)
     if begun is None and "simple key" in context and error.context_mark is not None:
         mark = error.context_mark
     if begun is not None:
         opened, what = begun
         where = f"line {mark.line + 1}, column {mark.column + 1}"
-        message, hints = f"not YAML: this {what} is not closed in its place", [f"noticed at {where}: {said}"]
+        message, hints = f"not YAML: this {what} is not closed in its place", [f"noticed at {where}: {problem}"]
         mark = opened
     else:
-        message = f"not YAML: {said}"
+        message = f"not YAML: {problem}"
     return Problem((), message, "\n".join(hints) or None, text.place(mark.line, mark.column))
 
 
@@ -296,8 +296,8 @@ def _left_open(content: str, noticed: Any) -> tuple[Any, str] | None:
         begun = getattr(error, "context_mark", None)
         if begun is not None and "quoted scalar" in (getattr(error, "context", None) or ""):
             quoted = begun, content[begun.index]
-    found = quoted or next((one for one in reversed(brackets)), None)
-    return found if found is not None and found[0].line < noticed.line else None
+    opened = quoted or (brackets[-1] if brackets else None)
+    return opened if opened is not None and opened[0].line < noticed.line else None
 
 
 _TAB = r"character '\t'"

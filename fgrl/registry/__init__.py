@@ -15,7 +15,6 @@ from fgrl.registry.names import (
     name_of,
     names,
     register,
-    scratch,
 )
 from fgrl.registry.outside import import_file, load_entry_points
 from fgrl.registry.problems import Place, Problem, Problems, did_you_mean, nearest, unknown
@@ -51,7 +50,6 @@ __all__ = [
     "names",
     "nearest",
     "register",
-    "scratch",
     "source",
     "undocumented",
     "unknown",

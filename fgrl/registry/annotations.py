@@ -1,4 +1,4 @@
-"""Reading type annotations: what is inside, and how to say it to a user."""
+"""Reading type annotations: what is inside, and the words for it in messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     """The alternatives of a union, each with its metadata; the annotation itself when it is no union."""
     inner, metadata = strip(annotation)
     if get_origin(inner) in (Union, types.UnionType):
-        return [(one, (*metadata, *more)) for part in get_args(inner) for one, more in members(part)]
+        return [(member, (*metadata, *more)) for part in get_args(inner) for member, more in members(part)]
     return [(inner, metadata)]
 
 
@@ -129,7 +129,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:56] + " ..." + ('"' if isinstance(value, str) else "")
 
 
-def found(value: Any) -> str:
+def described(value: Any) -> str:
     """A value with its type, for "wants int, got ...": `float 1.5`, `str "no"`, `null`, `a list`, `a mapping`."""
     if value is None:
         return "null"

@@ -1,7 +1,7 @@
 """From plain data to a typed component, with every problem collected.
 
 The builder follows the annotations: a field that holds a component, settings, a reference or a file is built here, so
-that its mistakes are told in a recipe's words; pydantic then checks the rest of the fields and the cross-field rules.
+that its mistakes are reported in a recipe's words; pydantic then checks the rest of the fields and the cross-field rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
-    found,
+    described,
     full,
     has,
     is_component,
@@ -70,7 +70,7 @@ def accepts_bare(cls: type[Settings]) -> list[Callable[[Any], Any]]:
 
 
 def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    """A node built as its annotation says; what needs no building is handed on as it is."""
+    """A node built as its annotation requires; what needs no building is returned unchanged."""
     if isinstance(node, Settings | Ref) or node is FAILED:
         return node
     options = members(annotation)
@@ -86,7 +86,7 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
         if any(inner is str or inner is Any for inner, _ in options):
             return node
         if refers and not any(is_settings(inner) for inner, _ in options):
-            return context.problem(path, f"wants {wanted(annotation)}, got {found(node)}")
+            return context.problem(path, f"wants {wanted(annotation)}, got {described(node)}")
     if node is None and allows_null(annotation):
         return None
     fitting = [inner for inner, _ in options if _fits(inner, node)]
@@ -181,7 +181,7 @@ def _file(node: str, path: Key, context: Context) -> Any:
     folder = given.parent if given.is_absolute() else context.folder(path) / given.parent
     target = folder / given.name
     if not node.strip() or "\0" in node:
-        return context.problem(path, f"wants a file, got {found(node)}")
+        return context.problem(path, f"wants a file, got {described(node)}")
     if not target.exists():
         near = nearest(given.name, sorted(other.name for other in folder.iterdir())) if folder.is_dir() else None
         hint = f'did you mean "{given.with_name(near)}"?' if near else None
@@ -195,9 +195,9 @@ def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context:
     if is_component(slot):
         kind = kind_of(slot) or slot.__name__
         return context.problem(
-            path, f"wants {explaining.a(wanted(annotation))}, got {found(node)}", _choices(None, kind, slot)
+            path, f"wants {explaining.a(wanted(annotation))}, got {described(node)}", _choices(None, kind, slot)
         )
-    return context.problem(path, f"wants {wanted(annotation)}, got {found(node)}", explaining.keys_of(slot))
+    return context.problem(path, f"wants {wanted(annotation)}, got {described(node)}", explaining.keys_of(slot))
 
 
 def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
@@ -247,7 +247,7 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         return FAILED
     if not isinstance(name, str):
         return context.problem(
-            at, f"wants the name of {explaining.a(kind)}, got {found(name)}", _choices(None, kind, slot)
+            at, f"wants the name of {explaining.a(kind)}, got {described(name)}", _choices(None, kind, slot)
         )
     if name not in _registered(kind, slot):
         if name in absent(kind):
@@ -318,7 +318,7 @@ def _settings(cls: type[Settings], fields: Mapping[str, Any], node: dict[str, An
     failed = {key for key, value in ready.items() if value is FAILED}
     try:
         if failed:
-            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic says
+            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic reports
             # about the other fields is of use.
             with suppress(*_stumbles):
                 cls.model_validate(ready)

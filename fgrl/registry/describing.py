@@ -1,4 +1,4 @@
-"""What `fgrl show` and editors want to know about a component."""
+"""Components described for `fgrl show` and for editors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
 
 def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, Any]]:
     """The fields of a class of settings."""
-    found = []
+    described = []
     for name, field in cls.model_fields.items():
         about = {
             "name": name,
@@ -61,8 +61,8 @@ def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, 
         nested = [inner for inner in _nested(full(field)) if inner not in outer]
         if nested:
             about["fields"] = fields(nested[0], (*outer, cls, nested[0]))
-        found.append(about)
-    return found
+        described.append(about)
+    return described
 
 
 def default(field: FieldInfo) -> Any:
@@ -133,14 +133,14 @@ def bounds(field: FieldInfo) -> str:
 
 def _nested(annotation: Any) -> list[type[Settings]]:
     """Settings that a field's own keys describe; a component's are shown by its own name."""
-    found: list[type[Settings]] = []
+    nested: list[type[Settings]] = []
     for inner, _ in members(annotation):
         if is_settings(inner) and not is_component(inner):
-            found.append(inner)
+            nested.append(inner)
         for part in (item_type(inner), value_type(inner)):
             if part is not None:
-                found += _nested(part)
-    return found
+                nested += _nested(part)
+    return nested
 
 
 def _example(cls: type[Component], kind: str, name: str) -> str:

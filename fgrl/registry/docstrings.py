@@ -82,10 +82,10 @@ def _class_docs(cls: type) -> dict[str, str]:
 
 def _find(cls: type, file: Path) -> ast.ClassDef | None:
     """The class in its file's syntax tree; of several that have its name, the one with its fields."""
-    found = _classes(file, file.stat().st_mtime_ns).get(cls.__qualname__, [])
+    nodes = _classes(file, file.stat().st_mtime_ns).get(cls.__qualname__, [])
     own = set(cls.__dict__.get("__annotations__", {}))
-    same = [node for node in found if {item.target.id for item in node.body if _is_field(item)} == own]  # type: ignore[attr-defined]
-    return next(iter([*same, *found]), None)
+    same = [node for node in nodes if {item.target.id for item in node.body if _is_field(item)} == own]  # type: ignore[attr-defined]
+    return next(iter([*same, *nodes]), None)
 
 
 def _is_field(statement: ast.stmt) -> bool:
@@ -95,17 +95,17 @@ def _is_field(statement: ast.stmt) -> bool:
 @lru_cache(maxsize=512)
 def _classes(file: Path, _version: int) -> dict[str, list[ast.ClassDef]]:
     """Every class of a file by qualified name."""
-    found: dict[str, list[ast.ClassDef]] = {}
+    classes: dict[str, list[ast.ClassDef]] = {}
 
     def visit(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
             inside = prefix
             if isinstance(child, ast.ClassDef):
-                found.setdefault(prefix + child.name, []).append(child)
+                classes.setdefault(prefix + child.name, []).append(child)
                 inside = f"{prefix}{child.name}."
             elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 inside = f"{prefix}{child.name}.<locals>."
             visit(child, inside)
 
     visit(ast.parse(file.read_text(encoding="utf-8")), "")
-    return found
+    return classes

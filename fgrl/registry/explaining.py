@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fgrl.registry.annotations import found, full, is_component, members, shown, wanted
+from fgrl.registry.annotations import described, full, is_component, members, shown, wanted
 from fgrl.registry.context import Context
 from fgrl.registry.docstrings import field_help
 from fgrl.registry.names import kind_of, name_of, names
@@ -85,13 +85,13 @@ def explain(
             by_field.setdefault(str(details["loc"][0]), []).append(details)
         else:
             context.problem(path, _plain_message(details))
-    for name, found_wrong in by_field.items():
+    for name, errors_of_field in by_field.items():
         if name in known or name not in cls.model_fields:
             continue
-        if found_wrong[0]["type"] == "missing" and len(found_wrong[0]["loc"]) == 1:
+        if errors_of_field[0]["type"] == "missing" and len(errors_of_field[0]["loc"]) == 1:
             _missing(cls, name, path, context)
         else:
-            _refused(cls, name, found_wrong, fields.get(name), (*path, name), context)
+            _refused(cls, name, errors_of_field, fields.get(name), (*path, name), context)
 
 
 def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> None:
@@ -115,21 +115,21 @@ def _refused(
     deepest = max(len(inside) for (inside, _), _ in placed)
     first = next(inside for (inside, _), _ in placed if len(inside) == deepest)
     chosen = [(union, error) for (inside, union), error in placed if inside == first]
-    at, here = (*path, *first), _at(value, first)
+    at, refused = (*path, *first), _at(value, first)
     annotation = full(cls.model_fields[name])
     if len(chosen) == 1 and not chosen[0][0]:
         error = chosen[0][1]
-        message, hint = _message(error, here, wanted(annotation) if not first else None)
-        if (former_value := f"{name}: {here}") in cls.former:
+        message, hint = _message(error, refused, wanted(annotation) if not first else None)
+        if (former_value := f"{name}: {refused}") in cls.former:
             hint = _renamed(cls, former_value)
     elif not first:
-        message, hint = f"wants {wanted(annotation)}, got {found(here)}", _quoted(here, wanted(annotation))
+        message, hint = f"wants {wanted(annotation)}, got {described(refused)}", _quoted(refused, wanted(annotation))
         bounds = [bound for _, error in chosen if (bound := _bound(error))]
         if bounds:
-            message = f"wants {bounds[0]}, got {shown(here)}"
+            message = f"wants {bounds[0]}, got {shown(refused)}"
     else:
         words = list(dict.fromkeys(filter(None, (_type_word(error) for _, error in chosen))))
-        message = f"wants {' or '.join(words)}, got {found(here)}" if words else _plain_message(chosen[0][1])
+        message = f"wants {' or '.join(words)}, got {described(refused)}" if words else _plain_message(chosen[0][1])
         hint = None
     context.problem(at, message, hint)
     others = {inside for (inside, union), _ in placed if len(inside) == deepest and not union} - {first}
@@ -166,12 +166,12 @@ def _message(error: ErrorDetails, value: Any, words: str | None) -> tuple[str, s
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(error["ctx"]["expected"])) or [str(error["ctx"]["expected"])]
         guess = nearest(value, options) if isinstance(value, str) else None
-        said = words or ("one of " + ", ".join(options) if len(options) > 1 else options[0])
-        return f"wants {said}, got {shown(value)}", f'did you mean "{guess}"?' if guess else None
+        wish = words or ("one of " + ", ".join(options) if len(options) > 1 else options[0])
+        return f"wants {wish}, got {shown(value)}", f'did you mean "{guess}"?' if guess else None
     word = _type_word(error)
     if word:
-        said = words or word
-        return f"wants {said}, got {found(value)}", _quoted(value, said)
+        wish = words or word
+        return f"wants {wish}, got {described(value)}", _quoted(value, wish)
     bound = _bound(error)
     if bound:
         return f"wants {bound}, got {shown(value)}", None
@@ -191,8 +191,8 @@ def _bound(error: ErrorDetails) -> str | None:
     if error["type"] not in _BOUNDS:
         return None
     limit, sign = _BOUNDS[error["type"]]
-    said = f"{sign} {error['ctx'][limit]:g}"
-    return said if limit == "multiple_of" else f"a number {said}"
+    bound = f"{sign} {error['ctx'][limit]:g}"
+    return bound if limit == "multiple_of" else f"a number {bound}"
 
 
 def _type_word(error: ErrorDetails) -> str | None:

@@ -10,8 +10,7 @@ class NGram(Segmenter): ...
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from fgrl.errors import WRONG_REQUEST, FgrlError
@@ -59,8 +58,10 @@ def register(name: str) -> Callable[[C], C]:
             raise TypeError(f'@register("{name}"): {cls!r} is no component; derive it from a kind: {_list(_kinds)}')
         roots = [key for key, root in _kinds.items() if issubclass(cls, root)]
         if len(roots) != 1:
-            found = _list(roots) or "none"
-            raise TypeError(f"{_where(cls)} must derive from exactly one kind, found {found}; kinds: {_list(_kinds)}")
+            derived_from = _list(roots) or "none"
+            raise TypeError(
+                f"{_where(cls)} must derive from exactly one kind, found {derived_from}; kinds: {_list(_kinds)}"
+            )
         _check_finished(cls, _kinds[roots[0]])
         if not re.fullmatch(r"\w[\w:.-]*", name):
             raise ValueError(f'{_where(cls)}: "{name}" cannot be a name; use letters, digits and _ - . :')
@@ -75,7 +76,7 @@ def register(name: str) -> Callable[[C], C]:
 
 
 def declare_absent(kind: str, name: str, why: str) -> None:
-    """Say that people know a component by this name, and why there is none here: `fgrl list` and errors tell it."""
+    """Report that a component of this name is known elsewhere, and why there is none here: in `fgrl list` and in errors."""
     if name in _of_kind(kind):
         raise ValueError(f'{kind} "{name}" is registered, it cannot be absent')
     _absent.setdefault(kind, {})[name] = why
@@ -84,8 +85,8 @@ def declare_absent(kind: str, name: str, why: str) -> None:
 def absent(kind: str) -> dict[str, str]:
     """Known names of a kind that there is no component for, each with the reason; sorted. One that was registered in the
     meantime (by a user's file) is not among them."""
-    found = _of_kind(kind)
-    return {name: why for name, why in sorted(_absent.get(kind, {}).items()) if name not in found}
+    registered = _of_kind(kind)
+    return {name: why for name, why in sorted(_absent.get(kind, {}).items()) if name not in registered}
 
 
 def kinds() -> dict[str, type[Component]]:
@@ -100,14 +101,14 @@ def names(kind: str) -> list[str]:
 
 def get(kind: str, name: str) -> type[Component]:
     """The class behind a name. Raises `NotRegistered` with the nearest name and the choices."""
-    found = _of_kind(kind).get(name)
-    if found is None:
+    cls = _of_kind(kind).get(name)
+    if cls is None:
         if name in absent(kind):
             raise NotRegistered(f'{kind} "{name}" is not available: {absent(kind)[name]}')
         raise NotRegistered(
             f'unknown {kind} "{name}"{alternatives(name, names(kind), f"fgrl list {kind}", before="; ")}'
         )
-    return found
+    return cls
 
 
 def name_of(component: Component | type[Component]) -> tuple[str, str]:
@@ -124,27 +125,10 @@ def kind_of(cls: type) -> str | None:
 
 
 def forget(module: str) -> None:
-    """Take back every name that a module registered (its classes keep knowing theirs)."""
+    """Remove every name that a module registered (`name_of` still knows its classes)."""
     for components in _components.values():
         for name in [name for name, cls in components.items() if cls.__module__ == module]:
             del components[name]
-
-
-@contextmanager
-def scratch() -> Iterator[None]:
-    """Kinds and names declared inside are forgotten afterwards; for tests."""
-    before = dict(_kinds), {key: dict(value) for key, value in _components.items()}, dict(_names)
-    missing = {key: dict(value) for key, value in _absent.items()}
-    try:
-        yield
-    finally:
-        for live in (_kinds, _components, _names):
-            live.clear()
-        _kinds.update(before[0])
-        _components.update(before[1])
-        _names.update(before[2])
-        _absent.clear()
-        _absent.update(missing)
 
 
 def _of_kind(kind: str) -> dict[str, type[Component]]:
@@ -175,9 +159,9 @@ def _where(cls: type) -> str:
     return f"{cls.__name__} ({source(cls)})"
 
 
-def _same_definition(one: type, other: type) -> bool:
+def _same_definition(cls: type, other: type) -> bool:
     """A class that is defined again by running its file again (a notebook's cell, a reload)."""
-    return one.__qualname__ == other.__qualname__ and source_file(one) == source_file(other)
+    return cls.__qualname__ == other.__qualname__ and source_file(cls) == source_file(other)
 
 
 def _list(words: Iterable[str]) -> str:

@@ -28,8 +28,10 @@ def import_file(path: Path) -> ModuleType:
     try:
         source = file.read_bytes()
     except OSError as error:
-        said = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror or error}"
-        raise Problems([Problem((), f"{nearby(file)}: {said}")]) from None
+        message = (
+            "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror or error}"
+        )
+        raise Problems([Problem((), f"{nearby(file)}: {message}")]) from None
     digest = hashlib.sha256(source).hexdigest()
     name = _module_name(file)
     if _imported.get(file) == digest and name in sys.modules:
@@ -59,7 +61,7 @@ def packages() -> dict[str, tuple[str, str]]:
 
 
 def forget_file(file: Path) -> None:
-    """Take back what a user's file registered."""
+    """Remove what a user's file registered."""
     _imported.pop(file, None)
     forget(_module_name(file))
 
@@ -99,9 +101,9 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
     line, column = 0, 1
     if isinstance(error, SyntaxError) and error.filename == str(file):
         line, column = error.lineno or 1, error.offset or 1
-        said = f"{type(error).__name__}: {error.msg}"
+        what = f"{type(error).__name__}: {error.msg}"
     else:
-        said = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}"
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == str(file):
                 line, column = frame.lineno or 1, (frame.colno or 0) + 1
@@ -110,4 +112,4 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
     hint = moved.hint(error)
     if isinstance(error, ModuleNotFoundError) and error.name and (file.parent / f"{error.name}.py").exists():
         hint = f"an imported file stands alone: put {error.name}.py into a package, or both into one file"
-    return Problem((), f"cannot be imported: {said}", hint, Place(nearby(file), line, column, text, file, 1000))
+    return Problem((), f"cannot be imported: {what}", hint, Place(nearby(file), line, column, text, file, 1000))

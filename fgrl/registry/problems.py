@@ -37,7 +37,7 @@ class Place:
     def __str__(self) -> str:
         return f"{self.label}:{self.line}:{self.column}" if self.line else self.label
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """In a sentence: `at recipes/x.yaml:3:5`, `on the command line`."""
         return f"at {self}" if self.line else f"on the {self.label}"
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import PrivateAttr
+from scratch_registry import scratch
 
 from fgrl import registry
 from fgrl.cli.checking import told
@@ -135,7 +136,7 @@ def test_an_undecided_rule_is_missing_and_may_be_kept_loosely() -> None:
             return "lamp" in response
 
     unsure = {"text": "?", "check": {"name": "unsure"}}
-    with registry.scratch():
+    with scratch():
         registry.register("unsure")(Unsure)
         found = means(
             made(), [answer("a", "Sure:\nlamp", unsure), answer("b", "x\ny", unsure), answer("c", "z", unsure)]

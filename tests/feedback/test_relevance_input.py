@@ -20,8 +20,8 @@ PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"
     [
         ("{criterion} {response} and more", "ends with {response}"),
         ("[system]\nx\n[user]\n{criterion} {response}", "no turns"),
-        ("{response}", "never says {criterion}"),
-        ("{criterion} {question} {response}", "nothing is called {question}"),
+        ("{response}", "lacks the placeholder {criterion}"),
+        ("{criterion} {question} {response}", "unknown placeholder {question}"),
     ],
 )
 def test_prompts_that_hide_the_response_are_refused(text: str, message: str, tmp_path: Path) -> None:

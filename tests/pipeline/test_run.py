@@ -70,7 +70,7 @@ def test_rewind_can_be_asked_for(tmp_path: Path) -> None:
     run = make(tmp_path)
     for step in range(4):
         run.log({"loss": float(step)}, step)
-    run.rewind(2)
+    Log(run.dir).rewind(2)
     assert [row["step"] for row in read_log(tmp_path / "log.jsonl")] == [0, 1]
     assert [row["step"] for row in table(tmp_path)] == ["0", "1"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from scratch_registry import scratch
 
 from fgrl import registry
 from fgrl.registry import Component, NotRegistered, Settings, kind, register
@@ -38,7 +39,7 @@ class Apple(Fruit):
 
 @pytest.fixture(autouse=True)
 def _orchard() -> Iterator[None]:
-    with registry.scratch():
+    with scratch():
         kind("fruit")(Fruit)
         kind("tool")(Tool)
         yield
@@ -55,7 +56,7 @@ def test_a_registered_class_is_found_by_its_name_and_knows_it() -> None:
 
 
 def test_what_is_registered_in_scratch_is_forgotten() -> None:
-    with registry.scratch():
+    with scratch():
         register("apple")(Apple)
     assert registry.names("fruit") == []
     with pytest.raises(NotRegistered):

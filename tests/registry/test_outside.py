@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from recipe_world import recipe, world  # noqa: F401
+from scratch_registry import scratch
 
 from fgrl import registry
 from fgrl.pipeline import keys
@@ -180,7 +181,7 @@ def test_the_packages_version_counts_in_the_keys_of_the_stages_that_use_it(
     Path("r.yaml").write_text(RECIPE.format(imports="") + "  b: {name: draw, shape: {name: square, side: 2}}\n")
 
     def identities() -> dict[str, keys.Identity]:
-        with registry.scratch():
+        with scratch():
             monkeypatch.setattr(outside, "_loaded", set())
             monkeypatch.delitem(sys.modules, "fgrl_stars", raising=False)
             stages = load("r.yaml").stages

@@ -72,7 +72,7 @@ class QuestionSet(ShowsPassages):
         used = Prompt("", (("user", self.shots.template or self.example()),)).fields
         if unknown := used - self.fields() - {"answer"}:
             raise ValueError(
-                f"shots.template: nothing is called {{{min(unknown)}}}; it may use {self._placeholders('answer')}"
+                f"shots.template: unknown placeholder {{{min(unknown)}}}; it may use {self._placeholders('answer')}"
             )
         if "answer" not in used:
             raise ValueError("shots.template: wants {answer} somewhere")

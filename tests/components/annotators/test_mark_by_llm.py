@@ -185,7 +185,7 @@ def test_what_is_asked(tmp_path):
     assert schema["properties"]["type"]["enum"] == ["all_relevant", "partial_relevant", "all_irrelevant"]
     assert schema["required"] == ["type", "relevant_texts"]
     assert schema["additionalProperties"] is False
-    with pytest.raises(DataError, match=r"never says \{response\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{response\}"):
         marker(tmp_path, prompt="{criterion}").asks([sample])
 
 

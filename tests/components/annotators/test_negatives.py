@@ -244,7 +244,7 @@ def test_shipped_prompts_and_the_recipe_keys():
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"never says \{criterion\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{criterion\}"):
         rewriter(tmp_path, prompt="{response}").asks([one(SEA)])
-    with pytest.raises(DataError, match=r"nothing is called \{criterion\} here"):
+    with pytest.raises(DataError, match=r"unknown placeholder \{criterion\}"):
         omitter(tmp_path, prompt="{prompt} {criterion}").asks([one(SEA)])

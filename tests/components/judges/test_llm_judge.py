@@ -167,7 +167,7 @@ def test_a_response_without_text_keeps_nothing_and_nobody_is_asked(tmp_path: Pat
 
 def test_a_prompt_that_does_not_show_the_response_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("Is {criterion} kept?")
-    with pytest.raises(DataError, match=r"never says \{response\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{response\}"):
         made(tmp_path, replay(tmp_path, []), prompt=str(tmp_path / "p.txt"))
 
 

@@ -296,8 +296,8 @@ def test_a_recipe_builds_it_again_from_what_it_dumps(marco):
 @pytest.mark.parametrize(
     ("text", "fields", "message"),
     [
-        ("Answer {claim}", {}, r"nothing is called \{claim\}"),
-        ("Answer {context}", {}, r"never says \{question\}"),
+        ("Answer {claim}", {}, r"unknown placeholder \{claim\}"),
+        ("Answer {context}", {}, r"lacks the placeholder \{question\}"),
         ("{examples} {question}", {}, r"set `shots: \{count: 3, split: train\}`"),
         ("{question}", {"shots": {"count": 1}}, r"put \{examples\} into the prompt file"),
     ],

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scratch_registry import scratch
 from typer.testing import CliRunner
 
-from fgrl import registry
 from fgrl.cli import app
 
 STAGE = '''
@@ -54,7 +54,7 @@ def recipe(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "stage.py").write_text(STAGE, encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     (tmp_path / "prompts.jsonl").write_text(json.dumps(ROW) + "\n", encoding="utf-8")
-    with registry.scratch():
+    with scratch():
         yield tmp_path / "recipe.yaml"
 
 

@@ -174,7 +174,7 @@ def test_rows_without_an_answer_are_no_examples(trivia):
     ("shots", "message"),
     [
         ({"template": "{question}"}, r"wants \{answer\}"),
-        ({"template": "{claim} {answer}"}, r"nothing is called \{claim\}"),
+        ({"template": "{claim} {answer}"}, r"unknown placeholder \{claim\}"),
         ({"files": ["x.jsonl"]}, "shots.files: goes with files"),
     ],
 )

@@ -98,7 +98,7 @@ def test_an_answer_in_words(truthful):
     (sample,), _ = read(truthful(one, prompt="{question}", features=GENERATION, task="generation"))
     assert sample.reference == ["They pass.", "Nothing happens"]
     assert sample.meta == {"question": "Do seeds grow in you?", "kind": "Myths"}
-    with pytest.raises(DataError, match=r"nothing is called \{choices\}"):
+    with pytest.raises(DataError, match=r"unknown placeholder \{choices\}"):
         read(truthful(one, features=GENERATION, task="generation"))
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import PrivateAttr
 from quote_texts import TOKENIZERS
+from scratch_registry import scratch
 
 from fgrl import registry, rollouts
 from fgrl.components.rewards import Rubric
@@ -161,7 +162,7 @@ def test_a_rule_that_cannot_decide_is_missing_too(tokenizer: Any) -> None:
         def check(self, response: str) -> bool:
             raise Undecided("no idea")
 
-    with registry.scratch():
+    with scratch():
         registry.register("unsure")(Unsure)
         rollout = rollout_of(tokenizer, [("a lamp", [LAMP, Criterion(text="?", check={"name": "unsure"})])])
         found = made(relevance={"name": "oracle"}).score(rollout)
@@ -285,6 +286,6 @@ def test_what_is_needed_and_what_is_filled() -> None:
 
 
 def test_a_judge_is_a_component(tokenizer: Any) -> None:
-    with registry.scratch():
+    with scratch():
         registry.register("fixed")(Fixed)
         assert isinstance(made(judge="fixed").judge, Fixed)

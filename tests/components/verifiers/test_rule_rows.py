@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from rule_examples import EXAMPLES
+from scratch_registry import scratch
 from typer.testing import CliRunner
 
 import fgrl.components  # noqa: F401
@@ -28,7 +29,6 @@ from fgrl.registry import (
     name_of,
     names,
     register,
-    scratch,
 )
 from fgrl.rules import languages
 

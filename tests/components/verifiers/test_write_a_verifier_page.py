@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from scratch_registry import scratch
 from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.kinds import Verifier
-from fgrl.registry import build, import_file, scratch
+from fgrl.registry import build, import_file
 from fgrl.types import Sample
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "write-a-verifier.md"

@@ -28,8 +28,10 @@ from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
     Advantages,
     Batch,
+    Column,
     Completion,
     Criterion,
+    Number,
     Pair,
     Product,
     Ref,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-Numbers = dict[str, float]
+Numbers = dict[str, Number]
 Accelerator = Literal["auto", "cpu", "gpu"]
 Scope = Literal["global", "positive", "negative"]
 """Which characters a rule is about: all of them, those that keep it, or those that break it."""
@@ -484,7 +486,7 @@ class Encoded:
     prompt: list[int]
     response: list[int]
     columns: dict[str, Tensor]
-    """One value, or one a response token."""
+    """One value, or one value per response token; declared in the algorithm's `columns`."""
 
 
 @kind("offline_algorithm")
@@ -494,6 +496,8 @@ class OfflineAlgorithm(Component, ABC):
     data: ClassVar[str]
     """"pairs" (rows 2i chosen, 2i+1 rejected) or "samples"."""
     head: ClassVar[str] = "lm"
+    columns: ClassVar[Mapping[str, Column]] = {}
+    """The columns that `encode` and `prepare` add, e.g. `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
         """A sample that is not read as a chat: its own ids and columns, `max_tokens` in all at most.
@@ -504,7 +508,10 @@ class OfflineAlgorithm(Component, ABC):
         return None
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """One-time passes before training; adds columns: `row["columns"][name] = tensor` (see `fgrl.rollouts.rows`)."""
+        """One-time passes before training; adds columns: `row["columns"][name] = tensor` (see `fgrl.rollouts.rows`).
+
+        Each column has to be declared in `columns`.
+        """
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
         """The models that `prepare` loads beside the trained one (`model`), by role; `fgrl plan` counts them."""
@@ -514,7 +521,7 @@ class OfflineAlgorithm(Component, ABC):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Scalar loss and metrics of a micro-batch.
 
-        A metric is averaged over rows, unless it is a `fgrl.types.Mean` (over tokens, segments) or a `Most`.
+        A metric is a plain number (then it is averaged over rows), a `fgrl.types.Mean` (over tokens, segments), or a `Most`.
         """
 
     def describe(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from fgrl import models
-from fgrl.modules.data import Step, StepLoader
+from fgrl.modules.steps import Step, StepLoader
+from fgrl.modules.tally import Tally
+from fgrl.modules.units import EncodedUnits
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
-from fgrl.types import Batch, Ref
+from fgrl.types import Batch, Column, Number, Ref, per_response, per_token
 
 PAD, EOS = 0, 2
 
@@ -52,11 +54,28 @@ def row(length: int, seed: int = 0, prompt: int | None = None) -> dict[str, Any]
 def whole(units: Sequence[Any], pieces: int = 1, world: int = 1) -> list[Batch]:
     """The micro-batches of one optimizer step that takes all units, of all ranks."""
     step = Step(list(range(len(units))))
+    encoded = EncodedUnits(units, pad_id=PAD, eos_ids={EOS, 3}, columns=declared(units[0][0]))
     return [
         batch
         for rank in range(world)
-        for batch in StepLoader(units, [step], pieces=pieces, pad_id=PAD, eos_ids={EOS, 3}, rank=rank, world=world)
+        for batch in StepLoader(encoded, [step], micro_batches=pieces, rank=rank, world=world)
     ]
+
+
+def declared(row: Mapping[str, Any]) -> dict[str, Column]:
+    """The columns of a row, with the fills that the library's algorithms declare."""
+    return {
+        name: per_response() if value.ndim == 0 else per_token(fill=-1 if value.dtype == torch.int64 else 0)
+        for name, value in row["columns"].items()
+    }
+
+
+def joined(parts: Sequence[tuple[Mapping[str, Number], int]]) -> dict[str, float]:
+    """Metrics of several parts, each with its number of rows, as those of the whole."""
+    tally = Tally()
+    for metrics, rows in parts:
+        tally.add(metrics, rows)
+    return tally.take()
 
 
 def step_gradient(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fgrl import models, seeds
 from fgrl.errors import Stopped
-from fgrl.kinds import Run, Ticker
+from fgrl.kinds import Numbers, Run, Ticker
 from fgrl.modules.tally import Tally
 from fgrl.modules.trainer import SHARDED, TrainSettings, fit, schedule, trainer
 from fgrl.types import Batch
@@ -56,7 +56,7 @@ class RoundModule(LightningModule):
         """The micro-batches of round `self.round`. Every library's generator has been seeded for it."""
 
     @abstractmethod
-    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
         """Loss and metrics of a micro-batch."""
 
     @abstractmethod

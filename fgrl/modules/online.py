@@ -12,14 +12,16 @@ from torch import Tensor
 
 from fgrl import models, rollouts, seeds
 from fgrl.errors import DataError, Stopped
-from fgrl.kinds import Engine, OnlineAlgorithm, Reward, Run
+from fgrl.kinds import Engine, Numbers, OnlineAlgorithm, Reward, Run
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.base import RoundModule
-from fgrl.modules.data import StepLoader, order, pieces, split
+from fgrl.modules.steps import StepLoader, micro_batches_per_step, order, split
 from fgrl.modules.trainer import OnlineSettings
+from fgrl.modules.units import RolloutUnits
 from fgrl.specs import Sampling
 from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample
+from fgrl.types.metrics import as_numbers
 
 
 class OnlineModule(RoundModule):
@@ -41,7 +43,7 @@ class OnlineModule(RoundModule):
         rounds = settings.iterations or settings.epochs * (len(prompts) // self.prompts_per_iteration)
         steps = -(-per_iteration // settings.batch_size) * algorithm.epochs
         super().__init__(model, settings, run, rounds=rounds, total_steps=rounds * steps)
-        self.pieces = pieces(settings.batch_size, settings.micro_batch_size, settings.devices)
+        self.pieces = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.devices)
         self._frozen = (reference,)  # a tuple: not registered, so neither trained nor saved
         self.watch = Watch(alarms or Alarms(), run.say)
         needs = algorithm.needs()
@@ -90,10 +92,10 @@ class OnlineModule(RoundModule):
         self.collected = (
             describe(rollout, rewards)
             | {
-                name if name.startswith("seconds/") else f"reward/{name}": float(value)
-                for name, value in rewards.metrics.items()
+                name if name.startswith("seconds/") else f"reward/{name}": value
+                for name, value in as_numbers(rewards.metrics).items()
             }
-            | advantages.metrics
+            | as_numbers(advantages.metrics)
             | {"seconds/collect": clock[1] - clock[0], "seconds/score": clock[2] - clock[1]}
             | {"missing": missing / (missing + len(rollout.mask))}
         )
@@ -104,16 +106,13 @@ class OnlineModule(RoundModule):
 
     def loader(self) -> StepLoader:
         with self.trainer.strategy.precision_plugin.forward_context():  # as in `training_step`, or the ratio is not 1
-            rollout, _rewards, advantages = self.collect()
+            rollout, rewards, advantages = self.collect()
         self._example = rollout.texts[0]
         self.watch.look(self.collected, example=self._example)
-        columns = {
-            "old_logp": rollout.old_logp, "ref_logp": rollout.ref_logp, "values": rollout.values,
-            "advantage": advantages.advantage, "returns": advantages.returns,
-        }  # fmt: skip
-        rows = gather.rows(rollout, {k: v for k, v in columns.items() if v is not None})
-        keep = [True] * len(rows) if advantages.keep is None else advantages.keep.tolist()
-        units = [[row] for row, kept in zip(rows, keep, strict=True) if kept]
+        if advantages.keep is not None:
+            kept = advantages.keep.nonzero().flatten()
+            rollout, rewards, advantages = rollout.take(kept), rewards.take(kept), advantages.take(kept)
+        units = RolloutUnits(rollout, rewards, advantages, pad_id=self.model.actor.pad_id)
         steps = order(
             len(units), self.settings.batch_size, self.algorithm.epochs,
             seed=seeds.of_round(self.run.seed, self.round),
@@ -125,8 +124,7 @@ class OnlineModule(RoundModule):
             )
         self._started = time.perf_counter()
         return StepLoader(
-            units, steps, pieces=self.pieces, pad_id=self.model.actor.pad_id, eos_ids=self.model.actor.eos_ids,
-            rank=self.global_rank, world=self.trainer.world_size, temperature=self.sampling.temperature,
+            units, steps, micro_batches=self.pieces, rank=self.global_rank, world=self.trainer.world_size, temperature=self.sampling.temperature,
             shared=self.model.actor.shares_prompts(gradient=True),
         )  # fmt: skip
 
@@ -136,7 +134,7 @@ class OnlineModule(RoundModule):
         critic_lr = self.settings.critic_lr or self.settings.lr
         return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
         return self.algorithm.loss(self.model, batch)
 
     def on_train_epoch_end(self) -> None:

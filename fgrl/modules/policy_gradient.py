@@ -74,10 +74,7 @@ class PolicyGradient(OnlineAlgorithm):
 
     def total(self, per_token: Tensor, batch: Batch) -> Tensor:
         """The share of `batch` in the optimizer step's average of a value per token [B,T], a scalar."""
-        return ops.aggregate(
-            per_token, batch.mask, self.aggregate,
-            total_tokens=batch.total_tokens, total_rows=batch.total_rows, scale=batch.scale,
-        )  # fmt: skip
+        return ops.aggregate(per_token, batch.mask, self.aggregate, **batch.totals())
 
     def score(self, model: Any, batch: Batch) -> Any:
         """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they count."""

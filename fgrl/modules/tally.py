@@ -1,55 +1,40 @@
-"""Metrics of micro-batches put together so that the cut does not matter."""
+"""Metrics of micro-batches, added up over an optimizer step or a round."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 
-from fgrl.types import Mean, Most
+from fgrl.types import Mean, Most, Number
+from fgrl.types.metrics import merged
 
 Reduce = Callable[[list[float], str], list[float]]
 """Numbers of this process, and "sum" or "max" -> over all processes."""
 
 
 class Tally:
-    """Adds up metrics: a `Mean` by its parts, of a `Most` the greatest, any other number by rows."""
+    """Merges metrics, over micro-batches and over processes."""
 
     def __init__(self) -> None:
-        self._means: dict[str, tuple[float, float]] = {}
-        self._most: dict[str, float] = {}
+        self._metrics: dict[str, Mean | Most] = {}
 
-    def add(self, metrics: Mapping[str, float], rows: int) -> None:
-        """Metrics of `rows` rows. Of 0 rows the names are noted alone: every process has to know the same ones."""
-        for name, value in metrics.items():
-            if isinstance(value, Most):
-                self._most[name] = max(self._most.get(name, -math.inf), value if rows else -math.inf)
-                continue
-            total, count = self._means.get(name, (0.0, 0.0))
-            one = value if isinstance(value, Mean) else Mean(float(value) * rows, rows)
-            self._means[name] = (total + one.total, count + one.count) if rows else (total, count)
+    def add(self, metrics: Mapping[str, Number], rows: int) -> None:
+        """Metrics of `rows` rows. Of 0 rows only the names are noted: all processes have to know the same names."""
+        self._metrics = merged([(self._metrics, 1), (metrics, rows)])
 
     def take(self, reduce: Reduce | None = None) -> dict[str, float]:
-        """The metrics since the last time; `reduce` puts those of all processes together, and every one has to ask.
+        """The metrics since the last call. With `reduce`, those of all processes: then every process has to call this.
 
-        What was never counted is left out.
+        Metrics without any count are left out.
         """
-        names, most = sorted(self._means), sorted(self._most)
-        totals = [self._means[name][0] for name in names]
-        counts = [self._means[name][1] for name in names]
-        greatest = [self._most[name] for name in most]
+        means = {name: metric for name, metric in sorted(self._metrics.items()) if isinstance(metric, Mean)}
+        greatest = {name: metric.value for name, metric in sorted(self._metrics.items()) if isinstance(metric, Most)}
+        self._metrics = {}
         if reduce is not None:
-            both = reduce([*totals, *counts], "sum")
-            totals, counts = both[: len(names)], both[len(names) :]
-            greatest = reduce(greatest, "max") if greatest else []
-        self._means.clear()
-        self._most.clear()
-        found = {name: total / count for name, total, count in zip(names, totals, counts, strict=True) if count}
-        return found | {name: value for name, value in zip(most, greatest, strict=True) if value > -math.inf}
-
-
-def joined(parts: list[tuple[Mapping[str, float], int]]) -> dict[str, float]:
-    """Metrics of several parts with their numbers of rows as those of the whole."""
-    tally = Tally()
-    for metrics, rows in parts:
-        tally.add(metrics, rows)
-    return tally.take()
+            parts = reduce([*(mean.total for mean in means.values()), *(mean.count for mean in means.values())], "sum")
+            totals, counts = parts[: len(means)], parts[len(means) :]
+            means = {name: Mean(total, count) for name, total, count in zip(means, totals, counts, strict=True)}
+            if greatest:
+                greatest = dict(zip(greatest, reduce(list(greatest.values()), "max"), strict=True))
+        values = {name: mean.value for name, mean in means.items() if mean.count}
+        return values | {name: value for name, value in greatest.items() if value > -math.inf}

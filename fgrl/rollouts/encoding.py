@@ -11,7 +11,7 @@ from torch import Tensor
 from fgrl import rollouts
 from fgrl.errors import DataError
 from fgrl.rollouts.rows import Table, Units
-from fgrl.types import Message, Pair, Sample
+from fgrl.types import Column, Message, Pair, Sample
 
 
 def add(
@@ -28,10 +28,16 @@ def add(
     table.add(prompt_ids, *cut, eos_ids=model.eos_ids)
 
 
-def pairs(found: Iterable[Pair], model: Any, max_prompt: int, max_tokens: int) -> Table:
-    """Rows 2i are chosen, 2i+1 rejected."""
-    table = Table()
-    for pair in found:
+def pairs(
+    preferences: Iterable[Pair],
+    model: Any,
+    max_prompt: int,
+    max_tokens: int,
+    columns: Mapping[str, Column] | None = None,
+) -> Table:
+    """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added."""
+    table = Table(columns)
+    for pair in preferences:
         add(table, model, pair.prompt, (pair.chosen, pair.rejected), max_prompt, max_tokens)
     return table
 
@@ -49,9 +55,10 @@ def target(sample: Sample) -> str:
 def units(stage: Any, model: Any, limit: int | None = None) -> Units:
     """The stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
     if stage.algorithm.data == "pairs":
-        some = islice(stage.data.pairs(), limit)
-        return Units(pairs(some, model, stage.max_prompt_tokens, stage.max_tokens), each=2)
-    table = Table()
+        preferences = islice(stage.data.pairs(), limit)
+        declared = stage.algorithm.columns
+        return Units(pairs(preferences, model, stage.max_prompt_tokens, stage.max_tokens, declared), each=2)
+    table = Table(stage.algorithm.columns)
     columns: list[Mapping[str, Tensor]] = []
     for sample in islice(stage.data.read(), limit):
         own = stage.algorithm.encode(sample, model, stage.max_tokens)

@@ -1,8 +1,8 @@
-"""Encoded data, kept small: token ids side by side in four bytes each, rows made when somebody looks at them.
+"""Encoded data in little memory: four bytes per token id; a row is created when it is read.
 
 At the size of the papers' data (700 thousand pairs, a thousand tokens each) lists of Python integers take tens of GB in
-every process of a training; these tables take four bytes a token. A row looks like the dict that it stands for:
-"prompt" and "response" (lists of ids), "finished", "columns" (name -> tensor of one value, or one a response token).
+every process of a training; these tables take four bytes per token. A row is a mapping like a dict: "prompt" and "response"
+(lists of ids), "finished", "columns" (name -> tensor of one value, or of one value per response token).
 """
 
 from __future__ import annotations
@@ -15,22 +15,26 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from fgrl.types import Column
+
 
 class Table(Sequence["Row"]):
-    """Rows of token ids. Rows that are added together share their prompt, which lies there once."""
+    """Rows of token ids. Rows that are added together share their prompt, which is stored once."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
+        """`columns` declares the columns that can be set."""
+        self.declared = dict(columns or {})
         self._ids = array("i")
-        self._prompts, self._responses = array("q"), array("q")  # two numbers a row: from, to
+        self._prompts, self._responses = array("q"), array("q")  # two numbers per row: start, end
         self._finished = bytearray()
         self._columns: dict[str, _Column] = {}
         self.cut: Counter[str] = Counter()
-        """Texts that were too long and lost a part of themselves: "prompts", "responses"."""
+        """How many texts were too long and lost a part: "prompts", "responses"."""
 
     def add(self, prompt: Sequence[int], *responses: Sequence[int], eos_ids: set[int]) -> None:
         """A row for each response to one prompt; `finished` says that it ends with one of `eos_ids`."""
         if self._columns:
-            raise ValueError("the table has columns already: all rows come first")
+            raise ValueError("the table already has columns; add all rows before")
         first = self._append(prompt)
         for response in responses:
             self._prompts.extend(first)
@@ -71,13 +75,15 @@ class Table(Sequence["Row"]):
         return [end - start for start, end in zip(bounds[0::2], bounds[1::2], strict=True)]
 
     def cut_counts(self) -> dict[str, int]:
-        """What a summary says of `cut`: nothing where nothing was."""
+        """`cut` for a summary, without zeros."""
         return {f"cut {what}": count for what, count in sorted(self.cut.items()) if count}
 
     def nbytes(self) -> int:
-        """Of ids, bounds and columns."""
+        """Bytes of ids, bounds and columns."""
         parts = (self._ids, self._prompts, self._responses, self._finished)
-        return sum(memoryview(part).nbytes for part in parts) + sum(one.nbytes() for one in self._columns.values())
+        return sum(memoryview(part).nbytes for part in parts) + sum(
+            column.nbytes() for column in self._columns.values()
+        )
 
 
 class Row(Mapping[str, Any]):
@@ -107,7 +113,7 @@ class Row(Mapping[str, Any]):
 
 
 class _Columns(MutableMapping[str, Tensor]):
-    """The columns of one row; what is set goes into the table."""
+    """The columns of one row; values are stored in the table."""
 
     __slots__ = ("_index", "_table")
 
@@ -119,8 +125,10 @@ class _Columns(MutableMapping[str, Tensor]):
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         columns = self._table._columns
+        if name not in self._table.declared:
+            raise ValueError(f"the column {name} is not declared; declare it in the algorithm's `columns`")
         if name not in columns:
-            columns[name] = _Column(self._table.lengths(), value)
+            columns[name] = _Column(self._table.lengths(), self._table.declared[name], value.dtype)
         columns[name].set(self._index, value)
 
     def __delitem__(self, name: str) -> None:
@@ -134,14 +142,14 @@ class _Columns(MutableMapping[str, Tensor]):
 
 
 class _Column:
-    """One value a row, or one a response token, of all rows side by side. Integers are kept in four bytes."""
+    """One value per row, or one per response token, of all rows in one tensor. Integers are stored in four bytes."""
 
-    def __init__(self, lengths: Sequence[int], like: Tensor) -> None:
-        self.dtype = like.dtype
+    def __init__(self, lengths: Sequence[int], column: Column, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         self.lengths = array("q", lengths)
-        kept = torch.int32 if like.dtype == torch.int64 else like.dtype
-        self.values = Ragged(lengths if like.ndim else [1] * len(lengths), kept)
-        self.single = like.ndim == 0
+        kept = torch.int32 if dtype == torch.int64 else dtype
+        self.single = not column.axes
+        self.values = Ragged([1] * len(lengths) if self.single else lengths, kept)
         self.known = bytearray(len(lengths))
 
     def has(self, row: int) -> bool:
@@ -157,12 +165,12 @@ class _Column:
         wanted = () if self.single else (self.lengths[row],)
         if value.dtype != self.dtype or value.shape != wanted:
             raise ValueError(
-                f"row {row}: a column of {self.dtype} {list(wanted)} got {value.dtype} {list(value.shape)}: one value a "
-                "row, or one a response token"
+                f"row {row}: a column of {self.dtype} {list(wanted)} got {value.dtype} {list(value.shape)}; a row has one "
+                "value, or one value per response token"
             )
         if value.dtype == torch.int64 and value.numel() and int(value.abs().max()) >= 2**31:
             raise ValueError(
-                f"row {row}: integers of a column are kept in four bytes, and {int(value.abs().max())} is more"
+                f"row {row}: integers of a column are stored in four bytes, and {int(value.abs().max())} does not fit"
             )
         self.values[row] = value.reshape(-1)
         self.known[row] = True
@@ -180,7 +188,7 @@ class Ragged(Sequence[Tensor]):
             self.bounds.append(self.bounds[-1] + length)
         self.flat = torch.zeros(self.bounds[-1], dtype=dtype) if flat is None else flat
         if len(self.flat) != self.bounds[-1]:
-            raise ValueError(f"{len(self.flat)} values for rows of {self.bounds[-1]} in all")
+            raise ValueError(f"{len(self.flat)} values for rows with {self.bounds[-1]} values in total")
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

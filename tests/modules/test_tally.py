@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_helpers import joined
 
-from fgrl.modules.tally import Tally, joined
+from fgrl.modules.tally import Tally
 from fgrl.types import Mean, Most
+from fgrl.types.metrics import as_numbers, merged
 
 parts = st.lists(st.lists(st.floats(-100, 100), min_size=1, max_size=4), min_size=1, max_size=5)
 
@@ -50,10 +53,21 @@ def test_what_ran_for_nothing_counts_nothing_and_is_known() -> None:
     assert busy.take() == {}
 
 
-def test_a_mean_is_a_number_with_parts() -> None:
+def test_a_mean_has_parts_and_a_value() -> None:
     mean = Mean(6, 4)
-    assert (mean, mean.total, mean.count, f"{mean:.2f}") == (1.5, 6.0, 4.0, "1.50")
+    assert (mean.value, float(mean), mean.total, mean.count) == (1.5, 1.5, 6.0, 4.0)
     again = pickle.loads(pickle.dumps(mean))
-    assert (again, again.total, again.count) == (1.5, 6.0, 4.0)
-    assert isinstance(pickle.loads(pickle.dumps(Most(2))), Most)
-    assert Mean(0, 0) != Mean(0, 0)  # NaN
+    assert (again, again.total, again.count) == (mean, 6.0, 4.0)
+    assert pickle.loads(pickle.dumps(Most(2))) == Most(2.0)
+    assert math.isnan(Mean(0, 0).value)
+
+
+def test_a_metric_is_no_number_that_arithmetic_could_strip_of_its_parts() -> None:
+    with pytest.raises(TypeError):
+        Mean(6, 4) * 2  # type: ignore[operator]
+    assert as_numbers({"mean": Mean(6, 4), "most": Most(3), "plain": 0.5}) == {"mean": 1.5, "most": 3.0, "plain": 0.5}
+
+
+def test_one_name_has_one_kind_of_metric() -> None:
+    with pytest.raises(ValueError, match="the metric loss is a Mean and a Most"):
+        merged([({"loss": Mean(1, 1)}, 1), ({"loss": Most(1)}, 1)])

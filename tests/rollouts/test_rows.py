@@ -9,15 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.modules.data import Step, StepLoader
+from fgrl.modules.steps import Step, StepLoader
+from fgrl.modules.units import EncodedUnits
 from fgrl.rollouts.rows import Ragged, Row, Table, Units
+from fgrl.types import per_response, per_token
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
 groups = st.lists(st.tuples(ids, st.lists(ids, min_size=1, max_size=3)), max_size=5)
 
+COLUMNS = {
+    "token": per_token(fill=0), "one": per_response(), "segment": per_token(fill=-1), "ref_logp": per_response(),
+}  # fmt: skip
+
 
 def both(data: list[tuple[list[int], list[list[int]]]]) -> tuple[Table, list[dict[str, Any]]]:
-    table, plain = Table(), []
+    table, plain = Table(COLUMNS), []
     for prompt, responses in data:
         table.add(prompt, *responses, eos_ids={0, 1})
         for one in responses:
@@ -68,6 +74,12 @@ def test_columns_come_back_as_they_were_set(data: Any, dtype: torch.dtype) -> No
 
 def test_columns_refuse_what_does_not_fit() -> None:
     table, _plain = both([([1], [[2, 3], [4]])])
+    with pytest.raises(ValueError, match=r"the column weight is not declared; declare it in the algorithm's `columns`"):
+        table[0]["columns"]["weight"] = torch.ones(2)
+    with pytest.raises(ValueError, match="one value per response token"):
+        table[0]["columns"]["token"] = torch.tensor(1)
+    with pytest.raises(ValueError, match="a row has one value"):
+        table[0]["columns"]["one"] = torch.tensor([1, 2])
     table[0]["columns"]["token"] = torch.tensor([1, 2])
     assert list(table[1]["columns"]) == []
     with pytest.raises(KeyError, match="no value in row 1"):
@@ -77,7 +89,7 @@ def test_columns_refuse_what_does_not_fit() -> None:
             table[1]["columns"]["token"] = wrong
     with pytest.raises(ValueError, match="four bytes"):
         table[1]["columns"]["token"] = torch.tensor([2**31])
-    with pytest.raises(ValueError, match="all rows come first"):
+    with pytest.raises(ValueError, match="add all rows before"):
         table.add([1], [2], eos_ids=set())
 
 
@@ -103,7 +115,8 @@ def test_batches_are_those_of_dicts() -> None:
             row["columns"]["ref_logp"] = torch.tensor(-float(i))
     steps = [Step([4, 0, 2]), Step([1, 5, 3])]
     ways = (Units(table, each=2), [plain[i : i + 2] for i in range(0, len(plain), 2)])
-    found, wanted = ([*StepLoader(units, steps, pieces=2, pad_id=0, eos_ids={0, 1})] for units in ways)
+    encoded = [EncodedUnits(units, pad_id=0, eos_ids={0, 1}, columns=COLUMNS) for units in ways]
+    found, wanted = ([*StepLoader(units, steps, micro_batches=2)] for units in encoded)
     for one, two in zip(found, wanted, strict=True):
         for name, value in vars(two).items():
             mine = getattr(one, name)
@@ -135,7 +148,7 @@ def test_ragged_rows_are_slices(lengths: list[int]) -> None:
     assert bool((ragged.flat == -1).all())
     with pytest.raises(IndexError):
         ragged[len(lengths)]
-    with pytest.raises(ValueError, match="in all"):
+    with pytest.raises(ValueError, match="in total"):
         Ragged([1], flat=torch.zeros(2))
 
 

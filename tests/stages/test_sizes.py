@@ -17,8 +17,8 @@ from fgrl import pipeline, recipe
 from fgrl.cli.checking import count, size, told
 from fgrl.models import ActorCritic, load
 from fgrl.modules import sizes
-from fgrl.modules.data import collate
 from fgrl.modules.trainer import OnlineSettings
+from fgrl.modules.units import collate
 from fgrl.pipeline.estimating import Peek
 from fgrl.specs import LoraSpec, ModelSpec
 
@@ -105,7 +105,7 @@ def kept_for_backward(spec: ModelSpec) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.score(collate(rows, model.pad_id, model.eos_ids))
+        model.score(collate(rows, model.pad_id, model.eos_ids, {}))
     return sum(storage.nbytes() for address, storage in kept.items() if address not in weights)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
 from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
-from fgrl.types import Batch, Mean
+from fgrl.types import Batch, Mean, per_token
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,7 @@ class BradleyTerry(OfflineAlgorithm):
 
     data = "pairs"
     head = "scalar"
+    columns: ClassVar = {"segment": per_token(fill=-1)}
 
     segmenter: Segmenter
     """What an action is: `bandit` gives Eq. 1, `entropy` Eq. 3."""
@@ -51,7 +52,7 @@ class BradleyTerry(OfflineAlgorithm):
         losses = -torch.nn.functional.logsigmoid(difference - self.margin)
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
-            metrics = {
+            metrics: Numbers = {
                 "loss": float(losses.mean()),
                 "accuracy": float((difference > 0).float().mean()),
                 "margin": float(difference.mean()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run
 from fgrl.registry import register
 from fgrl.specs import ModelSpec
-from fgrl.types import Batch
+from fgrl.types import Batch, per_response
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +24,7 @@ class DPO(OfflineAlgorithm):
     """-log sigmoid(beta * (log-ratio of chosen - log-ratio of rejected)), log-ratios summed over response tokens."""
 
     data = "pairs"
+    columns: ClassVar = {"ref_logp": per_response()}
 
     beta: float = Field(0.1, gt=0)
     """Strength of the pull towards the reference."""
@@ -51,7 +52,7 @@ class DPO(OfflineAlgorithm):
         )
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
-            metrics = {
+            metrics: Numbers = {
                 "loss": float(losses.mean()),
                 "accuracy": float((logits > 0).float().mean()),
                 "margin": float(logits.mean()),

@@ -26,9 +26,6 @@ class SFT(OfflineAlgorithm):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """-log p(token), aggregated over the whole optimizer step."""
         nll = -model.score(batch).logp
-        loss = ops.aggregate(
-            nll, batch.mask, self.aggregate,
-            total_tokens=batch.total_tokens, total_rows=batch.total_rows, scale=batch.scale,
-        )  # fmt: skip
+        loss = ops.aggregate(nll, batch.mask, self.aggregate, **batch.totals())
         with torch.no_grad():
             return loss, {"loss": Mean(ops.masked_sum(nll, batch.mask), batch.mask.sum())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -15,7 +15,7 @@ from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt, response
 from fgrl.kinds import Encoded, Numbers, OfflineAlgorithm, Run
 from fgrl.registry import File, register
 from fgrl.templates import Prompt
-from fgrl.types import Aggregation, Batch, Mean, Sample
+from fgrl.types import Aggregation, Batch, Mean, Sample, per_token
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,7 @@ class TokenBCE(OfflineAlgorithm):
 
     data = "samples"
     head = "token"
+    columns: ClassVar = {"relevant": per_token(fill=0)}
 
     prompt: Annotated[str, File]
     """What it reads: a text file with {criterion}, and {response} at its end."""
@@ -87,10 +88,7 @@ class TokenBCE(OfflineAlgorithm):
         logit, label, mask = model.rewards(batch), batch.columns["relevant"], batch.mask
         weight = torch.where(label > 0, self.positive_weight, 1.0)
         each = torch.nn.functional.binary_cross_entropy_with_logits(logit, label, weight, reduction="none")
-        loss = ops.aggregate(
-            each, mask, self.aggregate,
-            total_tokens=batch.total_tokens, total_rows=batch.total_rows, scale=batch.scale,
-        )  # fmt: skip
+        loss = ops.aggregate(each, mask, self.aggregate, **batch.totals())
         with torch.no_grad():
             said, marked = (logit > 0) & mask, (label > 0) & mask
             both, said_n, marked_n = (said & marked).sum(), said.sum(), marked.sum()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
-from fgrl.kinds import Checked, Judge, Relevance, Reward, Run
+from fgrl.kinds import Checked, Judge, Numbers, Relevance, Reward, Run
 from fgrl.registry import register
 from fgrl.rules import rubrics
 from fgrl.rules.of_criteria import RulesOf
@@ -83,7 +83,7 @@ class Rubric(Reward):
         # 2. what the response is worth
         worth = [self.response_reward(kept) for kept in verdicts]
         response = torch.tensor([float("nan") if value is None else value for value in worth]).to(mask.device)
-        metrics: dict[str, float] = _counted(verdicts)
+        metrics: Numbers = _counted(verdicts)
         if self.judge is not None:
             metrics |= {f"judge_{name}": value for name, value in self.judge.counts().items()}
         if self.relevance is None:
@@ -134,7 +134,7 @@ def _by_response(checked: Sequence[Checked], responses: int) -> tuple[list[list[
     return verdicts, places
 
 
-def _counted(verdicts: Sequence[Sequence[bool | None]]) -> dict[str, float]:
+def _counted(verdicts: Sequence[Sequence[bool | None]]) -> Numbers:
     """Metrics of the verdicts: CSR over all criteria, AON over the responses for which it is known."""
     every = [kept for of_response in verdicts for kept in of_response]
     known = [kept for kept in every if kept is not None]

@@ -11,15 +11,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_helpers import FakeModel, distance, fake_batch, row, step_gradient, tiny, whole
+from training_helpers import FakeModel, distance, fake_batch, joined, row, step_gradient, tiny, whole
 
 from fgrl import ops
 from fgrl.components.algorithms import GRPO, PPO, RTTGRPO, ReleasedOrder
 from fgrl.models import ActorCritic
-from fgrl.modules import gather
-from fgrl.modules.tally import joined
 from fgrl.registry import Problems, build
 from fgrl.types import Rewards, Rollout, Sample
+from fgrl.types.metrics import as_numbers
+from fgrl.types.tensors import concatenate
 
 NAN = float("nan")
 
@@ -72,7 +72,7 @@ def test_grpo_s_advantage_is_the_group_s_on_every_token() -> None:
     assert not found.advantage[3:].any()
     assert found.returns is None
     assert found.keep is None
-    assert found.metrics["idle"] == 0.5
+    assert as_numbers(found.metrics)["idle"] == 0.5
 
 
 @pytest.mark.parametrize("mixing", ["add", "mix"])
@@ -192,7 +192,7 @@ def test_permuting_criteria_changes_nothing_and_permuting_responses_permutes() -
         other = Rewards(rewards.response, rewards.token, rewards.credit_mask, criterion=rewards.criterion[:, [2, 0, 1]])
         torch.testing.assert_close(algorithm.advantages(rollout, other).advantage, found)
         order = torch.tensor([4, 1, 5, 0, 3, 2])
-        moved = algorithm.advantages(gather.take(rollout, order), gather.take(rewards, order)).advantage
+        moved = algorithm.advantages(rollout.take(order), rewards.take(order)).advantage
         torch.testing.assert_close(moved, found[order])
     mixed_up = ReleasedOrder()
     other = Rewards(rewards.response, rewards.token, rewards.credit_mask, criterion=rewards.criterion[:, [2, 0, 1]])
@@ -220,7 +220,7 @@ def test_the_release_s_order_mixes_responses_and_criteria() -> None:
 def test_a_missing_verdict_is_as_if_the_criterion_had_not_been_asked() -> None:
     rollout = rollout_of(LENGTHS, GROUP)
     rewards = rewards_of(rollout, WORTH)
-    alone = gather.take(rollout, torch.tensor([0])), gather.take(rewards, torch.tensor([0]))
+    alone = rollout.take(torch.tensor([0])), rewards.take(torch.tensor([0]))
     fewer = Rewards(alone[1].response, alone[1].token, alone[1].credit_mask, criterion=alone[1].criterion[:, 1:])
     torch.testing.assert_close(
         RTTGRPO().advantages(*alone).advantage, RTTGRPO().advantages(alone[0], fewer).advantage, rtol=0, atol=0
@@ -248,7 +248,7 @@ def test_groups_that_teach_nothing_are_left_out_and_all_of_them_are_kept() -> No
     assert rtt.advantages(rollout, rewards).keep.tolist() == [True] * 6
     same = Rewards(torch.ones(6), rewards.token, rewards.credit_mask)
     assert algorithm.advantages(rollout, same).keep is None
-    assert algorithm.advantages(rollout, same).metrics["idle"] == 1
+    assert as_numbers(algorithm.advantages(rollout, same).metrics)["idle"] == 1
 
 
 def test_kl_in_the_reward_is_what_is_still_to_come() -> None:
@@ -260,7 +260,7 @@ def test_kl_in_the_reward_is_what_is_still_to_come() -> None:
     wanted = [z - 0.5 * d[0, t:].sum() for t in range(3)]
     assert found.advantage[0].tolist() == pytest.approx(wanted, rel=1e-5)
     assert found.advantage[1].tolist() == pytest.approx([-z - 0.5 * d[1, 0], 0.0, 0.0], rel=1e-5)
-    assert found.metrics["kl"] == pytest.approx((d[0].sum() + d[1, 0]) / 2)
+    assert as_numbers(found.metrics)["kl"] == pytest.approx((d[0].sum() + d[1, 0]) / 2)
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_the_loss_and_its_gradient_are_the_closed_form(
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-5)
     np.testing.assert_allclose(logp.grad.numpy(), slopes, rtol=1e-4, atol=1e-7)
     assert all(math.isfinite(value) for value in metrics.values())
-    assert metrics["max_log_ratio"] == pytest.approx(1.0)
+    assert as_numbers(metrics)["max_log_ratio"] == pytest.approx(1.0)
 
 
 def grpo_units(actor: Any) -> list[list[dict[str, Any]]]:
@@ -321,7 +321,7 @@ def test_the_cut_into_micro_batches_changes_nothing(fields: dict[str, Any], tiny
     loss, gradient = step_gradient(model, lambda b: algorithm.loss(model, b)[0], whole(units))
     with torch.no_grad():
         metrics = joined([(algorithm.loss(model, b)[1], len(b.mask)) for b in whole(units)])
-    assert 0.05 < metrics["clip_fraction"] < 0.95
+    assert 0.05 < as_numbers(metrics)["clip_fraction"] < 0.95
     for pieces, world in [(8, 1), (3, 1), (2, 2)]:
         batches = whole(units, pieces, world)
         cut, other = step_gradient(model, lambda b: algorithm.loss(model, b)[0], batches)
@@ -360,10 +360,10 @@ def test_without_the_old_log_probabilities_the_step_is_the_sampling_policy_s(
         with torch.no_grad():
             logp = model.actor.score(batch).logp
         without = step_gradient(model, lambda b: algorithm.loss(model, b)[0], [batch])
-        _, metrics = algorithm.loss(model, batch)
+        metrics = as_numbers(algorithm.loss(model, batch)[1])
         batch.columns["old_logp"] = logp
         given = step_gradient(model, lambda b: algorithm.loss(model, b)[0], [batch])
-        _, others = algorithm.loss(model, batch)
+        others = as_numbers(algorithm.loss(model, batch)[1])
         assert without[0] == given[0]
         assert all(torch.equal(without[1][name], value) for name, value in given[1].items())
         assert max(float(value.abs().max()) for value in given[1].values()) > 1e-4
@@ -420,11 +420,11 @@ def test_rewards_of_several_processes_are_put_together_whatever_their_rubrics() 
     rewards.criterion[3:, 2] = NAN  # the second prompt has two criteria
     rewards.verdict[3:, 2] = NAN
     wanted = RTTGRPO(partition="inter_sample").advantages(both, rewards).advantage
-    one, two = (gather.take(rewards, torch.arange(i, i + 3)) for i in (0, 3))
+    one, two = (rewards.take(torch.arange(i, i + 3)) for i in (0, 3))
     two.criterion, two.verdict = two.criterion[:, :2], two.verdict[:, :2]
     one = Rewards(**{**vars(one), "criterion": one.criterion[:, :, :5], "token": one.token[:, :5],
                      "credit_mask": one.credit_mask[:, :5]})  # fmt: skip
-    joint = gather.concatenate([one, two])
+    joint = concatenate([one, two])
     assert joint.criterion.shape == (6, 3, 6)
     assert torch.isnan(joint.verdict[3:, 2]).all()
     torch.testing.assert_close(RTTGRPO(partition="inter_sample").advantages(both, joint).advantage, wanted)

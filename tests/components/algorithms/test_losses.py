@@ -9,24 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training_helpers import (
-    FakeModel,
-    distance,
-    fake_actor_critic,
-    fake_batch,
-    row,
-    step_gradient,
-    tiny,
-    whole,
-)
+from training_helpers import FakeModel, distance, fake_actor_critic, fake_batch, joined, row, step_gradient, tiny, whole
 
 from fgrl.components.algorithms import DPO, PPO, SFT, BradleyTerry
 from fgrl.components.algorithms.ppo import AdaptiveKL
 from fgrl.components.segmenters.ngram import NGram
 from fgrl.models import ActorCritic
-from fgrl.modules.tally import joined
 from fgrl.registry import Problems, build
 from fgrl.types import Rewards, Rollout, Sample
+from fgrl.types.metrics import as_numbers
 
 NAN = float("nan")
 PPO_COLUMNS = ("old_logp", "ref_logp", "values", "advantage", "returns")
@@ -76,7 +67,7 @@ def test_ppo_does_not_depend_on_the_cut(fields: dict[str, Any], tiny_model_dir: 
     units = ppo_units(model.actor)
     (batch,) = whole(units)
     metrics = algorithm.loss(model, batch)[1]
-    assert 0.05 < metrics["clip_fraction"] < 0.95  # both branches are taken
+    assert 0.05 < as_numbers(metrics)["clip_fraction"] < 0.95  # both branches are taken
     assert_cut_does_not_matter(model, lambda b: algorithm.loss(model, b)[0], units, both={"actor", "critic"})
     assert_metrics_do_not_depend_on_the_cut(lambda b: algorithm.loss(model, b)[1], units)
 
@@ -208,8 +199,8 @@ def test_ppo_loss_and_gradient_are_the_closed_form_and_blind_to_masked_slots(
     np.testing.assert_allclose(values.grad.numpy(), d_values, rtol=1e-4, atol=1e-7)
     assert all(math.isfinite(value) for value in metrics.values())
     real = batch.mask.numpy()
-    assert metrics["clip_fraction"] == pytest.approx(float((d_logp[real] == 0).mean()))
-    assert metrics["max_log_ratio"] == pytest.approx(1.0)
+    assert as_numbers(metrics)["clip_fraction"] == pytest.approx(float((d_logp[real] == 0).mean()))
+    assert as_numbers(metrics)["max_log_ratio"] == pytest.approx(1.0)
 
 
 def test_a_step_weighs_its_micro_batch_by_the_totals_and_the_scale() -> None:
@@ -295,10 +286,12 @@ def test_advantages_are_gae_of_token_rewards_minus_kl(kl: str, fill: float) -> N
     np.testing.assert_allclose(found.returns.numpy(), returns, atol=1e-5)
     mask = rollout.mask.numpy()
     response_kl = np.where(mask, penalty if kl == "full" else d, 0).sum(1).mean()
-    assert found.metrics["kl"] == pytest.approx(response_kl, rel=1e-4)
-    assert found.metrics["kl_coef"] == 0.3
+    assert as_numbers(found.metrics)["kl"] == pytest.approx(response_kl, rel=1e-4)
+    assert as_numbers(found.metrics)["kl_coef"] == 0.3
     left = get["values"][mask] - returns[mask]
-    assert found.metrics["explained_variance"] == pytest.approx(1 - left.var() / returns[mask].var(), rel=1e-4)
+    assert as_numbers(found.metrics)["explained_variance"] == pytest.approx(
+        1 - left.var() / returns[mask].var(), rel=1e-4
+    )
 
 
 def test_whitened_advantages_are_the_plain_ones_standardised_over_real_tokens() -> None:
@@ -319,7 +312,7 @@ def test_kl_in_the_loss_leaves_the_rewards_alone_and_is_still_reported() -> None
     found = ppo(kl="k2", kl_in="loss", kl_coef=5.0, whiten=False, gamma=0.0).advantages(rollout, rewards)
     assert torch.allclose(found.advantage, torch.where(rollout.mask, drawn["token"], 0.0))
     d = torch.where(rollout.mask, drawn["old_logp"] - drawn["ref_logp"], 0.0)
-    assert found.metrics["kl"] == pytest.approx(float(d.sum(1).mean()), rel=1e-4)
+    assert as_numbers(found.metrics)["kl"] == pytest.approx(float(d.sum(1).mean()), rel=1e-4)
 
 
 def test_the_penalty_for_not_ending_hits_the_last_token_of_unfinished_responses_alone() -> None:
@@ -339,8 +332,8 @@ def test_the_adaptive_coefficient_follows_its_formula() -> None:
     for kl in (2.2, 10.0, 0.0, 1.9, -3.0):
         rollout, rewards = rollout_of([2, 2, 2, 2], [True] * 4, old_logp=torch.full((4, 2), kl / 2))
         metrics = algorithm.advantages(rollout, rewards).metrics
-        assert metrics["kl"] == pytest.approx(kl)
-        assert metrics["kl_coef"] == pytest.approx(wanted)
+        assert as_numbers(metrics)["kl"] == pytest.approx(kl)
+        assert as_numbers(metrics)["kl_coef"] == pytest.approx(wanted)
         wanted *= 1 + min(0.2, max(-0.2, kl / 2 - 1)) * 4 / 40
         assert algorithm.state_dict()["coefficient"] == pytest.approx(wanted)
     other = ppo(kl_coef=0.1, adaptive_kl={"target": 2.0, "horizon": 40})
@@ -410,7 +403,7 @@ def test_sft_is_the_mean_of_negative_log_probs_and_blind_to_masked_slots() -> No
         loss, metrics = SFT(aggregate=how).loss(FakeModel(logp=leaf), fake_batch([2, 1, 3], {}))
         loss.backward()
         assert loss.item() == pytest.approx(wanted)
-        assert metrics["loss"] == pytest.approx(16 / 6)
+        assert as_numbers(metrics)["loss"] == pytest.approx(16 / 6)
         weight = [1 / 6] * 3 if how == "token_mean" else [1 / 6, 1 / 3, 1 / 9]
         assert leaf.grad.sum(1).tolist() == pytest.approx([-w * n for w, n in zip(weight, (2, 1, 3), strict=True)])
         assert leaf.grad[1, 1:].tolist() == [0, 0]
@@ -446,11 +439,11 @@ def test_bradley_terry_is_the_closed_form(how: str, margin: float) -> None:
                 gradient[i, t] = sign * slope * share
     assert loss.item() == pytest.approx(wanted, rel=1e-5)
     np.testing.assert_allclose(numbers.grad.numpy(), gradient, rtol=1e-4, atol=1e-8)
-    assert metrics["accuracy"] == sum(e[2 * p] > e[2 * p + 1] for p in (0, 1)) / 2
-    assert metrics["margin"] == pytest.approx((e[0] - e[1] + e[2] - e[3]) / 2, rel=1e-4)
-    assert metrics["reward_chosen"] == pytest.approx((e[0] + e[2]) / 2)
-    assert metrics["segments"] == pytest.approx(7 / 4)
-    assert metrics["segment_tokens"] == pytest.approx(9 / 7)
+    assert as_numbers(metrics)["accuracy"] == sum(e[2 * p] > e[2 * p + 1] for p in (0, 1)) / 2
+    assert as_numbers(metrics)["margin"] == pytest.approx((e[0] - e[1] + e[2] - e[3]) / 2, rel=1e-4)
+    assert as_numbers(metrics)["reward_chosen"] == pytest.approx((e[0] + e[2]) / 2)
+    assert as_numbers(metrics)["segments"] == pytest.approx(7 / 4)
+    assert as_numbers(metrics)["segment_tokens"] == pytest.approx(9 / 7)
 
 
 def test_a_segment_reward_model_of_one_segment_is_the_bandit() -> None:
@@ -488,9 +481,9 @@ def test_dpo_is_the_closed_form_and_blind_to_masked_slots(smoothing: float) -> N
     for i, slope in enumerate((slopes[0], -slopes[0], slopes[1], -slopes[1])):
         gradient[i, : lengths[i]] = slope
     np.testing.assert_allclose(logp.grad.numpy(), gradient, rtol=1e-4, atol=1e-8)
-    assert metrics["accuracy"] == 0.5
-    assert metrics["margin"] == pytest.approx(sum(logits) / 2, rel=1e-4)
-    assert metrics["log_ratio_chosen"] == pytest.approx(-0.25)
+    assert as_numbers(metrics)["accuracy"] == 0.5
+    assert as_numbers(metrics)["margin"] == pytest.approx(sum(logits) / 2, rel=1e-4)
+    assert as_numbers(metrics)["log_ratio_chosen"] == pytest.approx(-0.25)
 
 
 def test_dpo_at_the_reference_is_log_two(tiny_model_dir: Any, tmp_path: Any) -> None:
@@ -503,7 +496,7 @@ def test_dpo_at_the_reference_is_log_two(tiny_model_dir: Any, tmp_path: Any) -> 
     (batch,) = whole(units)
     loss, metrics = algorithm.loss(model, batch)
     assert float(loss) == pytest.approx(math.log(2), abs=1e-5)
-    assert abs(metrics["log_ratio_chosen"]) < 1e-4
+    assert abs(as_numbers(metrics)["log_ratio_chosen"]) < 1e-4
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:

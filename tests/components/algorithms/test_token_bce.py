@@ -21,6 +21,7 @@ from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import build
 from fgrl.rollouts.rows import Table, Units
 from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
+from fgrl.types.metrics import as_numbers
 
 PROMPT = Path(__file__).resolve().parents[3] / "prompts" / "relevance.txt"
 WORDS = ("mill", "lamp", "river", "bread")
@@ -53,7 +54,7 @@ def some_samples(count: int) -> list[Sample]:
 
 
 def units_of(samples: list[Sample], model: Any, **fields: Any) -> Units:
-    table, columns = Table(), []
+    table, columns = Table(algorithm().columns), []
     for sample in samples:
         encoded = algorithm(**fields).encode(sample, model, 256)
         table.add(encoded.prompt, encoded.response, eos_ids=model.eos_ids)
@@ -143,10 +144,10 @@ def test_the_loss_is_equation_5(aggregate: str, weight: float) -> None:
     flat = [value for values in rows for value in values]
     means = {"token_mean": np.mean(flat), "seq_mean": np.mean([np.mean(values) for values in rows])}
     assert float(loss) == pytest.approx(means[aggregate], rel=1e-5)
-    assert metrics["loss"] == pytest.approx(np.mean(flat), rel=1e-5)
-    assert metrics["precision"] == pytest.approx(both / said)
-    assert metrics["recall"] == pytest.approx(both / found)
-    assert metrics["f1"] == pytest.approx(2 * both / (said + found))
+    assert as_numbers(metrics)["loss"] == pytest.approx(np.mean(flat), rel=1e-5)
+    assert as_numbers(metrics)["precision"] == pytest.approx(both / said)
+    assert as_numbers(metrics)["recall"] == pytest.approx(both / found)
+    assert as_numbers(metrics)["f1"] == pytest.approx(2 * both / (said + found))
 
 
 @pytest.mark.parametrize("aggregate", ["token_mean", "seq_mean"])

@@ -232,7 +232,7 @@ def test_a_judge_in_a_reward(tmp_path: Path) -> None:
     assert found.verdict is not None
     assert found.verdict.nan_to_num(7).tolist() == [[1, 1], [-1, 1], [7, 1], [7, -1]]
     assert found.response.nan_to_num(7).tolist() == [1, 0, 7, 0]
-    assert found.metrics["missing_verdicts"] == 2 / 8
+    assert float(found.metrics["missing_verdicts"]) == 2 / 8
     assert (found.metrics["judge_questions"], found.metrics["judge_unparsed"]) == (4, 2)
     assert reward.judged(sample) == [KIND]
     assert isinstance(reward.judge, LLMJudge)

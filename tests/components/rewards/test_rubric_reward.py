@@ -20,6 +20,7 @@ from fgrl.errors import DataError, Undecided
 from fgrl.kinds import Judge, Verifier
 from fgrl.registry import build
 from fgrl.types import Criterion, Rollout, Sample
+from fgrl.types.metrics import as_numbers
 
 NAN = float("nan")
 NO_CAT = Criterion(text="No cats.", check={"name": "keywords:forbidden_words", "forbidden_words": ["cat"]})
@@ -97,9 +98,9 @@ def test_verdicts_and_what_they_are_worth(tokenizer: Any) -> None:
     signed = build("reward", "rubric_signed")
     signed.setup(None)
     assert signed.score(rollout).response.tolist() == [1.0, -1.0, -1.0]
-    assert found["csr"].metrics["csr"] == pytest.approx(3 / 7)
-    assert found["csr"].metrics["aon"] == pytest.approx(1 / 3)
-    assert found["csr"].metrics["missing_verdicts"] == 0
+    assert as_numbers(found["csr"].metrics)["csr"] == pytest.approx(3 / 7)
+    assert as_numbers(found["csr"].metrics)["aon"] == pytest.approx(1 / 3)
+    assert as_numbers(found["csr"].metrics)["missing_verdicts"] == 0
     assert found["csr"].criterion is None
 
 
@@ -146,8 +147,8 @@ def test_a_judge_is_asked_once_for_all_and_its_failures_are_missing(tokenizer: A
     assert torch.isnan(found.verdict[2]).all()
     assert found.response.tolist()[:2] == [1.0, 0.0]
     assert torch.isnan(found.response[2])  # never 0
-    assert found.metrics["missing_verdicts"] == pytest.approx(1 / 5)
-    assert found.metrics["judge_failed"] == 1
+    assert as_numbers(found.metrics)["missing_verdicts"] == pytest.approx(1 / 5)
+    assert as_numbers(found.metrics)["judge_failed"] == 1
     assert torch.isnan(found.criterion[2]).all()
     aon = judged(True, True, None, response="aon").score(rollout)
     assert aon.response.tolist()[:2] == [1.0, 0.0]
@@ -169,7 +170,7 @@ def test_a_rule_that_cannot_decide_is_missing_too(tokenizer: Any) -> None:
     assert found.response.tolist() == [1.0]
     assert torch.isnan(found.verdict[0, 1])
     assert torch.isnan(found.criterion[0, 1]).all()
-    assert found.metrics["missing_verdicts"] == 0.5
+    assert as_numbers(found.metrics)["missing_verdicts"] == 0.5
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------
@@ -224,8 +225,8 @@ def test_the_oracle_marks_what_the_verdict_hangs_on(tokenizer: Any) -> None:
     torch.testing.assert_close(found.token[:2], found.criterion[:2].mean(dim=1))
     torch.testing.assert_close(found.token[2], found.criterion[2, 0])
     assert torch.equal(found.credit_mask, (found.criterion.nan_to_num() != 0).any(dim=1))
-    assert found.metrics["relevance_uncovered"] == 0
-    assert found.metrics["unweighed"] == 0
+    assert as_numbers(found.metrics)["relevance_uncovered"] == 0
+    assert as_numbers(found.metrics)["unweighed"] == 0
 
 
 def test_a_demand_on_the_whole_response_marks_tokens_without_characters_too() -> None:
@@ -248,7 +249,7 @@ def test_the_oracle_says_nothing_of_what_a_judge_decides(tokenizer: Any) -> None
     found = judged(False, relevance={"name": "oracle"}).score(rollout)
     assert found.verdict.tolist() == [[1, -1]]
     assert torch.isnan(found.criterion[0, 1]).all()
-    assert found.metrics["unweighed"] == 0.5
+    assert as_numbers(found.metrics)["unweighed"] == 0.5
     assert torch.isfinite(found.token).all()
 
 

@@ -18,6 +18,7 @@ from fgrl.errors import DataError
 from fgrl.recipe import load
 from fgrl.registry import Problems, build
 from fgrl.types import Ref, Rewards, Rollout, Sample
+from fgrl.types.metrics import as_numbers
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65], [1, 9], [1, 77, 78], [1, 33, 34, 35]]
 RESPONSES = [
@@ -156,8 +157,8 @@ def test_segment_rewards_are_exact(world: dict[str, Any], spread: str, clamp: fl
             assert not found.credit_mask[i, len(response) - 1]
     assert found.token[3, 0] != 0  # a response that is nothing but an end-of-sequence token
     assert found.credit_mask[3, 0]
-    assert found.metrics["segments"] == pytest.approx(np.mean([len(r) for r in raw]))
-    assert found.metrics["segment_tokens"] == pytest.approx((ids >= 0).sum() / sum(len(r) for r in raw))
+    assert as_numbers(found.metrics)["segments"] == pytest.approx(np.mean([len(r) for r in raw]))
+    assert as_numbers(found.metrics)["segment_tokens"] == pytest.approx((ids >= 0).sum() / sum(len(r) for r in raw))
 
 
 @pytest.mark.parametrize("how", ["mean", "sum", "last"])

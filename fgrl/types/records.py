@@ -1,28 +1,18 @@
-"""The words of the house: what a sample, a span, a pair, a rollout, a reward and an advantage are.
-
-Text-side types (`Sample`, `Pair`, ...) are pydantic models, one JSON line each. Tensor-side types (`Rollout`, `Batch`,
-`Rewards`, `Advantages`) are dataclasses of torch tensors; this file does not import torch.
-
-Shapes: `B` responses, `P` prompt tokens, `T` response tokens, `S` segments, `C` criteria. In every mask True means a
-real token. Prompts are padded on the left, responses on the right; a response keeps its end-of-sequence token.
-"""
+"""What is read and written as text: samples, pairs, requests, and the folders that stages leave behind."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import core_schema
 
 from fgrl.errors import DataError
 from fgrl.files import write_lines
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Record(BaseModel):
@@ -421,134 +411,3 @@ class Ref(Generic[P]):
             },
             serialization=core_schema.plain_serializer_function_ser_schema(repr),
         )
-
-
-# -- tensors -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class TensorRows:
-    """Tensors that share their first dimension."""
-
-    def map(self, function: Any) -> Any:
-        """Apply `function` to every tensor (also inside dicts of tensors)."""
-
-        def change(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {key: change(item) for key, item in value.items()}
-            return function(value) if hasattr(value, "dtype") and hasattr(value, "device") else value
-
-        return replace(self, **{item.name: change(getattr(self, item.name)) for item in fields(self)})
-
-    def to(self, device: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.map(lambda tensor: tensor.to(device, *args, **kwargs))
-
-
-@dataclass
-class Tokens(TensorRows):
-    """Prompts and responses as token ids."""
-
-    prompt_ids: Tensor  # [B,P] long, left-padded
-    prompt_mask: Tensor  # [B,P] bool
-    response_ids: Tensor  # [B,T] long, right-padded
-    mask: Tensor  # [B,T] bool; the end-of-sequence token is a real token
-    eos: Tensor  # [B,T] bool: the token that ends the response; a truncated response has none
-
-
-@dataclass
-class Rollout(Tokens):
-    """Sampled responses and what was computed about them; a field is None when nobody needs it."""
-
-    group: Tensor  # [B] long: which prompt
-    samples: list[Sample]
-    texts: list[str]  # decoded responses without special tokens
-    old_logp: Tensor | None = None  # [B,T] nats, policy that sampled
-    ref_logp: Tensor | None = None  # [B,T] nats, frozen reference
-    ref_entropy: Tensor | None = None  # [B,T] nats, of the reference's distribution that token t was drawn from
-    ref_kl: Tensor | None = None  # [B,T] nats, full KL(policy || reference) of that distribution
-    values: Tensor | None = None  # [B,T] of the state before token t
-    offsets: list[list[tuple[int, int]]] | None = None  # characters of `texts` that each token covers
-
-    def filled(self, name: str) -> Tensor:
-        """A score field [B,T]; raises ValueError when nobody asked for it."""
-        value = getattr(self, name)
-        if value is None:
-            raise ValueError(f"the rollout has no {name}; ask for it in `needs`")
-        return value
-
-
-@dataclass
-class Segmentable(TensorRows):
-    """What a segmenter may look at. `Rollout` and encoded data sets both give one."""
-
-    ids: Tensor  # [B,T] long
-    mask: Tensor  # [B,T] bool
-    eos: Tensor  # [B,T] bool
-    entropy: Tensor | None = None  # [B,T] nats, present when the segmenter needs "entropy"
-    texts: list[str] | None = None  # present when it needs "text"
-    offsets: list[list[tuple[int, int]]] | None = None
-
-
-class Mean(float):
-    """A metric that is a total over a count of its own, of tokens or segments.
-
-    It is the mean, and knows both parts: over micro-batches and ranks they are added up, so that the metric does not
-    depend on how a step was cut. A plain float is averaged over rows. A count of 0 is NaN.
-    """
-
-    total: float
-    count: float
-
-    def __new__(cls, total: Any, count: Any) -> Mean:
-        made = super().__new__(cls, float(total) / float(count) if count else float("nan"))
-        made.total, made.count = float(total), float(count)
-        return made
-
-    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]
-        return self.total, self.count
-
-
-class Most(float):
-    """A metric that is the greatest value that was seen: of several micro-batches the greatest is kept."""
-
-
-@dataclass
-class Rewards(TensorRows):
-    """What a reward says of a rollout."""
-
-    response: Tensor  # [B]; NaN = missing
-    token: Tensor  # [B,T]; 0 where nothing was said
-    credit_mask: Tensor  # [B,T] bool: where something was said (unassigned is not zero)
-    segment_ids: Tensor | None = None  # [B,T] long, -1 outside every segment
-    criterion: Tensor | None = None  # [B,C,T] verdict x relevance; NaN where a criterion is absent or cannot be told
-    verdict: Tensor | None = None  # [B,C] +1 kept, -1 broken; NaN = absent or missing
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass
-class Advantages(TensorRows):
-    """What the policy gradient is weighted with."""
-
-    advantage: Tensor  # [B,T]
-    returns: Tensor | None = None  # [B,T]
-    keep: Tensor | None = None  # [B] bool: the responses to train on; None = all
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass
-class Batch(Tokens):
-    """Rows of one micro-batch as `Algorithm.loss` sees them.
-
-    `total_tokens` and `total_rows` count real response tokens and rows of the whole optimizer step (all micro-batches,
-    all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that the loss of a step does not depend
-    on how the step was cut up: loss = sum(x * mask) / total_tokens * scale.
-    """
-
-    columns: dict[str, Tensor] = field(default_factory=dict)  # [N] or [N,T]
-    total_tokens: float = 1.0
-    total_rows: float = 1.0
-    scale: float = 1.0
-    temperature: float = 1.0  # at which the responses were sampled: their log-probabilities are taken at it
-
-
-Aggregation = Literal["token_mean", "seq_mean"]

@@ -4,8 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from training_helpers import declared
 
-from fgrl.modules.data import StepLoader, order, pieces, split
+from fgrl.modules.steps import StepLoader, micro_batches_per_step, order, split
+from fgrl.modules.units import EncodedUnits
 
 
 def unit(length: int, rows: int = 1) -> list[dict]:
@@ -21,7 +23,8 @@ def unit(length: int, rows: int = 1) -> list[dict]:
 
 
 def loader(units, step, **options):
-    return StepLoader(units, [step], pad_id=0, eos_ids={2}, **options)
+    encoded = EncodedUnits(units, pad_id=0, eos_ids={2}, columns=declared(units[0][0]))
+    return StepLoader(encoded, [step], **options)
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 12))
@@ -51,7 +54,7 @@ def test_a_last_step_smaller_than_its_pieces_keeps_every_unit_and_fills_up_with_
     units = [unit(length) for length in (1, 2, 3, 4, 5)]
     small = order(5, 4, 1, seed=0)[1]
     assert len(small.units) == 1
-    batches = list(loader(units, small, pieces=3))
+    batches = list(loader(units, small, micro_batches=3))
     assert [batch.scale for batch in batches] == [3.0, 0.0, 0.0]
     assert {batch.total_rows for batch in batches} == {1.0}
 
@@ -60,7 +63,7 @@ def test_a_last_step_smaller_than_its_pieces_keeps_every_unit_and_fills_up_with_
     ("batch", "micro", "world", "wanted"), [(8, 8, 1, 1), (8, 1, 1, 8), (8, 3, 1, 3), (8, 2, 2, 2), (9, 4, 2, 2)]
 )
 def test_no_piece_is_larger_than_a_micro_batch(batch, micro, world, wanted):
-    assert pieces(batch, micro, world) == wanted
+    assert micro_batches_per_step(batch, micro, world) == wanted
     assert max(map(len, split(range(batch), wanted * world))) <= micro
 
 
@@ -68,7 +71,9 @@ def test_no_piece_is_larger_than_a_micro_batch(batch, micro, world, wanted):
 def test_totals_belong_to_the_step_whatever_the_cut(count, world):
     units = [unit(length) for length in (1, 2, 3, 4, 5, 6, 7, 8)]
     step = order(8, 8, 1, seed=3)[0]
-    batches = [batch for rank in range(world) for batch in loader(units, step, pieces=count, rank=rank, world=world)]
+    batches = [
+        batch for rank in range(world) for batch in loader(units, step, micro_batches=count, rank=rank, world=world)
+    ]
     assert len(batches) == count * world
     assert {batch.total_tokens for batch in batches} == {36.0}
     assert {batch.total_rows for batch in batches} == {8.0}
@@ -78,7 +83,7 @@ def test_totals_belong_to_the_step_whatever_the_cut(count, world):
 
 def test_columns_are_padded_beside_their_tokens():
     units = [unit(2), unit(4)]
-    (batch,) = loader(units, order(2, 2, 1, 0)[0], pieces=1)
+    (batch,) = loader(units, order(2, 2, 1, 0)[0], micro_batches=1)
     short = 0 if int(batch.mask[0].sum()) == 2 else 1
     assert batch.columns["token"][short].tolist() == [0, 1, 0, 0]
     assert batch.columns["token"][1 - short].tolist() == [0, 1, 2, 3]
@@ -87,7 +92,7 @@ def test_columns_are_padded_beside_their_tokens():
 
 def test_pairs_stay_together():
     units = [unit(length, rows=2) for length in (1, 2, 3, 4)]
-    for batch in loader(units, order(4, 4, 1, 0)[0], pieces=2):
+    for batch in loader(units, order(4, 4, 1, 0)[0], micro_batches=2):
         lengths = batch.mask.sum(dim=1)
         assert lengths[0::2].tolist() == lengths[1::2].tolist()
 

@@ -1,0 +1,53 @@
+"""The terms of fgrl: what a sample, a span, a pair, a rollout, a reward and an advantage are.
+
+Text-side types (`Sample`, `Pair`, ...) are pydantic models, one JSON line each. Tensor-side types (`Rollout`, `Batch`,
+`Rewards`, `Advantages`) are dataclasses of torch tensors; importing this package does not import torch.
+
+Shapes: `B` responses, `P` prompt tokens, `T` response tokens, `S` segments, `C` criteria. In every mask True means a
+real token. Prompts are padded on the left, responses on the right; a response keeps its end-of-sequence token.
+"""
+
+from fgrl.types.columns import (
+    Column,
+    of_all_rows,
+    per_criterion,
+    per_criterion_token,
+    per_prompt_token,
+    per_response,
+    per_token,
+)
+from fgrl.types.metrics import Mean, Most, Number
+from fgrl.types.records import (
+    Annotation,
+    Checkpoint,
+    Completion,
+    Criterion,
+    Message,
+    Pair,
+    Pairs,
+    PairVerdict,
+    Product,
+    Record,
+    Ref,
+    Report,
+    Request,
+    Response,
+    Sample,
+    Samples,
+    Span,
+    Stats,
+    Usage,
+    from_earlier_form,
+    parse_line,
+    read_jsonl,
+    write_jsonl,
+)
+from fgrl.types.tensors import Advantages, Aggregation, Batch, Rewards, Rollout, Segmentable, TensorRows, Tokens
+
+__all__ = [
+    "Advantages", "Aggregation", "Annotation", "Batch", "Checkpoint", "Column", "Completion", "Criterion", "Mean",
+    "Message", "Most", "Number", "Pair", "PairVerdict", "Pairs", "Product", "Record", "Ref", "Report", "Request",
+    "Response", "Rewards", "Rollout", "Sample", "Samples", "Segmentable", "Span", "Stats", "TensorRows", "Tokens",
+    "Usage", "from_earlier_form", "of_all_rows", "parse_line", "per_criterion", "per_criterion_token",
+    "per_prompt_token", "per_response", "per_token", "read_jsonl", "write_jsonl",
+]  # fmt: skip

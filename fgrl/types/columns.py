@@ -1,0 +1,150 @@
+"""Columns: values with one row per response, each declared once, at its field.
+
+The declaration decides how the column is checked, padded, selected, gathered over processes and passed to the loss. A reward
+or an algorithm adds a column by subclassing `Rewards` or `Advantages`:
+
+    @dataclass
+    class WeightedRewards(Rewards):
+        weight: Tensor = field(kw_only=True, metadata={"column": per_token(fill=1.0)})
+
+and reads it in its loss as `batch.columns["weight"]`. A field without a declaration is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fgrl import lazy
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+Axis = Literal["token", "prompt_token", "criterion"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One row per response, and these axes after it."""
+
+    axes: tuple[Axis, ...] = ()
+    fill: float = 0.0
+    """The value of padding: beyond the end of a response, before the beginning of a prompt."""
+    absent: float = math.nan
+    """The value of criteria that other responses have and this one does not."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise TypeError for a value that is not as declared; None, and a list instead of [B], are accepted."""
+        if value is None or (isinstance(value, list) and not self.axes):
+            return
+        declared = f"a tensor [{', '.join(('response', *self.axes))}] is declared"
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name}: {declared}, got {type(value).__name__}")
+        if value.ndim != 1 + len(self.axes):
+            raise TypeError(f"{name}: {declared}, got the shape {list(value.shape)}")
+        exact = value.dtype.is_floating_point or float(torch.tensor(self.fill).to(value.dtype)) == self.fill
+        if self.axes and not exact:
+            raise TypeError(f"{name}: {value.dtype} cannot hold the declared fill {self.fill}")
+
+    def take(self, value: Any, rows: Tensor) -> Any:
+        """The rows with these indices, in their order."""
+        if value is None:
+            return None
+        return [value[i] for i in rows.tolist()] if isinstance(value, list) else value[rows.to(value.device)]
+
+    def concatenate(self, values: Sequence[Any], counts: Sequence[int]) -> Any:
+        """The rows of several parts, padded to common widths. Raises ValueError when only some of the parts have a value."""
+        if all(value is None for value in values):
+            return None
+        if any(value is None for value in values):
+            raise ValueError("only some of the parts have a value")
+        if isinstance(values[0], list):
+            return [item for value in values for item in value]
+        widths = [max(value.shape[1 + axis] for value in values) for axis in range(len(self.axes))]
+        return torch.cat([self.widen(value, widths) for value in values])
+
+    def widen(self, value: Tensor, widths: Sequence[int]) -> Tensor:
+        """[B,...] padded to these widths of its axes: prompts on the left, everything else on the right."""
+        for dim in range(len(self.axes), 0, -1):  # the criteria last: an absent one has no value for any token
+            axis, gap = self.axes[dim - 1], list(value.shape)
+            gap[dim] = widths[dim - 1] - value.shape[dim]
+            padding = value.new_full(gap, self.absent if axis == "criterion" else self.fill)
+            value = torch.cat([padding, value] if axis == "prompt_token" else [value, padding], dim)
+        return value
+
+    def cut(self, value: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
+        """[B,...] cut to the widths of `prompt_mask` [B,P'] and `mask` [B,T'], with `fill` in every masked place."""
+        fill = torch.full((), self.fill, device=value.device).to(value.dtype)
+        if "token" in self.axes:
+            real = mask if value.ndim == 2 else mask[:, None]
+            return torch.where(real, value[..., : mask.shape[1]], fill)
+        if "prompt_token" in self.axes:
+            return torch.where(prompt_mask, value[:, value.shape[1] - prompt_mask.shape[1] :], fill)
+        return value
+
+    def stack(self, rows: Sequence[Tensor], length: int) -> Tensor:
+        """Values of single responses, each as long as its response, as one tensor: [N], or [N,length]."""
+        if not self.axes:
+            return torch.stack(list(rows))
+        stacked = torch.full((len(rows), length), self.fill, dtype=rows[0].dtype)
+        for i, row in enumerate(rows):
+            stacked[i, : len(row)] = row
+        return stacked
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One value for all rows together."""
+
+    merge: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
+    """The value of several parts, from their values and their numbers of rows; None: parts cannot be put together."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise TypeError for a tensor."""
+        if isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"{name}: a tensor is declared as one value for all rows; use per_token(fill=...) or another column"
+            )
+
+    def take(self, value: Any, rows: Tensor) -> Any:
+        return value
+
+    def concatenate(self, values: Sequence[Any], counts: Sequence[int]) -> Any:
+        if self.merge is None:
+            raise TypeError("parts cannot be put together")
+        return self.merge(values, counts)
+
+
+def per_response() -> Column:
+    """A tensor [B], or a list with one item per response."""
+    return Column()
+
+
+def per_token(*, fill: float) -> Column:
+    """A tensor [B,T]; `fill` stands beyond the end of each response."""
+    return Column(("token",), fill)
+
+
+def per_prompt_token(*, fill: float) -> Column:
+    """A tensor [B,P]; `fill` stands before the beginning of each prompt."""
+    return Column(("prompt_token",), fill)
+
+
+def per_criterion() -> Column:
+    """A tensor [B,C]; NaN where a response does not have the criterion."""
+    return Column(("criterion",))
+
+
+def per_criterion_token(*, fill: float) -> Column:
+    """A tensor [B,C,T]; NaN where a response does not have the criterion, `fill` beyond the end of each response."""
+    return Column(("criterion", "token"), fill)
+
+
+def of_all_rows(merge: Callable[[Sequence[Any], Sequence[int]], Any] | None = None) -> Shared:
+    """One value for all rows together, as metrics are; see `Shared.merge`."""
+    return Shared(merge)

@@ -1,0 +1,211 @@
+"""Rollouts, rewards, advantages and batches: dataclasses of torch tensors with one row per response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+from fgrl import lazy
+from fgrl.types.columns import (
+    Column,
+    Shared,
+    of_all_rows,
+    per_criterion,
+    per_criterion_token,
+    per_prompt_token,
+    per_response,
+    per_token,
+)
+from fgrl.types.metrics import Number, merged
+from fgrl.types.records import Sample
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+T = TypeVar("T", bound="TensorRows")
+
+
+@dataclass
+class TensorRows:
+    """Values that share their first dimension. Every field declares its column (see `fgrl.types.columns`)."""
+
+    def __post_init__(self) -> None:
+        for name, declaration in declarations(type(self)).items():
+            declaration.check(f"{type(self).__name__}.{name}", getattr(self, name))
+
+    def map(self, function: Any) -> Any:
+        """Apply `function` to every tensor (also inside dicts of tensors)."""
+
+        def change(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: change(item) for key, item in value.items()}
+            return function(value) if isinstance(value, torch.Tensor) else value
+
+        return replace(self, **{item.name: change(getattr(self, item.name)) for item in fields(self)})
+
+    def to(self, device: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.map(lambda tensor: tensor.to(device, *args, **kwargs))
+
+    def take(self: T, rows: Tensor) -> T:
+        """The rows with these indices, in their order."""
+        return replace(self, **{
+            name: declaration.take(getattr(self, name), rows) for name, declaration in declarations(type(self)).items()
+        })  # fmt: skip
+
+    def tensors(self) -> dict[str, tuple[Column, Tensor]]:
+        """The declaration and the value of every column that is a tensor."""
+        return {
+            name: (declaration, getattr(self, name))
+            for name, declaration in declarations(type(self)).items()
+            if isinstance(declaration, Column) and isinstance(getattr(self, name), torch.Tensor)
+        }
+
+
+def declarations(record: type[TensorRows]) -> dict[str, Column | Shared]:
+    """The columns of a class of `TensorRows` by field. Raises TypeError for a field without a declaration."""
+    undeclared = [item.name for item in fields(record) if not isinstance(item.metadata.get("column"), Column | Shared)]
+    if undeclared:
+        raise TypeError(
+            f"{record.__name__}.{undeclared[0]} does not declare its column; write for example {undeclared[0]}: Tensor = "
+            'field(kw_only=True, metadata={"column": per_token(fill=0.0)}), with the functions of fgrl.types.columns'
+        )
+    return {item.name: item.metadata["column"] for item in fields(record)}
+
+
+def concatenate(parts: Sequence[T]) -> T:
+    """The rows of several rollouts (or rewards), padded to common widths."""
+    counts = [len(part) for part in map(_first_column, parts)]
+    values = {}
+    for name, declaration in declarations(type(parts[0])).items():
+        try:
+            values[name] = declaration.concatenate([getattr(part, name) for part in parts], counts)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{type(parts[0]).__name__}.{name}: {error}") from None
+    return type(parts[0])(**values)
+
+
+def _first_column(record: TensorRows) -> Any:
+    return getattr(record, fields(record)[0].name)
+
+
+RESPONSE = {"column": per_response()}
+TOKEN = {"column": per_token(fill=0)}
+OUTSIDE_SEGMENTS = {"column": per_token(fill=-1)}
+PROMPT_TOKEN = {"column": per_prompt_token(fill=0)}
+CRITERION = {"column": per_criterion()}
+CRITERION_TOKEN = {"column": per_criterion_token(fill=0)}
+METRICS = {"column": of_all_rows(lambda values, counts: merged(zip(values, counts, strict=True)))}
+WHOLE_STEP = {"column": of_all_rows()}
+
+
+@dataclass
+class Tokens(TensorRows):
+    """Prompts and responses as token ids."""
+
+    prompt_ids: Tensor = field(metadata=PROMPT_TOKEN)  # [B,P] long, left-padded
+    prompt_mask: Tensor = field(metadata=PROMPT_TOKEN)  # [B,P] bool
+    response_ids: Tensor = field(metadata=TOKEN)  # [B,T] long, right-padded
+    mask: Tensor = field(metadata=TOKEN)  # [B,T] bool; the end-of-sequence token is a real token
+    eos: Tensor = field(metadata=TOKEN)  # [B,T] bool: the token that ends the response; a truncated response has none
+
+
+@dataclass
+class Rollout(Tokens):
+    """Sampled responses and what was computed about them; a field is None when nobody needs it."""
+
+    group: Tensor = field(metadata=RESPONSE)  # [B] long: which prompt
+    samples: list[Sample] = field(metadata=RESPONSE)
+    texts: list[str] = field(metadata=RESPONSE)  # decoded responses without special tokens
+    old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that sampled
+    ref_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, frozen reference
+    # [B,T] nats, of the reference's distribution that token t was drawn from
+    ref_entropy: Tensor | None = field(default=None, metadata=TOKEN)
+    ref_kl: Tensor | None = field(
+        default=None, metadata=TOKEN
+    )  # [B,T] nats, full KL(policy || reference) of that distribution
+    values: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] of the state before token t
+    # characters of `texts` that each token covers
+    offsets: list[list[tuple[int, int]]] | None = field(default=None, metadata=RESPONSE)
+
+    def filled(self, name: str) -> Tensor:
+        """A score field [B,T]; raises ValueError when nobody asked for it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"the rollout has no {name}; ask for it in `needs`")
+        return value
+
+
+@dataclass
+class Segmentable(TensorRows):
+    """The input of a segmenter. `Rollout` and encoded data sets both give one."""
+
+    ids: Tensor = field(metadata=TOKEN)  # [B,T] long
+    mask: Tensor = field(metadata=TOKEN)  # [B,T] bool
+    eos: Tensor = field(metadata=TOKEN)  # [B,T] bool
+    entropy: Tensor | None = field(
+        default=None, metadata=TOKEN
+    )  # [B,T] nats, present when the segmenter needs "entropy"
+    texts: list[str] | None = field(default=None, metadata=RESPONSE)  # present when it needs "text"
+    offsets: list[list[tuple[int, int]]] | None = field(default=None, metadata=RESPONSE)
+
+
+@dataclass
+class Rewards(TensorRows):
+    """The rewards of a rollout. A reward with more columns subclasses this (see `fgrl.types.columns`)."""
+
+    response: Tensor = field(metadata=RESPONSE)  # [B]; NaN = missing
+    token: Tensor = field(metadata=TOKEN)  # [B,T]; 0 where no reward was assigned
+    credit_mask: Tensor = field(metadata=TOKEN)  # [B,T] bool: where a reward was assigned (unassigned is not zero)
+    segment_ids: Tensor | None = field(default=None, metadata=OUTSIDE_SEGMENTS)  # [B,T] long, -1 outside every segment
+    # [B,C,T] verdict x relevance; NaN where a criterion is absent or its verdict or relevance is missing
+    criterion: Tensor | None = field(default=None, metadata=CRITERION_TOKEN)
+    # [B,C] +1 satisfied, -1 violated; NaN = absent or missing
+    verdict: Tensor | None = field(default=None, metadata=CRITERION)
+    metrics: Mapping[str, Number] = field(default_factory=dict, metadata=METRICS)
+
+
+@dataclass
+class Advantages(TensorRows):
+    """The weights of the policy gradient. An algorithm with more columns subclasses this (see `fgrl.types.columns`)."""
+
+    advantage: Tensor = field(metadata=TOKEN)  # [B,T]
+    returns: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T]
+    keep: Tensor | None = field(default=None, metadata=RESPONSE)  # [B] bool: the responses to train on; None = all
+    metrics: Mapping[str, Number] = field(default_factory=dict, metadata=METRICS)
+
+
+class StepTotals(TypedDict):
+    """The arguments of `ops.aggregate` that describe the whole optimizer step."""
+
+    total_tokens: float
+    total_rows: float
+    scale: float
+
+
+@dataclass
+class Batch(Tokens):
+    """Rows of one micro-batch as the loss of an algorithm gets them.
+
+    `total_tokens` and `total_rows` count real response tokens and rows of the whole optimizer step (all micro-batches,
+    all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that the loss of a step does not depend
+    on how the step was cut up: loss = sum(x * mask) / total_tokens * scale.
+    """
+
+    # [N], [N,T], or [N,C,T] by name: every column of the rollout, the rewards and the advantages, or of the rows of a data set
+    columns: dict[str, Tensor] = field(default_factory=dict, metadata=WHOLE_STEP)
+    total_tokens: float = field(default=1.0, metadata=WHOLE_STEP)
+    total_rows: float = field(default=1.0, metadata=WHOLE_STEP)
+    scale: float = field(default=1.0, metadata=WHOLE_STEP)
+    # at which the responses were sampled: their log-probabilities are taken at it
+    temperature: float = field(default=1.0, metadata=WHOLE_STEP)
+
+    def totals(self) -> StepTotals:
+        """`ops.aggregate(x, batch.mask, how, **batch.totals())` is this micro-batch's share of the step's loss."""
+        return StepTotals(total_tokens=self.total_tokens, total_rows=self.total_rows, scale=self.scale)
+
+
+Aggregation = Literal["token_mean", "seq_mean"]

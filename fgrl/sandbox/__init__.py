@@ -1,22 +1,22 @@
-"""Where code runs that came with a data set or out of a model, and nowhere else.
+"""The only place where code runs that comes from a data set or from a model.
 
     from fgrl.sandbox import run_code
 
     run_code("def check(response): return response.isupper()", "check", ["YES"])      # Outcome(kind="value", value=True)
     run_code("def check(response):\n  while True: pass", "check", ["YES"])             # Outcome(kind="timeout")
 
-`docs/how-to/sandbox.md` says what is kept out, what is not, and how to get the strong one.
+`docs/how-to/sandbox.md` describes what is blocked, what is not, and how to get the strong sandbox.
 """
 
 from fgrl.sandbox.calls import Call, Kind, Outcome
 from fgrl.sandbox.limits import CheckerSandbox, Limits, SandboxSpec
 from fgrl.sandbox.sandbox import Sandbox, run_code, shared
-from fgrl.sandbox.strength import Found, detect, refuse_unless
+from fgrl.sandbox.strength import DetectedSandbox, detect, refuse_unless
 
 __all__ = [
     "Call",
     "CheckerSandbox",
-    "Found",
+    "DetectedSandbox",
     "Kind",
     "Limits",
     "Outcome",

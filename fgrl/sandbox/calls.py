@@ -1,4 +1,4 @@
-"""What is asked of the sandbox, and what comes back. Everything that comes back was written by a stranger."""
+"""Calls into the sandbox and their outcomes. Everything in an outcome was written by untrusted code."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["value", "error", "timeout", "memory", "output", "result", "files", "crash", "malformed"]
-"""`value`: it returned. `error`: it raised, or returned what is no JSON. `timeout`, `memory`, `output`, `result`, `files`: it
-passed that limit. `crash`: its process ended without a word. `malformed`: its word was no answer."""
+"""`value`: it returned. `error`: it raised, or returned something that is not JSON. `timeout`, `memory`, `output`, `result`,
+`files`: it exceeded that limit. `crash`: its process ended without an answer. `malformed`: its answer cannot be read."""
 
 LONGEST_DETAIL = 1000
 
 
 @dataclass(frozen=True)
 class Call:
-    """Source of Python, and what of it to call with which arguments (JSON).
+    """Python source, and the function in it to call with JSON arguments.
 
-    Without a function the source is run as it stands, and its value is None.
+    Without a function the source is only executed, and the value is None.
     """
 
     source: str
@@ -29,7 +29,7 @@ class Call:
     """Return `bool(value)`: for functions that return a match, a count or nothing."""
 
     def encoded(self) -> bytes:
-        """As JSON. Raises ValueError for arguments that are none."""
+        """As JSON. Raises ValueError for arguments that are not."""
         call = {"source": self.source, "function": self.function, "args": list(self.args), "kwargs": dict(self.kwargs)}
         try:
             return json.dumps({**call, "truth": self.truth}, allow_nan=False).encode("ascii")
@@ -39,14 +39,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended. Only `kind == "value"` says anything about what was to be computed."""
+    """How a call ended. Only `kind == "value"` contains a computed result."""
 
     kind: Kind
     value: Any = None
     detail: str = ""
-    """What went wrong, in the code's own words where it has some: one line, without control characters, bounded."""
+    """What went wrong, if possible in the code's own words: one line of limited length, without control characters."""
     printed: str = ""
-    """What it printed (stdout and stderr), also when it failed."""
+    """Its output (stdout and stderr), also of a failed call."""
     seconds: float = 0.0
 
     @property
@@ -55,13 +55,13 @@ class Outcome:
 
 
 def parse(text: str) -> tuple[Kind, Any, str]:
-    """(kind, value, detail) of the answer that code gave.
+    """(kind, value, detail) of an answer from the sandbox.
 
-    Strict: one object with `value`, or with `error`; no NaN, no key twice, no lone surrogates, nothing nested without end.
-    Whatever else it is, it is `malformed`.
+    Strict: one object with `value`, or with `error`; no NaN, no duplicate key, no lone surrogates, no excessive nesting.
+    Anything else is `malformed`.
     """
     try:
-        answer = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
+        answer = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_duplicates)
         json.dumps(answer, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         return "malformed", None, line(f"the answer cannot be read: {error}")
@@ -75,7 +75,7 @@ def parse(text: str) -> tuple[Kind, Any, str]:
 
 
 def line(text: str) -> str:
-    """A stranger's text as one bounded line: nothing in it can move a terminal's cursor."""
+    """Untrusted text as one line of limited length: nothing in it can move a terminal's cursor."""
     shown = "".join(character if character.isprintable() else " " for character in text[: 4 * LONGEST_DETAIL])
     shown = " ".join(shown.split())
     return shown if len(shown) <= LONGEST_DETAIL else shown[: LONGEST_DETAIL - 4] + " ..."
@@ -85,8 +85,8 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("duplicate key")
+    return members

@@ -1,4 +1,4 @@
-"""How much code may take, and how strong the walls around it must be."""
+"""Limits for untrusted code, and the required strength of the sandbox around it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ RANK: dict[Strength, int] = {"none": 0, "weak": 1, "strong": 2}
 
 
 class Limits(Settings):
-    """What one call may take. What exceeds a limit is killed and says so in `Outcome.kind`."""
+    """The resources of one call. A call that exceeds a limit is killed; `Outcome.kind` names the limit."""
 
     seconds: float = Field(5.0, gt=0, le=600)
-    """Wall clock; the same, rounded up, plus one second is the limit of processor time."""
+    """Wall-clock time. The limit of processor time is the same, rounded up, plus one second."""
     memory_mb: int = Field(512, ge=64)
-    """Address space of the process, its interpreter (about 30) included."""
+    """Address space of the process, including its interpreter (about 30 MB)."""
     output_kb: int = Field(64, ge=0)
-    """What it may print."""
+    """Output (stdout and stderr)."""
     result_kb: int = Field(64, ge=1)
     """The returned value as JSON."""
     folder_mb: int = Field(16, ge=1)
-    """Its own folder, which is empty at the start of each call and gone afterwards. The weak sandbox limits only each file."""
+    """Its own folder, which is empty at the start of each call and deleted afterwards. The weak sandbox only limits each file."""
 
 
 class SandboxSpec(Limits):
     """The sandbox that a component runs code in."""
 
     require: Annotated[Literal["strong", "weak"], Unkeyed] = "strong"
-    """The least that will do. `weak` bounds time, memory and output, but code can read and write what you can: only for
-    code that you trust."""
+    """The least strength. `weak` limits time, memory and output, but code can read and write whatever you can: only for code
+    that you trust."""
 
     def limits(self) -> Limits:
         """The limits alone."""
@@ -40,12 +40,12 @@ class SandboxSpec(Limits):
 
 
 class CheckerSandbox(Limits):
-    """The sandbox for code that comes with a data set. The recipe alone decides on it; what the data says of it is refused."""
+    """The sandbox for code that comes with a data set. Only the recipe can configure it; settings in the data are refused."""
 
     require: Literal["strong", "weak"] = "strong"
-    """The least that will do. `weak` bounds time, memory and output, but code can read and write what you can: only for
-    code that you trust. It is written into the samples, so changing it makes them anew."""
+    """The least strength. `weak` limits time, memory and output, but code can read and write whatever you can: only for code
+    that you trust. It is written into the samples, so a change creates them again."""
 
     def given(self) -> dict[str, Any]:
-        """What a check says of it, as JSON; nothing where all is as usual."""
+        """The fields that differ from their defaults, for a check in the data, as JSON."""
         return self.model_dump(exclude_defaults=True)

@@ -1,12 +1,12 @@
 """The process inside the sandbox. It is run as a script by the bare interpreter and imports nothing of fgrl.
 
-It waits for calls on its standard input and forks a child for each, which runs the strangers' code; itself it never does.
-What a child and its parent share is the parent's memory as it was before any call (the child has a copy), read-only files
-and an empty folder. A child that touched the folder is told of (`touched`), and whoever asks replaces the whole sandbox.
+It waits for calls on its standard input and forks a child for each, which runs the untrusted code; it never runs that itself.
+A child and its parent share the parent's memory as it was before any call (the child has a copy), read-only files and an
+empty folder. If a child touched the folder, the answer reports it (`touched`), and the caller replaces the whole sandbox.
 
 A child can start no process or thread, send no signal, open no socket and leave no shared memory behind: a system call
-filter (seccomp, built outside by `fgrl.sandbox.seccomp`) refuses that. It cannot look into its parent, which is not
-dumpable. So when a child is dead, nothing of it is left.
+filter (seccomp, built outside by `fgrl.sandbox.seccomp`) refuses that. It cannot inspect its parent, which is not
+dumpable. So when a child is dead, nothing of it remains.
 
 Frames: four bytes of length (big-endian), then JSON.
 """
@@ -41,11 +41,11 @@ UNSEALED = 97
 MOST_FILES = 4096
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
 READY_MADE = (collections, datetime, itertools, math, re, string, textwrap, unicodedata)
-"""What most checkers import: imported here once, so that a child need not."""
+"""Modules that most checkers import: imported here once, so that a child does not have to."""
 
 
 def read_frame() -> bytes | None:
-    """The next frame of standard input; None at its end. Takes no byte more, so that no child inherits one."""
+    """The next frame of standard input; None at its end. Reads no further byte, which a child would inherit."""
     head = _read(4)
     if head is None:
         return None
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def can_seal(libc: Any, program: bytes | None) -> bool:
-    """Does the kernel take the filter? Tried in a child, because it is for good."""
+    """Does the kernel accept the filter? Tried in a child, because it cannot be undone."""
     if program is None:
         return True
     child = os.fork()
@@ -112,8 +112,8 @@ def can_seal(libc: Any, program: bytes | None) -> bool:
 
 
 def folder_state() -> tuple[int, bool]:
-    """When the folder was last changed in any way, and whether it is empty. Told to nobody who can be fooled: the clock of
-    a change (ctime) cannot be set."""
+    """Time of the folder's last change of any kind, and whether it is empty. Code cannot forge it: the time of a change
+    (ctime) cannot be set."""
     try:
         return os.stat(".").st_ctime_ns, not os.listdir(".")  # noqa: PTH116, PTH208
     except OSError:
@@ -130,43 +130,43 @@ def one_call(frame: bytes, limits: dict[str, Any], libc: Any, program: bytes | N
     os.close(answer_out)
     os.close(printed_out)
     try:
-        ended, said, printed = watch(child, answer_in, printed_in, started + limits["seconds"], limits)
+        ended, reply, printed = watch(child, answer_in, printed_in, started + limits["seconds"], limits)
     finally:
         os.close(answer_in)
         os.close(printed_in)
     return {
         "ended": ended,
-        "said": said.decode("utf-8", errors="replace"),
+        "reply": reply.decode("utf-8", errors="replace"),
         "printed": printed.decode("utf-8", errors="replace"),
         "seconds": time.monotonic() - started,
     }
 
 
 def watch(child: int, answer: int, printed: int, deadline: float, limits: dict[str, Any]) -> tuple[str, bytes, bytes]:
-    """(how it ended, what it answered, what it printed): reads until the child is dead, and kills it at a limit."""
-    found = {answer: bytearray(), printed: bytearray()}
-    most = {answer: limits["result"], printed: limits["output"]}
-    over = {answer: "result", printed: "output"}
+    """(how it ended, its reply, its output): reads until the child is dead, and kills it at a limit."""
+    received = {answer: bytearray(), printed: bytearray()}
+    largest = {answer: limits["result"], printed: limits["output"]}
+    limit_of = {answer: "result", printed: "output"}
     poller = select.poll()
-    for source in found:
+    for source in received:
         poller.register(source, select.POLLIN)
-    reading, passed, status = set(found), None, None
-    while passed is None and status is None:
+    reading, exceeded, status = set(received), None, None
+    while exceeded is None and status is None:
         left = deadline - time.monotonic()
         if left <= 0:
-            passed = "timeout"
+            exceeded = "timeout"
         elif limits["count_files"] and too_many_files():
-            passed = "files"
+            exceeded = "files"
         elif reading:
             for source, _ in poller.poll(min(left, 0.05) * 1000):
                 part = os.read(source, 65536)
                 if not part:
                     poller.unregister(source)
                     reading.discard(source)
-                found[source] += part
-                if len(found[source]) > most[source]:
-                    passed = over[source]
-                    del found[source][most[source] :]
+                received[source] += part
+                if len(received[source]) > largest[source]:
+                    exceeded = limit_of[source]
+                    del received[source][largest[source] :]
         else:
             dead, code = os.waitpid(child, os.WNOHANG)
             if dead:
@@ -176,10 +176,10 @@ def watch(child: int, answer: int, printed: int, deadline: float, limits: dict[s
     if status is None:
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
-    return passed or _told(status), bytes(found[answer]), bytes(found[printed])
+    return exceeded or _ending(status), bytes(received[answer]), bytes(received[printed])
 
 
-def _told(status: int) -> str:
+def _ending(status: int) -> str:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return "timeout" if number == signal.SIGXCPU else f"signal {number}"
@@ -188,9 +188,9 @@ def _told(status: int) -> str:
 
 
 def too_many_files() -> bool:
-    """A file takes memory of the kernel even when it is empty, and no limit counts files."""
-    found = os.statvfs(".")
-    return found.f_files - found.f_ffree > MOST_FILES
+    """Even an empty file takes kernel memory, and no other limit counts files."""
+    usage = os.statvfs(".")
+    return usage.f_files - usage.f_ffree > MOST_FILES
 
 
 # -- in the child --------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def too_many_files() -> bool:
 def be_child(
     frame: bytes, limits: dict[str, Any], libc: Any, program: bytes | None, answer: int, printed: int
 ) -> NoReturn:
-    """Close every door, run the code, answer, end. Never returns."""
+    """Close all file descriptors, set limits, run the code, answer, end. Never returns."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
@@ -215,15 +215,17 @@ def be_child(
     except BaseException:
         os._exit(UNSEALED)
     try:
-        said = run(frame)
+        reply = run(frame)
     except MemoryError:
-        said = {"error": "MemoryError", "memory": True}
+        reply = {"error": "MemoryError", "memory": True}
     except BaseException as error:
-        said = {"error": told(error), "memory": False}
+        reply = {"error": describe(error), "memory": False}
     try:
-        data = json.dumps(said, allow_nan=False).encode("ascii")
+        data = json.dumps(reply, allow_nan=False).encode("ascii")
     except BaseException as error:
-        data = json.dumps({"error": f"returned what is no JSON: {told(error)}", "memory": False}).encode("ascii")
+        data = json.dumps({"error": f"returned something that is not JSON: {describe(error)}", "memory": False}).encode(
+            "ascii"
+        )
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -252,14 +254,14 @@ def bound(limits: dict[str, Any]) -> None:
 
 
 def seal(libc: Any, program: bytes) -> None:
-    """Put the filter on this process, for good. Raises OSError when the kernel will not."""
+    """Apply the filter to this process, irrevocably. Raises OSError if the kernel refuses."""
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
-    held = Program(len(program) // 8, program)
-    if libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(held), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the kernel took no filter")
+    structure = Program(len(program) // 8, program)
+    if libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(structure), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel refused the filter")
 
 
 def run(frame: bytes) -> dict[str, Any]:
@@ -275,8 +277,8 @@ def run(frame: bytes) -> dict[str, Any]:
     return {"value": bool(value) if call["truth"] else value}
 
 
-def told(error: BaseException) -> str:
-    """The error and the line of the code that raised it; an error that cannot even be printed says so."""
+def describe(error: BaseException) -> str:
+    """The error and the line of the code that raised it, even if the error cannot be printed."""
     try:
         text = f"{type(error).__name__}: {error}"[:2000]
         places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<code>"]

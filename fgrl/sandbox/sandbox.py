@@ -1,4 +1,4 @@
-"""Calls in, outcomes out; processes are replaced when they must be."""
+"""Runs calls in a sandboxed process, which is replaced when necessary."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fgrl.sandbox.strength import refuse_unless, wall_of
 from fgrl.sandbox.walls import Wall
 from fgrl.sandbox.worker import LARGEST_REQUEST, Gone, Worker
 
-PASSED: dict[str, tuple[Kind, str]] = {
+EXCEEDED: dict[str, tuple[Kind, str]] = {
     "timeout": ("timeout", "it took longer than {seconds:g} s"),
     "output": ("output", "it printed more than {output_kb} KB"),
     "result": ("result", "it returned more than {result_kb} KB of JSON"),
-    "files": ("files", "it made too many files"),
+    "files": ("files", "it created too many files"),
 }
 
 
 class Sandbox:
-    """A warm process behind the strongest wall of this machine.
+    """A running process behind the strongest wall of this machine.
 
-    Calls are made one after the other, each in a fork of its own: it sees nothing of the calls before it. Shared are the
+    Calls are made one after the other, each in its own fork: it sees nothing of the calls before it. They share the
     interpreter as it started (copied on write), read-only libraries and the machine's time. A call that touched its
-    folder, or killed what it runs in, costs a new process; others a few milliseconds. Threads take turns.
+    folder, or killed its process, costs a new process; others a few milliseconds. Threads take turns.
 
-    Raises `Unavailable` when this machine has less than `require`: code is not run at all then.
+    Raises `Unavailable` if this machine has less than `require`: then no code is run at all.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Sandbox:
         self._turn = threading.Lock()
 
     def run(self, call: Call) -> Outcome:
-        """Make one call. Never raises for what the code does; raises ValueError for arguments that are no JSON, and
-        `Unavailable` when the sandbox itself cannot be started."""
+        """Make one call. Never raises for what the code does; raises ValueError for arguments that are not JSON, and
+        `Unavailable` if the sandbox itself cannot be started."""
         request = call.encoded()
         if len(request) > LARGEST_REQUEST:
             raise ValueError(f"source and arguments are {len(request):,} bytes: at most {LARGEST_REQUEST:,} fit")
@@ -57,35 +57,35 @@ class Sandbox:
         return [self.run(call) for call in calls]
 
     def _run(self, request: bytes) -> Outcome:
-        why = ""
-        for _ in range(
+        reason = ""
+        for _attempt in range(
             2
-        ):  # a process may have died for reasons of its own, so a call is made twice before it is blamed
+        ):  # the process may have died for another reason, so a call is blamed only the second time
             worker = self._started()
             try:
                 answer = worker.ask(request)
             except Gone as gone:
-                why = str(gone)
+                reason = str(gone)
                 self._close()
                 continue
-            except BaseException:  # interrupted between question and answer: the next answer would be this one's
+            except BaseException:  # interrupted between call and answer: the next call would read this answer
                 self._close()
                 raise
             if answer["touched"]:
                 self._close()
             return self._outcome(answer)
-        return Outcome("crash", detail=line(why))
+        return Outcome("crash", detail=line(reason))
 
     def _outcome(self, answer: Mapping[str, Any]) -> Outcome:
-        more = {"printed": answer["printed"], "seconds": float(answer["seconds"])}
+        measured = {"printed": answer["printed"], "seconds": float(answer["seconds"])}
         ended = answer["ended"]
-        if ended in PASSED:
-            kind, why = PASSED[ended]
-            return Outcome(kind, detail=why.format(**self.limits.model_dump()), **more)
-        if ended != "exit" or not answer["said"]:
-            return Outcome("crash", detail=line(f"it ended without an answer ({ended})"), **more)
-        kind, value, detail = parse(answer["said"])
-        return Outcome(kind, value, detail, **more)
+        if ended in EXCEEDED:
+            kind, reason = EXCEEDED[ended]
+            return Outcome(kind, detail=reason.format(**self.limits.model_dump()), **measured)
+        if ended != "exit" or not answer["reply"]:
+            return Outcome("crash", detail=line(f"it ended without an answer ({ended})"), **measured)
+        kind, value, detail = parse(answer["reply"])
+        return Outcome(kind, value, detail, **measured)
 
     def _started(self) -> Worker:
         if self._worker is not None and not self._worker.alive:
@@ -118,9 +118,9 @@ _shared: dict[tuple[int, str, str], Sandbox] = {}
 
 
 def shared(limits: Limits | None = None, require: Literal["strong", "weak"] = "strong") -> Sandbox:
-    """One sandbox for all who ask with the same limits: thousands of checkers need one warm process, not thousands.
+    """One sandbox for all callers with the same limits: thousands of checkers need one process, not thousands.
 
-    A process that was forked off this one gets its own. Raises `Unavailable` as `Sandbox` does.
+    A forked process gets its own. Raises `Unavailable` as `Sandbox` does.
     """
     limits = limits or Limits()
     wall = wall_of(refuse_unless(require))
@@ -138,7 +138,7 @@ def run_code(
     limits: Limits | None = None,
     require: Literal["strong", "weak"] = "strong",
 ) -> Outcome:
-    """Run the source and call a function of it, in the shared sandbox."""
+    """Run source code and call a function in it, in the shared sandbox."""
     return shared(limits, require).run(Call(source, function, args, kwargs or {}))
 
 

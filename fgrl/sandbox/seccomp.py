@@ -1,8 +1,8 @@
 """The system calls that code in the sandbox may not make, as a program for the kernel's filter (seccomp, classic BPF).
 
-The namespaces of bubblewrap are the wall; this is what they have no bound for: processes, signals between calls, memory
-that is not counted, and the rarer rooms of the kernel in which escapes were found. A call that is refused fails with EPERM;
-a call of another architecture's numbers kills the process. Numbers: x86_64, and the table that aarch64 shares with all newer
+The namespaces of bubblewrap isolate; this filter blocks what they do not limit: processes, signals between calls, memory
+that is not counted, and rarely used parts of the kernel in which escapes were found. A refused call fails with EPERM; a call
+with another architecture's numbers kills the process. Numbers: x86_64, and the table that aarch64 shares with all newer
 architectures (Linux `asm-generic/unistd.h`); others have no filter, and so no strong sandbox.
 """
 
@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[int, int | None]] = {
     "open_by_handle_at": (304, 265),
     "name_to_handle_at": (303, 264),
     "fanotify_init": (300, 262),
-    # the kernel's rarer rooms
+    # rarely used parts of the kernel
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[int, int | None]] = {
 }
 """Name -> numbers on (x86_64, aarch64); None: the call does not exist there."""
 PRLIMIT = {"x86_64": 302, "aarch64": 261}
-"""Allowed only to ask for one's own limits."""
+"""Allowed only to read the process's own limits."""
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> (column of `REFUSED`, AUDIT_ARCH of the kernel)."""
 X32 = 0x40000000
@@ -113,14 +113,14 @@ X32 = 0x40000000
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 ALLOW, KILL, EPERM = 0x7FFF0000, 0x80000000, 0x00050001
 NUMBER, ARCHITECTURE, FIRST, THIRD = 0, 4, 16, 32
-"""Where `struct seccomp_data` has the number, the architecture and two arguments (8 bytes, little-endian)."""
+"""Offsets in `struct seccomp_data` of the number, the architecture and two arguments (8 bytes, little-endian)."""
 
 Instruction = tuple[int, int, int, int]
-"""Code, how many to skip if true, if false, constant."""
+"""Code, number of instructions to skip if true, if false, constant."""
 
 
 def program(machine: str | None = None) -> bytes | None:
-    """The filter for this machine, 8 bytes an instruction; None where there is none."""
+    """The filter for this machine, 8 bytes per instruction; None if there is none."""
     machine = machine or platform.machine()
     if sys.platform != "linux" or machine not in ARCHITECTURES:
         return None

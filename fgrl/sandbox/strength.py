@@ -1,4 +1,4 @@
-"""How strong this machine's sandbox is, found by trying to break out of it."""
+"""The strength of this machine's sandbox, determined by attempts to break out of it."""
 
 from __future__ import annotations
 
@@ -54,64 +54,64 @@ ENDLESS = "while True: pass"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What `detect` found."""
+class DetectedSandbox:
+    """The strongest sandbox of this machine."""
 
     strength: Strength
     how: str
-    """What it is made of."""
+    """Its technique."""
     lacks: str = ""
-    """Why it is not strong, with the next step; empty when it is."""
+    """Why it is not strong, with the next step; empty if it is."""
 
     def __str__(self) -> str:
         return f"{self.strength} ({self.how})" + (f"; {self.lacks}" if self.lacks else "")
 
 
 @cache
-def detect() -> Found:
-    """The strongest sandbox that holds on this machine; tried once a process, which takes about half a second.
+def detect() -> DetectedSandbox:
+    """The strongest sandbox that holds on this machine. Tried once per process, which takes about half a second.
 
     `strong`: bubblewrap, and every attempt to read, write, connect, look into the environment, start a process or thread,
-    take memory, disk or time beyond the limits failed. `weak`: an own process with limits. `none`: not even that.
+    use memory, disk or time beyond the limits failed. `weak`: a separate process with limits. `none`: not even that.
     """
     lacks = walls.why_no_bubblewrap()
     if lacks is None and seccomp.program() is None:
-        lacks = "there is no filter of system calls for this processor, so nothing would bound processes"
+        lacks = "there is no filter of system calls for this processor, so nothing would limit processes"
     if lacks is None:
         held, why = _holds("bubblewrap")
         if held:
             version = ".".join(map(str, walls.bubblewrap_version() or ()))
-            return Found("strong", f"bubblewrap {version} with seccomp")
+            return DetectedSandbox("strong", f"bubblewrap {version} with seccomp")
         lacks = f"bubblewrap does not hold here: {why}"
     try:
         outcome = _ask("plain", Limits(seconds=20), Call("def one(): return 1", "one"))
     except Gone as gone:
-        return Found("none", "code cannot be run", f"{lacks}; without walls: {gone}")
+        return DetectedSandbox("none", "code cannot be run", f"{lacks}; without walls: {gone}")
     if outcome.value != 1:
-        return Found("none", "code cannot be run", f"{lacks}; without walls: {outcome.detail}")
+        return DetectedSandbox("none", "code cannot be run", f"{lacks}; without walls: {outcome.detail}")
     how = "a process with limits" + (" and seccomp" if seccomp.program() else "")
-    return Found("weak", f"{how}, which can read and write what you can", lacks)
+    return DetectedSandbox("weak", f"{how}, which can read and write whatever you can", lacks)
 
 
-def refuse_unless(require: Literal["strong", "weak"]) -> Found:
-    """What was found, when it is strong enough. Raises `Unavailable` with the next step when it is not."""
-    found = detect()
-    if RANK[found.strength] >= RANK[require]:
-        return found
-    trust = "; or, for code that you trust, set sandbox.require=weak" if found.strength == "weak" else ""
+def refuse_unless(require: Literal["strong", "weak"]) -> DetectedSandbox:
+    """The sandbox of this machine, if it is strong enough. Raises `Unavailable` with the next step if it is not."""
+    detected = detect()
+    if RANK[detected.strength] >= RANK[require]:
+        return detected
+    trust = "; or, for code that you trust, set sandbox.require=weak" if detected.strength == "weak" else ""
     raise Unavailable(
-        f"code from data runs only in a sandbox; {require} is required, and here it is {found.strength}: {found.lacks} "
+        f"code from data runs only in a sandbox; {require} is required, and here it is {detected.strength}: {detected.lacks} "
         f"({GUIDE}){trust}"
     )
 
 
-def wall_of(found: Found) -> Wall:
-    """What to put around code."""
-    return "bubblewrap" if found.strength == "strong" else "plain"
+def wall_of(detected: DetectedSandbox) -> Wall:
+    """The isolation of untrusted code."""
+    return "bubblewrap" if detected.strength == "strong" else "plain"
 
 
 def _holds(wall: Wall) -> tuple[bool, str]:
-    """Does the wall hold, and if not, what got through?"""
+    """Does the wall hold, and if not, which attempts got through?"""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
         secret, outside = Path(folder) / "secret", Path(folder) / "written"
         secret.write_text("secret", encoding="utf-8")
@@ -123,7 +123,7 @@ def _holds(wall: Wall) -> tuple[bool, str]:
         except Gone as gone:
             return False, str(gone)
     if tried.kind != "value" or endless.kind != "timeout":
-        return False, next(found.detail for found in (tried, endless) if found.kind != "timeout")
+        return False, next(outcome.detail for outcome in (tried, endless) if outcome.kind != "timeout")
     broken = ", ".join(map(str, tried.value))
     return not broken, f"code got through ({broken})"
 
@@ -138,4 +138,4 @@ def _ask(wall: Wall, limits: Limits, call: Call) -> Outcome:
         return Outcome("timeout", detail="it was stopped in time")
     if answer["ended"] != "exit":
         return Outcome("crash", detail=f"the trial ended: {answer['ended']}")
-    return Outcome(*parse(answer["said"]))
+    return Outcome(*parse(answer["reply"]))

@@ -1,4 +1,4 @@
-"""What stands around the interpreter: bubblewrap's namespaces, or nothing but limits."""
+"""The isolation around the interpreter: bubblewrap's namespaces, or limits only."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ RUNNER = Path(__file__).with_name("runner.py")
 INSIDE = "/sandbox"
 """The runner inside bubblewrap."""
 FOLDER = "/folder"
-"""The code's own folder inside bubblewrap; the only place that can be written to."""
+"""The code's own folder inside bubblewrap; the only writable place."""
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": FOLDER, "TMPDIR": FOLDER}
-"""All that code sees. With a fixed seed for hashes the order of sets is the same in every run."""
+"""All environment variables that code sees. A fixed hash seed makes the order of sets the same in every run."""
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache", "/nix/store")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 OLDEST = (0, 7)
-"""The first bubblewrap that can limit the size of a folder (`--size`)."""
+"""The first version of bubblewrap that can limit the size of a folder (`--size`)."""
 NOBODY = "65534"
 
 
 def interpreter() -> Path:
-    """The real file of this Python: a virtual environment's is a link to it."""
+    """The real file of this Python; in a virtual environment it is a link to that file."""
     return Path(sys.executable).resolve()
 
 
 def python() -> list[str]:
-    """The interpreter with nothing of the user's: no site-packages, no working folder on its path, no byte code written."""
+    """The interpreter without anything of the user's: no site-packages, no working folder on its path, no byte code written."""
     return [str(interpreter()), "-s", "-S", "-B", "-P", "-X", "utf8"]
 
 
 def why_no_bubblewrap() -> str | None:
-    """Why there is no bubblewrap to use; None when there is one (which may still be refused by the kernel)."""
+    """Why bubblewrap cannot be used; None if it is installed (the kernel may still refuse it)."""
     if sys.platform != "linux":
-        return f"bubblewrap is for Linux, and this is {sys.platform}"
+        return f"bubblewrap needs Linux, and this is {sys.platform}"
     version = bubblewrap_version()
     if version is None:
-        return "bubblewrap is not installed: apt-get install bubblewrap (or the same of your system)"
+        return "bubblewrap is not installed: apt-get install bubblewrap (or your system's equivalent)"
     if version < OLDEST:
-        shown, wanted = (".".join(map(str, found)) for found in (version, OLDEST))
-        return f"bubblewrap {shown} is too old: {wanted} or newer is needed"
+        installed, needed = (".".join(map(str, numbers)) for numbers in (version, OLDEST))
+        return f"bubblewrap {installed} is too old: {needed} or newer is needed"
     return None
 
 
 @cache
 def bubblewrap_version() -> tuple[int, ...] | None:
-    """Of the `bwrap` on the path; None when there is none."""
-    found = shutil.which("bwrap")
-    if found is None:
+    """The version of the `bwrap` on the path; None without one."""
+    executable = shutil.which("bwrap")
+    if executable is None:
         return None
-    done = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    numbers = re.search(r"(\d+(?:\.\d+)+)", done.stdout)
+    completed = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+    numbers = re.search(r"(\d+(?:\.\d+)+)", completed.stdout)
     return tuple(map(int, numbers.group().split("."))) if numbers else None
 
 
 def bubblewrap(limits: Limits) -> list[str]:
-    """The command: every namespace of its own, no environment, nobody's user without capabilities, and of the file system
-    the interpreter with its libraries, three devices and an empty folder. All but that folder is read-only."""
+    """The command: separate namespaces of every kind, no environment, the user nobody without capabilities, and of the file
+    system only the interpreter with its libraries, three devices and an empty folder. Only that folder is writable."""
     command = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-all",
@@ -94,13 +94,13 @@ def bubblewrap(limits: Limits) -> list[str]:
 
 
 def _base() -> dict[str, str]:
-    """Where the real interpreter lives, seen from a virtual environment too."""
+    """Location of the real interpreter, also from within a virtual environment."""
     return {"installed_base": sys.base_prefix, "installed_platbase": sys.base_exec_prefix,
             "base": sys.base_prefix, "platbase": sys.base_exec_prefix}  # fmt: skip
 
 
 def _libpython() -> list[str]:
-    """The interpreter's own shared library, where it has one."""
+    """The interpreter's own shared library, if it has one."""
     folder, name = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME")
     return [str(Path(folder) / name)] if folder and name and str(name).find(".so") > 0 else []
 

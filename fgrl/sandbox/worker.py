@@ -1,4 +1,4 @@
-"""One sandboxed process, seen from outside: started, asked, killed. What it says is bounded and believed only as data."""
+"""One sandboxed process from the outside: started, called, killed. Its replies are limited in size and only used as data."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fgrl.sandbox.limits import Limits
 from fgrl.sandbox.walls import Wall
 
 START = 60.0
-"""Seconds in which an interpreter must have started, on a machine that is busy."""
+"""Seconds in which an interpreter must have started, also on a busy machine."""
 GRACE = 30.0
-"""Seconds beyond the call's own limit after which the worker, which should have killed it, is given up."""
+"""Seconds after the call's own limit at which the worker, which should have killed the call, is given up."""
 LARGEST_REQUEST = 32 * 2**20
 
 
 class Gone(Exception):
-    """The process ended or fell silent. The message has what it said last, if anything."""
+    """The process ended or stopped answering. The message is its last line on stderr, if any."""
 
 
 class Worker:
@@ -38,18 +38,18 @@ class Worker:
 
     def __init__(self, wall: Wall, limits: Limits) -> None:
         self._limits = limits
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._folder = Path(tempfile.mkdtemp(prefix="sandbox-")) if wall == "plain" else None
         command = walls.plain() if wall == "plain" else walls.bubblewrap(limits)
-        inside = {"HOME": str(self._folder), "TMPDIR": str(self._folder)} if self._folder else {}
+        folders = {"HOME": str(self._folder), "TMPDIR": str(self._folder)} if self._folder else {}
         try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._complaints,
+                stderr=self._stderr,
                 cwd=self._folder or "/",
-                env={**walls.ENVIRONMENT, **inside},
+                env={**walls.ENVIRONMENT, **folders},
                 start_new_session=True,
             )
         except OSError as error:
@@ -82,22 +82,22 @@ class Worker:
         }
 
     def ask(self, request: bytes) -> dict[str, Any]:
-        """The runner's answer to one call: `ended`, `said`, `printed`, `seconds`, `touched`. Raises `Gone`."""
+        """The runner's answer to one call: `ended`, `reply`, `printed`, `seconds`, `touched`. Raises `Gone`."""
         self._send(request, time.monotonic() + START)
         answer = self._receive(time.monotonic() + self._limits.seconds + GRACE)
-        kinds = {"ended": str, "said": str, "printed": str, "seconds": int | float, "touched": bool}
+        kinds = {"ended": str, "reply": str, "printed": str, "seconds": int | float, "touched": bool}
         if set(answer) != set(kinds) or not all(isinstance(answer[key], kind) for key, kind in kinds.items()):
-            raise Gone("the sandbox's own process answered nonsense")
+            raise Gone("the sandbox's own process sent an invalid answer")
         return answer
 
     def _send(self, data: bytes, deadline: float) -> None:
-        rest = memoryview(struct.pack(">I", len(data)) + data)
-        while rest:
+        unsent = memoryview(struct.pack(">I", len(data)) + data)
+        while unsent:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([], [self._in], [], left)[1]:
-                raise Gone("the sandbox takes no call")
+                raise Gone("the sandbox accepts no call")
             try:
-                rest = rest[os.write(self._in, rest) :]
+                unsent = unsent[os.write(self._in, unsent) :]
             except BlockingIOError:
                 continue
             except OSError:
@@ -105,15 +105,15 @@ class Worker:
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         (length,) = struct.unpack(">I", self._read(4, deadline))
-        # six bytes a character at most, as JSON escapes it
+        # JSON escapes need at most six bytes per character
         if length > 6 * 1024 * (self._limits.output_kb + self._limits.result_kb) + 4096:
-            raise Gone("the sandbox's own process answered more than its limits allow")
+            raise Gone("the sandbox's own process sent more than its limits allow")
         try:
             answer = json.loads(self._read(length, deadline))
         except (ValueError, RecursionError):
-            raise Gone("the sandbox's own process answered nonsense") from None
+            raise Gone("the sandbox's own process sent an invalid answer") from None
         if not isinstance(answer, dict):
-            raise Gone("the sandbox's own process answered nonsense")
+            raise Gone("the sandbox's own process sent an invalid answer")
         return answer
 
     def _read(self, length: int, deadline: float) -> bytes:
@@ -121,7 +121,7 @@ class Worker:
         while length:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._out], [], [], left)[0]:
-                raise Gone("the sandbox gives no answer")
+                raise Gone("the sandbox does not answer")
             part = os.read(self._out, min(length, 2**20))
             if not part:
                 raise Gone(self._last_words())
@@ -132,9 +132,9 @@ class Worker:
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=1)
-        self._complaints.seek(0)
-        said = self._complaints.read(4000).decode("utf-8", errors="replace").strip().splitlines()
-        return said[-1] if said else "the sandbox's process ended"
+        self._stderr.seek(0)
+        lines = self._stderr.read(4000).decode("utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "the sandbox's process ended"
 
     @property
     def alive(self) -> bool:
@@ -150,7 +150,7 @@ class Worker:
         self._remove()
 
     def _remove(self) -> None:
-        self._complaints.close()
+        self._stderr.close()
         if self._folder is not None:
             if self._folder.is_symlink():
                 self._folder.unlink()
@@ -158,7 +158,7 @@ class Worker:
             with suppress(RecursionError):
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self._folder.exists():
-                # a stranger nested it deeper than Python's own removal can follow, or took rights away
+                # untrusted code nested folders deeper than Python can remove, or took permissions away
                 for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
                     with suppress(OSError):
                         subprocess.run([*command, "--", self._folder], capture_output=True, check=False)

@@ -208,7 +208,11 @@ class Verifier(Component, ABC):
 
 @kind("client")
 class Client(Component, ABC):
-    """Puts questions to a language model: an endpoint, a model in this process, answers from a file."""
+    """Asks a language model: an endpoint, a model in this process, answers from a file."""
+
+    collective: ClassVar[bool] = False
+    """In a stage of several processes every rank calls `complete`, with the same requests. False: `fgrl.llm.asking.ask`
+    calls it on rank 0 alone and hands the answers on."""
 
     @abstractmethod
     def complete(self, requests: Sequence[Request]) -> list[Completion]:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from fgrl import lazy
 from fgrl.kinds import Client
+from fgrl.llm import together
 from fgrl.llm.reading import Refused, strip_fences
 from fgrl.types import Completion, Message, Request
 
@@ -93,7 +94,8 @@ class Asked(Generic[V]):
 def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> list[Asked[V]]:
     """What became of each question, in order.
 
-    1. all open questions go to the client in one `complete`
+    1. all open questions go to the client in one `complete` (in a stage of several processes every rank has to call `ask`,
+       with the same questions; see `fgrl.llm.together`)
     2. an answer that ran into its length limit or that `parse` refuses is put again with the answer and the reason
        appended, as long as there are `tries`; an `error`, and an answer that the endpoint withheld, are not: the client
        has tried again already
@@ -103,13 +105,14 @@ def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> lis
     if tries < 1:
         raise ValueError(f"tries is {tries}: a question is put at least once")
     requests = [question.request for question in questions]
+    together.same_requests(requests)
     done: dict[int, Asked[V]] = {}
     before: list[tuple[Completion, ...]] = [()] * len(questions)
     for number in range(1, tries + 1):
         places = [place for place in range(len(questions)) if place not in done]
         if not places:
             break
-        answers = client.complete([requests[place] for place in places])
+        answers = together.complete(client, [requests[place] for place in places])
         for place, answer in zip(places, answers, strict=True):
             read = _read(questions[place], answer, number, before[place])
             if read.failure in (None, "error") or _withheld(answer) or number == tries:

@@ -5,6 +5,8 @@
 2. what is in the cache under its key is taken from there; identical requests are asked once
 3. the rest is asked (`put`); each answer is in the ledger and in the cache before anything else can fail
 4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
+
+Of several processes that train together rank 0 does all of this, and hands the answers on.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +22,7 @@ from pydantic import Field, PrivateAttr
 
 from fgrl.errors import OverBudget, Unavailable
 from fgrl.kinds import Client, Run
-from fgrl.llm import ledger, price_tables, tokens
+from fgrl.llm import ledger, price_tables, together, tokens
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import FILE, CompletionStore, free
@@ -32,8 +34,8 @@ REASONS = 3
 
 
 @dataclass
-class _Open:
-    """What a client has in a running stage."""
+class _Books:
+    """What a client has in a running stage, on rank 0: other ranks neither read nor write answers and money."""
 
     run: Run
     store: CompletionStore
@@ -42,9 +44,25 @@ class _Open:
     cached: int = 0
     failed: int = 0
 
+    def counts(self) -> dict[str, Any]:
+        return {
+            "calls": self.totals.calls,
+            "prompt_tokens": self.totals.prompt_tokens,
+            "completion_tokens": self.totals.completion_tokens,
+            "usd": "unknown" if self.totals.unknown else round(self.totals.usd, 6),
+            "cached": self.cached,
+            "failed": self.failed,
+        }
+
 
 class Cached(Client, ABC):
-    """A client whose answers are kept. A subclass says who it is (`identity`), what it sends (`parameters`), and asks (`put`)."""
+    """A client whose answers are kept. A subclass defines who is asked (`identity`), what is sent (`parameters`), and how (`put`).
+
+    In a stage of several processes rank 0 looks answers up, asks, counts and stores; the other ranks get its answers. A
+    model that lives in every process (`answer_share`) answers on every rank.
+    """
+
+    collective = True
 
     max_calls: Annotated[int | None, Unkeyed] = Field(None, ge=0)
     """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429, 5xx)
@@ -56,9 +74,12 @@ class Cached(Client, ABC):
     """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of such
     prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}: self-hosted, free."""
 
-    _open: _Open | None = PrivateAttr(None)
+    _run: Any = PrivateAttr(None)
+    _books: _Books | None = PrivateAttr(None)
+    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _share: Callable[[list[Any]], list[Any]] | None = PrivateAttr(None)
 
-    # -- what a subclass says ------------------------------------------------------------------------------------------
+    # -- what a subclass defines ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -70,12 +91,17 @@ class Cached(Client, ABC):
 
     @abstractmethod
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
-        """Ask. For each call: `desk.may_start(call)`; then say how it ended (`desk.answer`, `desk.fail`, ...).
+        """Ask, on rank 0. For each call: `desk.may_start(call)`; then report how it ended (`desk.answer`, `desk.fail`, ...).
 
-        Returns early when `desk.closing`; what has no outcome then is left for another run.
+        Returns early when `desk.closing`; what has no outcome then is left for another run. Work that all ranks are to do
+        goes through `share`.
         """
 
-    # -- what it gets --------------------------------------------------------------------------------------------------
+    def answer_share(self, work: list[Any]) -> list[Any]:
+        """This rank's part of the work that `put` shares out, on every rank."""
+        raise NotImplementedError(f"{type(self).__name__} is asked by rank 0 alone")
+
+    # -- what it inherits -----------------------------------------------------------------------------------------------
 
     def setup(self, run: Run) -> None:
         if self.budget_usd is not None and self.tariff() is None:
@@ -85,9 +111,11 @@ class Cached(Client, ABC):
                 "`prices: {prompt: USD, completion: USD}` (per million tokens) beside it, name a file of prices there, "
                 "or limit `max_calls` instead"
             )
-        book = ledger.open_at(run.dir)
-        totals = book.totals(self.who())
-        self._open = _Open(run, CompletionStore(run.cache / FILE), book, totals)
+        self._run = run
+        if run.rank == 0:
+            book = ledger.open_at(run.dir)
+            self._books = _Books(run, CompletionStore(run.cache / FILE), book, book.totals(self.who()))
+            self._counts = self._books.counts()
 
     def who(self) -> str:
         """The client's name in the ledger."""
@@ -121,59 +149,71 @@ class Cached(Client, ABC):
         return hashlib.sha256(self.question(request).encode()).hexdigest()
 
     def counts(self) -> dict[str, Any]:
-        """What this stage took so far, for its summary: calls and money over all its runs, the rest since it started."""
-        here = self._opened()
-        totals = here.totals
-        usd: float | str = "unknown" if totals.unknown else round(totals.usd, 6)
-        return {
-            "calls": totals.calls,
-            "prompt_tokens": totals.prompt_tokens,
-            "completion_tokens": totals.completion_tokens,
-            "usd": usd,
-            "cached": here.cached,
-            "failed": here.failed,
-        }
+        """What this stage took so far, for its summary: calls and money over all its runs, the rest since it started. The same
+        on every rank, as of the last `complete`."""
+        self._check_setup()
+        return dict(self._counts if self._books is None else self._books.counts())
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        here = self._opened()
-        if getattr(here.run, "rank", 0) > 0:
-            raise RuntimeError("only rank 0 of a distributed stage asks a model: ask there and hand the answers on")
+        """See `Client`. In a stage of several processes every rank has to make the same calls in the same order, and gets the
+        same answers; `RuntimeError` on all of them when they ask for different things."""
+        self._check_setup()
+        if self._run.rank > 0 and together.ranks() == 1:
+            raise RuntimeError(
+                f"rank {self._run.rank} asks a model before the processes of its stage are connected: ask later, when the "
+                "training has started, or on rank 0 alone"
+            )
+        together.same_requests(requests)
+
+        def direct(share: together.Share[Any, Any]) -> tuple[list[Completion], dict[str, Any]]:
+            self._share = share
+            assert self._books is not None
+            return self._completed(self._books, requests), self._books.counts()
+
+        answers, self._counts = together.lead(direct, self.answer_share)
+        return answers
+
+    def share(self, work: list[Any]) -> list[Any]:
+        """Results of work that is split over all ranks (`answer_share`), in order; to be called from `put`."""
+        return (self._share or self.answer_share)(work)
+
+    def _completed(self, books: _Books, requests: Sequence[Request]) -> list[Completion]:
         tariff = self.tariff()
         calls = [self._call(request, tariff) for request in requests]
         distinct = {call.key: call for call in calls}
-        known = here.store.get(list(distinct))
+        known = books.store.get(list(distinct))
         missing = [call for call in distinct.values() if call.key not in known]
-        here.cached += len(distinct) - len(missing)
-        new = self._asked(here, missing, tariff, total=len(distinct)) if missing else {}
-        told: set[str] = set()
+        books.cached += len(distinct) - len(missing)
+        new = self._asked(books, missing, tariff, total=len(distinct)) if missing else {}
+        paid: set[str] = set()
         answers: list[Completion] = []
         for call in calls:
             answer = known.get(call.key) or new[call.key]
-            answers.append(free(answer) if call.key in told and answer.error is None else answer)
-            told.add(call.key)
+            answers.append(free(answer) if call.key in paid and answer.error is None else answer)
+            paid.add(call.key)
         return answers
 
     def _asked(
-        self, here: _Open, missing: list[Call], tariff: Price | TieredPrice | None, *, total: int
+        self, books: _Books, missing: list[Call], tariff: Price | TieredPrice | None, *, total: int
     ) -> dict[str, Completion]:
         """Outcomes of calls that nobody made before, by key."""
         desk = Desk(
-            missing, run=here.run, store=here.store, book=here.book, who=self.who(), tariff=tariff,
+            missing, run=books.run, store=books.store, book=books.book, who=self.who(), tariff=tariff,
             max_calls=self.max_calls, budget_usd=self.budget_usd, cached=total - len(missing),
         )  # fmt: skip
-        with here.run.progress(f"asking {self.identity()['model']}", total, total - len(missing)) as ticker:
+        with books.run.progress(f"asking {self.identity()['model']}", total, total - len(missing)) as ticker:
             desk.ticker = ticker
             try:
                 self.put(missing, desk)
             finally:
-                here.failed += desk.failed
+                books.failed += desk.failed
                 desk.tick()
         if desk.failed:
-            here.run.say(self._why(desk))
+            books.run.say(self._why(desk))
         if desk.problem is not None:
             raise desk.problem
         if desk.interrupted:
-            here.run.stop_if_interrupted()
+            books.run.stop_if_interrupted()
             raise KeyboardInterrupt
         if desk.over:
             raise OverBudget(self._over(desk))
@@ -211,7 +251,6 @@ class Cached(Client, ABC):
             at_most = tariff.at_most(tokens.at_most(request), longest)
         return Call(hashlib.sha256(question.encode()).hexdigest(), question, request, at_most)
 
-    def _opened(self) -> _Open:
-        if self._open is None:
+    def _check_setup(self) -> None:
+        if self._run is None:
             raise RuntimeError(f"{type(self).__name__}: call setup(run) before complete()")
-        return self._open

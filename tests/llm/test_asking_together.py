@@ -1,17 +1,24 @@
-"""Processes that train together ask through the first of them."""
+"""Processes that train together ask together: one asks, or all share the work, and all hear of the outcome."""
 
 from __future__ import annotations
 
 import copy
+import sys
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import pytest
 
 from fgrl.errors import OverBudget
+from fgrl.kinds import Client
 from fgrl.llm import together
-from fgrl.llm.together import first_asks
+from fgrl.llm.asking import Question, ask
+from fgrl.types import Completion, Message, Request
+
+T = TypeVar("T")
 
 ITEMS = [["a", "bb", "a"], [], ["ccc", "a"]]
 
@@ -49,39 +56,123 @@ class Threads:
         found[:] = copy.deepcopy(self.shelf[0])
         self.meet.wait()
 
+    def all(self, work: Callable[[int], T]) -> list[T]:
+        """What `work(rank)` returns in every process."""
 
-def lengths(items: list[str]) -> tuple[list[int], str]:
-    """What a client says, and what it was asked."""
-    return [len(item) for item in items], " ".join(items)
+        def one(rank: int) -> T:
+            self.mine.rank = rank
+            return work(rank)
+
+        with ThreadPoolExecutor(self.world) as pool:
+            return list(pool.map(one, range(self.world)))
+
+
+class Lengths(Client):
+    """Answers with the length of the question; knows which rank asked for what."""
+
+    seen: list[tuple[int, list[str]]] = []
+
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        texts = [request.messages[0].content for request in requests]
+        self.seen.append((together.rank(), texts))
+        if "dddd" in texts:
+            raise OverBudget("2 of 2 calls are made")
+        return [Completion(text=str(len(text)), finish="stop") for text in texts]
+
+
+def question(text: str) -> Question[int]:
+    return Question([Message(role="user", content=text)], int)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Threads:
+    monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
+    threads = Threads(3)
+    monkeypatch.setattr(together, "distributed", threads)
+    return threads
 
 
 def test_alone_nobody_else_is_asked() -> None:
-    assert first_asks(["a", "bb"], lengths) == ([1, 2], "a bb")
-    assert first_asks([], lengths) == ([], "")
+    client = Lengths()
+    assert (together.ranks(), together.rank(), together.everybody(["a", "bb"])) == (1, 0, ["a", "bb"])
+    assert [answer.value for answer in ask(client, [question("a"), question("bb")])] == [1, 2]
+    assert client.seen == [(0, ["a", "bb"])]
+    assert together.lead(lambda share: share([3, 4]), lambda work: [-number for number in work]) == [-3, -4]
 
 
-def test_the_first_process_asks_for_all_and_everybody_hears_of_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Threads(3)
-    monkeypatch.setattr(together, "distributed", world)
-    seen: list[list[list[str]]] = [[], [], []]
+def test_the_first_process_asks_for_all_and_everybody_hears_of_its_failure(world: Threads) -> None:
+    client = Lengths()
 
-    def one(rank: int) -> tuple[list[int], str, str]:
-        world.mine.rank = rank
-
-        def ask(items: list[str]) -> tuple[list[int], str]:
-            seen[rank].append(items)
-            if "dddd" in items:
-                raise OverBudget("2 of 2 calls are made")
-            return lengths(items)
-
-        answers, note = first_asks(ITEMS[rank], ask)
+    def one(rank: int) -> tuple[list[int | None], str]:
+        items = together.everybody(ITEMS[rank])
+        answers = [answer.value for answer in ask(client, [question(text) for text in items])]
         with pytest.raises(OverBudget) as raised:
-            first_asks(["dddd"] if rank == 2 else [], ask)
-        return answers, note, str(raised.value)
+            ask(client, [question("dddd")])
+        return answers, str(raised.value)
 
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(one, range(3)))
-    assert [answers for answers, _, _ in found] == [[1, 2, 1], [], [3, 1]]
-    assert {note for _, note, _ in found} == {"a bb a ccc a"}
-    assert {told for *_, told in found} == {"2 of 2 calls are made"}
-    assert seen == [[["a", "bb", "a", "ccc", "a"], ["dddd"]], [], []]
+    found = world.all(one)
+    assert [answers for answers, _ in found] == [[1, 2, 1, 3, 1]] * 3
+    assert {said for _, said in found} == {"2 of 2 calls are made"}
+    assert client.seen == [(0, ["a", "bb", "a", "ccc", "a"]), (0, ["dddd"])]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+def test_work_is_split_over_the_ranks_and_comes_back_in_order(world: Threads, count: int) -> None:
+    did: list[list[int]] = [[], [], []]
+
+    def one(rank: int) -> tuple[list[int], int]:
+        def answer(work: list[int]) -> list[int]:
+            did[rank] += work
+            return [10 * number for number in work]
+
+        def direct(share: Callable[[list[int]], list[int]]) -> tuple[list[int], int]:
+            first = share(list(range(count)))
+            return first + share([100]), rank
+
+        return together.lead(direct, answer)
+
+    assert world.all(one) == [([*range(0, 10 * count, 10), 1000], 0)] * 3
+    assert sorted(number for part in did for number in part) == [*range(count), 100]
+    if count == 7:
+        assert [len(part) for part in did] == [2, 2, 4]
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_an_error_of_one_rank_is_raised_on_all(world: Threads, broken: int) -> None:
+    def one(rank: int) -> str:
+        def answer(work: list[int]) -> list[int]:
+            if rank == broken:
+                raise MemoryError(f"rank {rank} is full")
+            return work
+
+        with pytest.raises(MemoryError) as raised:
+            together.lead(lambda share: share([1, 2, 3]), answer)
+        return str(raised.value)
+
+    assert set(world.all(one)) == {f"rank {broken} is full"}
+
+
+def test_ctrl_c_on_the_first_rank_ends_all(world: Threads) -> None:
+    def stop(share: object) -> None:
+        raise KeyboardInterrupt
+
+    def one(rank: int) -> bool:
+        with pytest.raises(KeyboardInterrupt):
+            together.lead(stop, lambda work: work)
+        return True
+
+    assert world.all(one) == [True] * 3
+
+
+def test_ranks_that_ask_different_things_are_told_so(world: Threads) -> None:
+    client = Lengths()
+
+    def one(rank: int) -> str:
+        with pytest.raises(RuntimeError) as raised:
+            ask(client, [question(text) for text in ITEMS[rank]])
+        return str(raised.value)
+
+    (said,) = set(world.all(one))
+    assert "3 on rank 0, 0 on rank 1, 2 on rank 2" in said
+    assert "together.everybody" in said
+    assert client.seen == []

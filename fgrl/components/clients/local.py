@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -17,12 +18,13 @@ from pydantic import Field, PrivateAttr
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.kinds import Engine, Peek, Run, default_engine
+from fgrl.llm import together
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Completion, Ref, Request
+from fgrl.types import Completion, Ref, Request, Usage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,9 +34,21 @@ sources = lazy.load("fgrl.models.sources")
 torch = lazy.load("torch")
 
 
+@dataclass(frozen=True)
+class _Prompt:
+    """A request as token ids, for the rank that answers it."""
+
+    key: str
+    request: Request
+    ids: list[int]
+
+
 @register("local")
 class Local(Cached):
-    """A model in this process, batched. It charges nothing; a JSON schema does not bind it."""
+    """A model in this process, batched. It charges nothing; a JSON schema does not bind it.
+
+    In a stage of several processes each of them answers a part of the requests with its own copy.
+    """
 
     head: ClassVar[str] = "lm"
 
@@ -55,12 +69,11 @@ class Local(Cached):
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
     """Answers drawn at the same time. Changes memory and speed, not the answers (up to rounding)."""
 
-    _run: Any = PrivateAttr(None)
     _path: Callable[[Ref[Any]], Path] | None = PrivateAttr(None)
     _weights: str | None = PrivateAttr(None)
 
     def setup(self, run: Run) -> None:
-        self._run, self._path = run, run.path
+        self._path = run.path
         super().setup(run)
 
     def look(self, peek: Peek) -> None:
@@ -103,14 +116,7 @@ class Local(Cached):
             else:
                 parameters = self.parameters(call.request)
                 groups.setdefault((parameters["max_tokens"], parameters["temperature"]), []).append(call)
-        for (length, temperature), group in groups.items():
-            sampling = Sampling(
-                max_new_tokens=length,
-                max_prompt_tokens=self.max_prompt_tokens,
-                temperature=temperature,
-                top_p=self.top_p,
-                batch_size=self.batch_size,
-            )
+        for group in groups.values():
             waiting = sorted(group, key=lambda call: -len(prompts[call.key]))  # of similar length in a batch
             while waiting and not desk.listen():
                 batch = self._startable(waiting, desk)
@@ -118,33 +124,43 @@ class Local(Cached):
                     return
                 waiting = waiting[len(batch) :]
                 started = time.monotonic()
-                completions = self._answers(model, batch, [prompts[call.key] for call in batch], sampling, desk)
+                completions = self.share([_Prompt(call.key, call.request, prompts[call.key]) for call in batch])
                 seconds_each = (time.monotonic() - started) / len(batch)
                 for call, completion in zip(batch, completions, strict=True):
                     desk.answer(call, completion, seconds_each)
                 desk.tick()
 
     def _startable(self, calls: Sequence[Call], desk: Desk) -> list[Call]:
-        """The first of `calls` that may start now, at most a batch."""
+        """The first of `calls` that may start now, at most a batch for each rank."""
         batch: list[Call] = []
-        for call in calls[: self.batch_size]:
+        for call in calls[: self.batch_size * together.ranks()]:
             if desk.may_start(call) != "go":
                 break
             batch.append(call)
         return batch
 
-    def _answers(
-        self, model: Any, calls: Sequence[Call], prompts: list[list[int]], sampling: Sampling, desk: Desk
-    ) -> list[Completion]:
-        streams = [stream(call.key) for call in calls]
-        wanted = [call.request.logprobs for call in calls]
+    def answer_share(self, work: list[_Prompt]) -> list[Completion]:
+        """Answers to prompts of one length limit and temperature, drawn by this process's model."""
+        if not work:
+            return []
+        model, parameters = self._run.model(self.model), self.parameters(work[0].request)
+        sampling = Sampling(
+            max_new_tokens=parameters["max_tokens"],
+            max_prompt_tokens=self.max_prompt_tokens,
+            temperature=parameters["temperature"],
+            top_p=self.top_p,
+            batch_size=self.batch_size,
+        )
+        prompts = [prompt.ids for prompt in work]
+        streams = [stream(prompt.key) for prompt in work]
+        wanted = [prompt.request.logprobs for prompt in work]
         rows = [row for row, count in enumerate(wanted) if count]
-        likely: list[dict[str, float] | None] = [None] * len(calls)
+        likely: list[dict[str, float] | None] = [None] * len(work)
         logits = _first_logits(model, [prompts[row] for row in rows]) if rows else None
         if logits is not None:
             for row, line in zip(rows, logits.log_softmax(1), strict=True):
                 likely[row] = _most_likely(model.tokenizer, line, wanted[row])
-        if logits is not None and len(rows) == len(calls) and sampling.max_new_tokens == 1:
+        if logits is not None and len(rows) == len(work) and sampling.max_new_tokens == 1:
             # verdicts of one token: one pass serves both
             uniform = drawing.uniforms(self.seed, streams, 1)[:, 0].to(logits.device)
             tokens = drawing.draw(logits, uniform, temperature=sampling.temperature, top_p=sampling.top_p)
@@ -155,7 +171,7 @@ class Local(Cached):
             Completion(
                 text=rollouts.decode(model.tokenizer, ids),
                 finish="stop" if ids[-1] in model.eos_ids else "length",
-                usage=desk.usage(len(prompt), len(ids)),
+                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids), usd=0.0),
                 logprobs=logprobs,
             )
             for prompt, ids, logprobs in zip(prompts, drawn, likely, strict=True)

@@ -9,9 +9,9 @@ from pydantic import Field, PrivateAttr
 
 from fgrl.evaluation.judging import FAILURES
 from fgrl.kinds import Client, Judge
+from fgrl.llm import together
 from fgrl.llm.asking import Question, ask, tally
 from fgrl.llm.reading import read_yes_no
-from fgrl.llm.together import first_asks
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Criterion, Request, Sample
@@ -55,10 +55,9 @@ class LLMJudge(Judge):
         Raises `OverBudget` from the client; what was answered until then is in the client's cache.
         """
         shown = [_shown(*case) for case in cases]
-        mine = list(dict.fromkeys(one for one in shown if one is not None))
-        verdicts, self._counts = first_asks(mine, self._put)
-        found = dict(zip(mine, verdicts, strict=True))
-        return [False if one is None else found[one] for one in shown]
+        own = dict.fromkeys(case for case in shown if case is not None)
+        verdicts = self._verdicts(list(dict.fromkeys(together.everybody(list(own)))))
+        return [False if case is None else verdicts[case] for case in shown]
 
     def asks(self, given: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
         prompt = self.template()
@@ -71,18 +70,18 @@ class LLMJudge(Judge):
         off at the length limit), or the request `failed`."""
         return self._counts
 
-    def _put(self, shown: Sequence[Shown]) -> tuple[list[bool | None], dict[str, float]]:
-        """A verdict on each, and what became of the questions."""
-        prompt, distinct = self.template(), list(dict.fromkeys(shown))
-        asked = ask(self.client, [self._question(prompt, one) for one in distinct], self.tries)
-        told = tally(asked)
-        missing = {name: float(sum(one.failure in failures for one in asked)) for name, failures in FAILURES.items()}
-        counts = {
-            "questions": float(told["questions"]), "cached": float(told["cached"]),
-            "asked_again": float(told["asked again"]), **missing,
-        }  # fmt: skip
-        found = {one: answer.value for one, answer in zip(distinct, asked, strict=True)}
-        return [found[one] for one in shown], counts
+    def _verdicts(self, distinct: Sequence[Shown]) -> dict[Shown, bool | None]:
+        """The verdict on each; counts what became of the questions."""
+        prompt = self.template()
+        asked = ask(self.client, [self._question(prompt, case) for case in distinct], self.tries)
+        totals = tally(asked)
+        self._counts = {
+            "questions": float(totals["questions"]),
+            "cached": float(totals["cached"]),
+            "asked_again": float(totals["asked again"]),
+            **{kind: float(sum(answer.failure in names for answer in asked)) for kind, names in FAILURES.items()},
+        }
+        return {case: answer.value for case, answer in zip(distinct, asked, strict=True)}
 
     def _question(self, prompt: Prompt, shown: Shown) -> Question[bool]:
         values = dict(zip(("prompt", "response", "criterion"), shown, strict=True))

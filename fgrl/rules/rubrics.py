@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fgrl.errors import DataError
 from fgrl.kinds import Checked, Judge, Verifier
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Criterion, Sample
 
 
@@ -26,7 +26,7 @@ def judged(sample: Sample, most: int | None = None) -> list[Criterion]:
     return [criterion for criterion in sample.rubric[:most] if criterion.check is None]
 
 
-def rule_of(criterion: Criterion, sample: Sample, rules: RulesOf, judge: Judge | None) -> Verifier | None:
+def rule_of(criterion: Criterion, sample: Sample, rules: CriterionRules, judge: Judge | None) -> Verifier | None:
     """What decides a criterion; None is the judge. Raises `DataError` when nothing can."""
     rule = rules.get(criterion, sample.id)
     if rule is None and judge is None:
@@ -37,7 +37,9 @@ def rule_of(criterion: Criterion, sample: Sample, rules: RulesOf, judge: Judge |
     return rule
 
 
-def check_prompts(samples: Sequence[Sample], rules: RulesOf, judge: Judge | None, most: int | None = None) -> None:
+def check_prompts(
+    samples: Sequence[Sample], rules: CriterionRules, judge: Judge | None, most: int | None = None
+) -> None:
     """Raise `DataError` when a prompt has no rubric, or one of its criteria cannot be decided."""
     for sample in samples:
         for criterion in criteria(sample, most):
@@ -45,7 +47,7 @@ def check_prompts(samples: Sequence[Sample], rules: RulesOf, judge: Judge | None
 
 
 def check(
-    samples: Sequence[Sample], texts: Sequence[str], rules: RulesOf, judge: Judge | None, most: int | None = None
+    samples: Sequence[Sample], texts: Sequence[str], rules: CriterionRules, judge: Judge | None, most: int | None = None
 ) -> list[Checked]:
     """Every criterion of every response with its verdict, by response (`row`), then in the rubric's order.
 

@@ -14,21 +14,21 @@ from fgrl.types import Sample
 SANDBOX = "sandbox"
 
 
-class Unwelcome(Exception):
+class NotForData(Exception):
     """A data set names a rule that it must not name."""
 
 
-def welcome(name: str) -> bool:
+def is_for_data(name: str) -> bool:
     """Is there a rule of this name that plain parameters describe? False when there is no rule of this name.
 
-    Raises `Unwelcome` for `code:checker`, which would run code from the parameters, and for rules that are made of rules.
+    Raises `NotForData` for `code:checker`, which would run code from the parameters, and for rules that are made of rules.
     """
     try:
         rule = get("verifier", name)
     except LookupError:
         return False
     if not _is_plain(rule):
-        raise Unwelcome(
+        raise NotForData(
             f'the data names the rule "{name}", which a data set must not name: it is for checkers that the reader finds '
             "in columns of their own, and for recipes"
         )

@@ -19,7 +19,7 @@ from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json, write_text
 from fgrl.kinds import Checked, Peek, Reader, Relevance, Stage
 from fgrl.registry import Unkeyed, register
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import flat
 from fgrl.types import Report, Rollout, Sample
@@ -91,7 +91,7 @@ class GradeRelevanceStage(Stage):
         if not samples:
             raise DataError("there are no responses with marked spans to grade on")
         # 1. weights of every relevance
-        rules = RulesOf(run)
+        rules = CriterionRules(run)
         graded: dict[str, list[Graded]] = {name: [] for name in self.relevance}
         with run.progress("responses", len(samples) * len(graded)) as ticker:
             for name, relevance in self.relevance.items():
@@ -114,7 +114,7 @@ class GradeRelevanceStage(Stage):
         }
 
 
-def grade(relevance: Relevance, samples: Sequence[Sample], rules: RulesOf, tokenizer: Any) -> Iterator[Graded]:
+def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules, tokenizer: Any) -> Iterator[Graded]:
     """The weights of each sample's tokens beside the marks. Raises `DataError` for a sample that is not of one criterion."""
     encoded = [rollouts.encode_text(tokenizer, text_of(sample)) for sample in samples]
     tokens = rollouts.pad([[0]] * len(samples), [ids for ids, _offsets in encoded], pad_id=0, eos_ids=())
@@ -140,7 +140,7 @@ def text_of(sample: Sample) -> str:
     return "" if response is None else response.text
 
 
-def checked(row: int, sample: Sample, rules: RulesOf) -> Checked:
+def checked(row: int, sample: Sample, rules: CriterionRules) -> Checked:
     """The sample's criterion with its verdict."""
     if len(sample.rubric) != 1:
         raise DataError(

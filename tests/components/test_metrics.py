@@ -17,8 +17,8 @@ from fgrl.components.metrics.repetition import Repetition, distinct
 from fgrl.components.metrics.rule import RuleShare
 from fgrl.components.metrics.token_auc import TokenAuc
 from fgrl.components.verifiers.all_of import AllOf
-from fgrl.components.verifiers.no_comma import NoComma
-from fgrl.components.verifiers.number_words import NumberWords
+from fgrl.components.verifiers.ifeval.length import NumberWords
+from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Estimate

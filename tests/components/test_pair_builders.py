@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fgrl.components.pair_builders.by_rule import ByRule
 from fgrl.components.verifiers.all_of import AllOf
-from fgrl.components.verifiers.no_comma import NoComma
-from fgrl.components.verifiers.number_words import NumberWords
+from fgrl.components.verifiers.ifeval.length import NumberWords
+from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import DataError
 from fgrl.types import Response, Sample
 

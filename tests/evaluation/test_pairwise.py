@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.components.verifiers.no_comma import NoComma
+from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import DataError
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer

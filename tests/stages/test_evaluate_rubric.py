@@ -19,7 +19,7 @@ from fgrl.evaluation.attributing import attributions
 from fgrl.kinds import Stage, Verifier
 from fgrl.recipe import know_components
 from fgrl.report import attribution
-from fgrl.rules.loose import relevant
+from fgrl.rules.relevant import relevant
 from fgrl.stages.evaluate import read_answers
 from fgrl.types import Criterion, Rewards, Sample
 

@@ -16,7 +16,7 @@ from fgrl.llm.asking import Asked, Question, ask, spent, tally
 from fgrl.llm.reading import read_answer
 from fgrl.quotes import locate
 from fgrl.registry import File, register
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample
 
@@ -121,7 +121,7 @@ class ConstraintOmission(Annotator):
         return read_prompt(self.prompt, KNOWN, ("prompt",))
 
     def _plan(self, samples: Sequence[Sample]) -> tuple[list[_Case], dict[str, int]]:
-        rules = RulesOf(self._run)
+        rules = CriterionRules(self._run)
         plan = []
         for owner, sample in enumerate(samples):
             numbers = list(range(len(sample.rubric)))

@@ -15,7 +15,7 @@ from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, s
 from fgrl.llm.reading import declines
 from fgrl.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
 from fgrl.registry import File, Unkeyed, register
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample, Span
 
@@ -124,7 +124,7 @@ class MarkByLLM(Annotator):
         questions = [self._question(prompt, case, reader) for case, reader in zip(plan, readers, strict=True)]
         asked = ask(self.client, questions, self.tries)
         # 2.
-        rules = RulesOf(self._run)
+        rules = CriterionRules(self._run)
         labelled = [
             self._labelled(case, answer.value, reader, rules)
             for case, reader, answer in zip(plan, readers, asked, strict=True)
@@ -178,7 +178,7 @@ class MarkByLLM(Annotator):
             temperature=self.temperature,
         )
 
-    def _labelled(self, case: Case, extent: Extent, reader: _Reader, rules: RulesOf) -> tuple[Sample, Extent]:
+    def _labelled(self, case: Case, extent: Extent, reader: _Reader, rules: CriterionRules) -> tuple[Sample, Extent]:
         spans = [Span(start=0, end=len(case.response))] if extent == "all" else []
         places = {(match.start, match.end) for _quote, matches in reader.located for match in matches}
         spans += [Span(start=start, end=end) for start, end in sorted(places)]

@@ -12,8 +12,8 @@ from fgrl.errors import Undecided
 from fgrl.feedback.marks import cases, marked, thin
 from fgrl.kinds import Annotator, Run, Verifier
 from fgrl.registry import register
-from fgrl.rules.loose import relevant
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
+from fgrl.rules.relevant import relevant
 from fgrl.types import Sample, Span
 
 
@@ -41,7 +41,7 @@ class MarkByRules(Annotator):
         self._run = run
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        rules = RulesOf(self._run)
+        rules = CriterionRules(self._run)
         found = []
         all_cases, skipped = cases(samples)
         undecided = unchecked = 0

@@ -17,7 +17,7 @@ from fgrl.kinds import Annotator, Client, Run, Verifier
 from fgrl.llm.asking import Asked, Question, Refused, ask, spent, tally
 from fgrl.llm.reading import declines
 from fgrl.registry import File, register
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request, Sample
 
@@ -114,7 +114,7 @@ class MinimalModification(Annotator):
         return read_prompt(self.prompt, KNOWN, ("criterion", "response"))
 
     def _plan(self, samples: Sequence[Sample]) -> tuple[list[_Case], dict[str, int]]:
-        rules = RulesOf(self._run)
+        rules = CriterionRules(self._run)
         plan: list[_Case] = []
         skipped: Counter[str] = Counter()
         for owner, sample in enumerate(samples):

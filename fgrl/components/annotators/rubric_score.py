@@ -12,7 +12,7 @@ from fgrl.evaluation.judging import FAILURES
 from fgrl.kinds import Annotator, Expected, Judge, Run
 from fgrl.registry import register
 from fgrl.rules import rubrics
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Request, Sample
 
 
@@ -38,7 +38,7 @@ class RubricScore(Annotator):
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def setup(self, run: Run) -> None:
-        self._rules = RulesOf(run)
+        self._rules = CriterionRules(run)
         if self.judge is not None:
             self.judge.setup(run)
 

@@ -17,8 +17,8 @@ from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import AtMost, Checked, Judge, ToDraw
 from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.rules.loose import loose
-from fgrl.rules.of_criteria import RulesOf
 from fgrl.types import Criterion, Message, Request, Sample
 
 JUDGED = "judged"
@@ -56,12 +56,12 @@ class RubricAccuracy(Compared):
     """`kind` also reports the strict csr of each kind of criterion: the verifier's name up to its colon, as in
     `csr length_constraints`, and `csr judged`."""
 
-    _rules: RulesOf = PrivateAttr(default_factory=RulesOf)
+    _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
     _out: Path | None = PrivateAttr(default=None)
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def setup(self, run: Any) -> None:
-        self._rules, self._out = RulesOf(run), run.out
+        self._rules, self._out = CriterionRules(run), run.out
         if self.judge is not None:
             self.judge.setup(run)
 

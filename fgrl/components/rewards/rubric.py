@@ -15,7 +15,7 @@ from fgrl import lazy, ops
 from fgrl.kinds import Checked, Judge, Numbers, Relevance, Reward, Run
 from fgrl.registry import register
 from fgrl.rules import rubrics
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Criterion, Mean, Rewards, Rollout, Sample
 
 torch = lazy.load("torch")
@@ -42,10 +42,10 @@ class Rubric(Reward):
     max_criteria: int | None = Field(None, ge=1)
     """Number of criteria of a rubric that count, from its beginning (20 in the authors' release); null counts all."""
 
-    _rules: RulesOf = PrivateAttr(default_factory=RulesOf)
+    _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
 
     def setup(self, run: Run) -> None:
-        self._rules = RulesOf(run)
+        self._rules = CriterionRules(run)
         for part in (self.judge, self.relevance):
             if part is not None:
                 part.setup(run)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import build, get
-from fgrl.rules.untrusted import Unwelcome, welcome
+from fgrl.rules.untrusted import NotForData, is_for_data
 
 BOUNDS = ("num_words", "num_sentences", "frequency", "let_frequency", "capital_frequency")
 """Parameters that a relation goes with; a rule has one at most."""
@@ -75,9 +75,9 @@ def checked_by(
     of rules).
     """
     try:
-        if not welcome(instruction_id):
+        if not is_for_data(instruction_id):
             return None, NO_SUCH_RULE
-    except Unwelcome as refused:
+    except NotForData as refused:
         raise DataError(str(refused)) from None
     known = text is None or all(option in text.lower() for option in OPTIONS)
     if instruction_id == "detectable_format:constrained_response" and not known:

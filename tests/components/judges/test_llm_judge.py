@@ -23,7 +23,7 @@ from fgrl.llm.reading import Refused, read_yes_no
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import build
-from fgrl.rules.of_criteria import RulesOf
+from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Criterion, Message, Response, Rollout, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[3] / "prompts" / "judge_criterion.txt")
@@ -237,4 +237,4 @@ def test_a_judge_in_a_reward(tmp_path: Path) -> None:
     assert reward.judged(sample) == [KIND]
     assert isinstance(reward.judge, LLMJudge)
     assert isinstance(reward.judge.client, Client)
-    assert isinstance(reward._rules, RulesOf)
+    assert isinstance(reward._rules, CriterionRules)

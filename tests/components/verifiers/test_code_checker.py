@@ -10,12 +10,13 @@ from pydantic import ValidationError
 
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.code_checker import CodeChecker
-from fgrl.components.verifiers.no_comma import NoComma
+from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import Unavailable, Undecided
 from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
-from fgrl.rules.loose import loose, relevant
+from fgrl.rules.loose import loose
+from fgrl.rules.relevant import relevant
 from fgrl.sandbox import Limits, SandboxSpec, detect, strength, walls
 from fgrl.types import Response, Sample
 

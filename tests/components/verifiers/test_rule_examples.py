@@ -12,7 +12,8 @@ import fgrl.components  # noqa: F401
 from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.rules.loose import loose, relevant, variants
+from fgrl.rules.loose import loose, variants
+from fgrl.rules.relevant import relevant
 
 
 def rule_of(name: str, kwargs: dict[str, Any]) -> Verifier:

@@ -13,7 +13,7 @@ import fgrl.components  # noqa: F401
 from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import build, name_of
-from fgrl.rules.loose import relevant
+from fgrl.rules.relevant import relevant
 from fgrl.rules.rule import Rule
 from fgrl.types import Span
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fgrl.components.verifiers.all_of import AllOf
-from fgrl.components.verifiers.no_comma import NoComma
-from fgrl.components.verifiers.number_words import NumberWords
+from fgrl.components.verifiers.ifeval.length import NumberWords
+from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.kinds import Verifier
 from fgrl.registry import name_of
 from fgrl.rules.words import count_words

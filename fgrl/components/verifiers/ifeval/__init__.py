@@ -1,9 +1,18 @@
 """The rules of IFEval under their ids (Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models").
 
-Their parameters have the data set's names. Two more lie beside this folder: `no_comma` and `number_words`. Where a result may
-differ from the official checker's: docs/how-to/verifiers.md.
+Their parameters have the data set's names. Where a result may differ from the official checker's: docs/how-to/verifiers.md.
 """
 
-from fgrl.components.verifiers.ifeval import case, combination, content, keywords, language, layout, length, startend
+from fgrl.components.verifiers.ifeval import (
+    case,
+    combination,
+    content,
+    keywords,
+    language,
+    layout,
+    length,
+    punctuation,
+    startend,
+)
 
-__all__ = ["case", "combination", "content", "keywords", "language", "layout", "length", "startend"]
+__all__ = ["case", "combination", "content", "keywords", "language", "layout", "length", "punctuation", "startend"]

@@ -11,7 +11,7 @@ from fgrl.registry import Problems, build
 from fgrl.types import Criterion
 
 
-class RulesOf:
+class CriterionRules:
     """The rules that criteria name in `check`, each built and set up once."""
 
     def __init__(self, run: Any = None) -> None:
@@ -20,7 +20,7 @@ class RulesOf:
 
     def __eq__(self, other: object) -> bool:
         """Always equal, since what was built is a cache: components that hold one are equal when their settings are."""
-        return isinstance(other, RulesOf)
+        return isinstance(other, CriterionRules)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""No commas."""
+"""IFEval's rule on commas (its group `punctuation`)."""
 
 from __future__ import annotations
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar
 
-FAILED = 1
-"""The exit code of a bug: the traceback is shown."""
-WRONG_REQUEST = 2
-"""The exit code of a mistake in a recipe or a command."""
+DONE, FAILED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes that belong to no class: no error; a bug, with its traceback; a mistake in a recipe or a command; Ctrl-C."""
 
 
 class FgrlError(Exception):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from fgrl import errors
+from fgrl.cli import running
 from fgrl.cli.shared import fail
 from fgrl.errors import FgrlError, Requires
 from fgrl.registry import NotRegistered, Problem, Problems
 
+ROOT = Path(__file__).resolve().parents[1]
 CODES = {
     errors.UsageError: 2,
     errors.Unavailable: 2,
@@ -61,6 +65,14 @@ def test_json_has_every_problem_of_a_recipe(capsys):
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)):
         fail(error)
+
+
+@pytest.mark.parametrize("source", ["help", "docs"])
+def test_the_codes_that_users_read_are_those_of_the_classes(source):
+    text = running.EXAMPLES if source == "help" else (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if re.match(r"(\*\*)?Exit codes", line))
+    codes = {int(code) for code in re.findall(r"\b(\d+) [a-z]", line)}
+    assert codes == {errors.DONE, errors.FAILED, errors.INTERRUPTED, *CODES.values()}
 
 
 def test_a_missing_package_names_the_command_that_installs_it():

@@ -1,7 +1,6 @@
 """The command line: parsing and printing only. stdout carries the result (with `--json` nothing else), stderr the rest.
 
-Exit codes: 0 done; 1 run time; 2 recipe or usage; 3 data; 4 budget; 5 diverged or an alarm; 130 interrupted.
-One short file a command; nothing heavy is imported before a command needs it.
+Exit codes are those of `fgrl.errors`. One short file a command; nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations

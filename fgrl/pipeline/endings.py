@@ -13,15 +13,12 @@ from pathlib import Path
 
 from fgrl import lazy
 from fgrl.console import Console
-from fgrl.errors import FAILED, Aborted, FgrlError, UsageError
+from fgrl.errors import DONE, FAILED, INTERRUPTED, Aborted, FgrlError, UsageError
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 
 report = lazy.load("fgrl.report")
-
-DONE, INTERRUPTED = 0, 130
-"""Exit codes that belong to no error class of fgrl's."""
 
 
 class ChildFailed(FgrlError):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fgrl.console import Console, duration
-from fgrl.errors import UsageError
-from fgrl.pipeline import child, here, ranks
-from fgrl.pipeline.endings import DONE, concluded
+from fgrl.errors import DONE, UsageError
+from fgrl.pipeline import child_process, in_process, ranks
+from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.folders import is_done, read_stage
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of
@@ -49,7 +49,7 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
 def _work(planned: Plan, selected: list[Planned], options: Options, console: Console) -> Summary:
     if len(selected) != 1:
         raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
-    here.take_part(planned, selected[0], options.limit, console)
+    in_process.take_part(planned, selected[0], options.limit, console)
     summary = summary_of(planned, options)
     summary.exit, summary.worker = DONE, True
     return summary
@@ -68,7 +68,7 @@ class _Step:
         """Take the stage from the cache, or run it."""
         if self._from_cache():
             return
-        if child.is_needed(self.stage, self.invocation.options):
+        if child_process.is_needed(self.stage, self.invocation.options):
             self._stop_if_interrupted()
             self._run_in_child()
             return
@@ -92,7 +92,7 @@ class _Step:
         began = time.monotonic()
         self.console.prefix = f"{self.label} · "
         try:
-            record = here.run(self.stage, folder, self.invocation, self.console, self.interrupts)
+            record = in_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
         finally:
             self.console.prefix = ""
         self.invocation.enter(self.stage, folder, cached=False, record=record)
@@ -103,7 +103,7 @@ class _Step:
 
     def _run_in_child(self) -> None:
         folder = self._begin()
-        child.run(self.stage, self.invocation, self.console, self.interrupts)
+        child_process.run(self.stage, self.invocation, self.console, self.interrupts)
         self.invocation.enter(self.stage, folder, cached=False, record=read_stage(folder))
 
     def _begin(self) -> Path:

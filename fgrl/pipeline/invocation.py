@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fgrl.errors import DONE
 from fgrl.files import write_json, write_text
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment
@@ -71,7 +72,7 @@ def finished_before(plan: Plan) -> Summary | None:
         if not (path.is_file() and page.is_file()):
             continue
         summary = json.loads(path.read_text(encoding="utf-8"))
-        if summary["key"] == plan.short and summary["exit"] == 0 and set(summary["stages"]) == names:
+        if summary["key"] == plan.short and summary["exit"] == DONE and set(summary["stages"]) == names:
             return Summary(**summary, folder=folder, report=page, nothing_to_do=True)
     return None
 

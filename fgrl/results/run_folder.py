@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fgrl.errors import DONE, INTERRUPTED
 from fgrl.results.curves import Series, curves
 from fgrl.results.reading import finite, read_json, read_lines
 
@@ -67,7 +68,7 @@ class RunFolder:
     notes: list[str]
 
 
-EXIT_STATES = {None: "unfinished", 0: "finished", 130: "interrupted"}
+EXIT_STATES = {None: "unfinished", DONE: "finished", INTERRUPTED: "interrupted"}
 """Any other exit code: "failed"."""
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from fgrl.console import Console
+from fgrl.errors import DONE
 from fgrl.pipeline import ranks
 from fgrl.pipeline.endings import ChildFailed
 from fgrl.pipeline.invocation import Invocation
@@ -50,7 +51,7 @@ def run(stage: Planned, invocation: Invocation, console: Console, interrupted: C
     except BaseException:
         _abort(process, signal.SIGTERM if forwarded else signal.SIGINT)
         raise
-    if code != 0:
+    if code != DONE:
         raise ChildFailed(code)
 
 

@@ -28,18 +28,18 @@ class BradleyTerry(OfflineAlgorithm):
     columns: ClassVar = {"segment": per_token(fill=-1)}
 
     segmenter: Segmenter
-    """What an action is: `bandit` gives Eq. 1, `entropy` Eq. 3."""
+    """What counts as one action: `bandit` gives Eq. 1, `entropy` Eq. 3."""
     aggregate: Literal["mean", "sum", "last"] = "mean"
-    """How segment rewards make a sequence's evaluation; the paper takes the mean (Eq. 4)."""
+    """How the rewards of segments are combined to the evaluation of a response; the paper takes the mean (Eq. 4)."""
     segment_by: ModelSpec | None = None
-    """Model whose entropies cut the responses. null: the model that the reward model starts from (pi_SFT)."""
+    """The model whose entropies divide the responses. null: the model that the reward model starts from (pi_SFT)."""
     margin: float = Field(0.0, ge=0)
     """Required difference between chosen and rejected."""
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Cut every response once, before training: adds the column "segment" (ids, -1 for no segment)."""
-        cutter = self.segment_by or model.spec.frozen()
-        passes.add_segments(rows, self.segmenter, run, cutter, tokenizer=model.tokenizer)
+        """Divide every response once, before training: adds the column "segment" (ids, -1 for no segment)."""
+        reference = self.segment_by or model.spec.frozen()
+        passes.add_segments(rows, self.segmenter, run, reference, tokenizer=model.tokenizer)
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
         return {"sft": self.segment_by or model.frozen()} if "entropy" in self.segmenter.needs else {}

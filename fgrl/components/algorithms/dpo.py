@@ -27,14 +27,14 @@ class DPO(OfflineAlgorithm):
     columns: ClassVar = {"ref_logp": per_response()}
 
     beta: float = Field(0.1, gt=0)
-    """Strength of the pull towards the reference."""
+    """Strength of the constraint to stay near the reference."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
     """Assumed share of flipped preferences (conservative DPO)."""
     reference: ModelSpec | None = None
     """The reference model. null: the model that training starts from."""
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """The reference's log-probabilities, once: adds the column "ref_logp" (nats, one a response)."""
+        """The reference's log-probabilities, once: adds the column "ref_logp" (nats, one per response)."""
         passes.add_reference_logp(rows, run, self.frozen_models(model.spec)["reference"])
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:

@@ -28,7 +28,7 @@ class AdaptiveKL(Settings):
     target: float = Field(gt=0)
     """KL per response, in nats, to steer to."""
     horizon: float = Field(10_000, gt=0)
-    """Responses over which the coefficient may change by a fifth of itself at the most."""
+    """Number of responses over which the coefficient changes by 20% at most."""
 
 
 @register("ppo")
@@ -54,9 +54,9 @@ class PPO(PolicyGradient):
     kl_coef: float = Field(0.01, ge=0)
     """Coefficient of the KL (the papers' beta), in reward units per nat."""
     adaptive_kl: AdaptiveKL | None = None
-    """Let the coefficient follow a KL target, starting from `kl_coef`."""
+    """Adapt the coefficient to a target KL, starting from `kl_coef`."""
     missing_eos_penalty: float = Field(0.0, ge=0)
-    """Subtracted from the last token's reward of a response that did not end by itself."""
+    """Subtracted from the reward of the last token of a response without an end-of-sequence token."""
     aggregate: Aggregation = "token_mean"
     """Average the loss over all tokens, or over tokens and then over responses."""
 
@@ -70,8 +70,8 @@ class PPO(PolicyGradient):
         return self
 
     def needs(self) -> frozenset[str]:
-        wanted = {"old_logp", "values", "ref_logp"}
-        return frozenset(wanted | {"ref_kl"} if self.kl == "full" else wanted)
+        fields = {"old_logp", "values", "ref_logp"}
+        return frozenset(fields | {"ref_kl"} if self.kl == "full" else fields)
 
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
         """Token rewards minus KL, then generalized advantages (Schulman et al. 2016). All tensors [B,T].
@@ -81,7 +81,7 @@ class PPO(PolicyGradient):
         mask, values = rollout.mask, rollout.filled("values")
         old_logp, ref_logp = rollout.filled("old_logp"), rollout.filled("ref_logp")
         log_ratio = torch.where(mask, old_logp - ref_logp, 0.0)
-        # 1. the penalty that the reward carries
+        # 1. the KL penalty of the reward
         if self.kl == "full":
             penalty = torch.where(mask, rollout.filled("ref_kl"), 0.0)
         else:
@@ -99,7 +99,7 @@ class PPO(PolicyGradient):
         explained = ops.explained_variance(values, returns, mask)
         if self.whiten:
             advantage = ops.masked_whiten(advantage, mask)
-        # 4. the controller sees this rollout's KL and sets the coefficient of the next
+        # 4. the controller reads this rollout's KL and sets the coefficient of the next
         response_kl = float((penalty if self.kl == "full" else log_ratio).sum(dim=1).mean())
         metrics = {
             "kl": response_kl,

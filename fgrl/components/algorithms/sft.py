@@ -16,12 +16,12 @@ torch = lazy.load("torch")
 
 @register("sft")
 class SFT(OfflineAlgorithm):
-    """Cross-entropy of the response's tokens, its end-of-sequence token among them; prompts carry no loss."""
+    """Cross-entropy of the response's tokens, including its end-of-sequence token; prompts have no loss."""
 
     data = "samples"
 
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of a step, or over tokens and then over responses."""
+    """Average over all tokens of an optimizer step, or over tokens and then over responses."""
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """-log p(token), aggregated over the whole optimizer step."""

@@ -1,4 +1,4 @@
-"""Training a relevance discriminator: which tokens of a response does a criterion's verdict hang on? ("Rubrics to Tokens",
+"""Training a relevance discriminator: which tokens of a response does a criterion's verdict depend on? ("Rubrics to Tokens",
 section 4.1, Eq. 5.)"""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ torch = lazy.load("torch")
 @register("token_bce")
 class TokenBCE(OfflineAlgorithm):
     """Binary cross-entropy of a token head: 1 for each token of the response that shares a character with a marked span, and
-    for the end-of-sequence token behind it where the whole response is marked.
+    for the end-of-sequence token if the whole response is marked.
 
     Its data are samples of one criterion each (`rubric`) and a response with marked spans (label +1), as the annotators
     `mark_by_rules` and `mark_by_llm` make them. The model reads plain text, as the relevance component `discriminator` does.
@@ -36,11 +36,11 @@ class TokenBCE(OfflineAlgorithm):
     columns: ClassVar = {"relevant": per_token(fill=0)}
 
     prompt: Annotated[str, File]
-    """What it reads: a text file with {criterion}, and {response} at its end."""
+    """The model's input: a text file with {criterion}, and {response} at its end."""
     token_policy: ops.TokenPolicy = "overlap"
     """A token counts as marked when it shares a character with what is marked, lies inside it, or starts in it."""
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of a step (Eq. 5), or over tokens and then over responses."""
+    """Average over all tokens of an optimizer step (Eq. 5), or over tokens and then over responses."""
     positive_weight: float = Field(1.0, gt=0)
     """Weight of marked tokens in the loss."""
 
@@ -76,7 +76,7 @@ class TokenBCE(OfflineAlgorithm):
         return Encoded(prompt, ids[:room], {"relevant": labels[:room]})
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Says what of the data is not learnt: ends of responses that are too long, and marked spans without a token."""
+        """Reports the data that is not learned: ends of responses that are too long, and marked spans without a token."""
         if self._seen["cut"] or self._seen["uncovered"]:
             run.say(
                 f"token_bce: {self._seen['cut']:,} of {self._seen['responses']:,} responses lose their end to max_tokens; "
@@ -87,18 +87,18 @@ class TokenBCE(OfflineAlgorithm):
         """Eq. 5 over the response tokens of the whole optimizer step. `precision`, `recall`, `f1` at probability 1/2."""
         logit, label, mask = model.rewards(batch), batch.columns["relevant"], batch.mask
         weight = torch.where(label > 0, self.positive_weight, 1.0)
-        each = torch.nn.functional.binary_cross_entropy_with_logits(logit, label, weight, reduction="none")
-        loss = ops.aggregate(each, mask, self.aggregate, **batch.totals())
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(logit, label, weight, reduction="none")
+        loss = ops.aggregate(losses, mask, self.aggregate, **batch.totals())
         with torch.no_grad():
-            said, marked = (logit > 0) & mask, (label > 0) & mask
-            both, said_n, marked_n = (said & marked).sum(), said.sum(), marked.sum()
+            predicted, marked = (logit > 0) & mask, (label > 0) & mask
+            both, predicted_count, marked_count = (predicted & marked).sum(), predicted.sum(), marked.sum()
             metrics: Numbers = {
-                "loss": Mean(ops.masked_sum(each, mask), mask.sum()),
-                "accuracy": Mean(((said == marked) & mask).sum(), mask.sum()),
-                "precision": Mean(both, said_n),
-                "recall": Mean(both, marked_n),
-                "f1": Mean(2 * both, said_n + marked_n),
-                "relevant": Mean(marked_n, mask.sum()),
+                "loss": Mean(ops.masked_sum(losses, mask), mask.sum()),
+                "accuracy": Mean(((predicted == marked) & mask).sum(), mask.sum()),
+                "precision": Mean(both, predicted_count),
+                "recall": Mean(both, marked_count),
+                "f1": Mean(2 * both, predicted_count + marked_count),
+                "relevant": Mean(marked_count, mask.sum()),
             }
         return loss, metrics
 

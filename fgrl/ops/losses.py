@@ -1,0 +1,120 @@
+"""Advantages of tokens, the KL to a reference, losses per token, and their average over an optimizer step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fgrl import lazy
+from fgrl.ops.arguments import check_choice, zero_masked
+from fgrl.ops.statistics import masked_mean, masked_sum
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+KL = Literal["k1", "k2", "k3"]
+
+
+def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """Generalized advantage estimation (Schulman et al. 2016, Eq. 16): advantages and returns, each [B,T], no gradient.
+
+    A_t = sum over l of (gamma lam)^l delta_{t+l},  delta_t = r_t + gamma V_{t+1} - V_t,  return_t = A_t + V_t.
+    values[t] is of the state before token t. After the last real token the value is 0. Masked tokens are skipped as if
+    they did not exist: credit passes them undiscounted.
+    """
+    rewards, values = zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)
+    advantage = torch.zeros_like(values[:, 0]) if values.shape[1] else values.new_zeros(len(values))
+    next_value = torch.zeros_like(advantage)
+    columns = []
+    for t in range(values.shape[1] - 1, -1, -1):
+        real = mask[:, t]
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = torch.where(real, delta + gamma * lam * advantage, advantage)
+        next_value = torch.where(real, values[:, t], next_value)
+        columns.append(advantage)
+    advantages = zero_masked(torch.stack(columns[::-1], dim=1), mask) if columns else torch.zeros_like(values)
+    return advantages, zero_masked(advantages + values, mask)
+
+
+def kl(logp: Tensor, ref_logp: Tensor, estimator: KL, mask: Tensor | None = None) -> Tensor:
+    """Per-token estimate of KL(policy || reference) in nats, [B,T], from log-probs of tokens drawn from the policy.
+
+    With d = logp - ref_logp:  k1 = d,  k2 = d^2 / 2,  k3 = exp(-d) - 1 + d  (Schulman 2020). The means of k1 and k3 are
+    the exact KL; k2 is biased. As a loss, differentiated in logp: the expected gradient of k2 is that of
+    KL(policy || reference), of k3 that of KL(reference || policy), and of k1 zero, so use k1 in the reward.
+
+    mask: bool [B,T]; needed when masked slots may hold infinities. Without it every slot is computed.
+    """
+    check_choice("kl", estimator, ("k1", "k2", "k3"))
+    d = logp - ref_logp
+    if mask is not None:
+        d = zero_masked(d, mask)
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return d.square() / 2
+    return torch.expm1(-d) + d
+
+
+def clip_loss(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, clip: float, clip_high: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """PPO's clipped surrogate as a loss per token (Schulman et al. 2017, Eq. 7): losses and where clipped, each [B,T].
+
+    loss = -min(ratio A, clamp(ratio, 1 - clip, 1 + clip_high) A),  ratio = exp(logp - old_logp); logp in nats.
+    clip_high: None is `clip`. The second result, bool, marks tokens on which the clamped branch won: no gradient there.
+    """
+    advantage = zero_masked(advantage, mask)
+    ratio = zero_masked(logp - old_logp, mask).exp()
+    free = -advantage * ratio
+    bound = -advantage * ratio.clamp(1.0 - clip, 1.0 + (clip if clip_high is None else clip_high))
+    return torch.maximum(free, bound), (bound > free) & mask
+
+
+def value_loss(
+    values: Tensor, old_values: Tensor | None, returns: Tensor, mask: Tensor, clip: float | None
+) -> tuple[Tensor, Tensor]:
+    """Squared error of the critic per token, clipped around the old values: losses and where clipped, each [B,T].
+
+    loss = max((V - R)^2, (clamp(V, V_old - clip, V_old + clip) - R)^2) / 2; with clip None, (V - R)^2 / 2 (then
+    `old_values` is not read). The second result, bool, marks tokens on which the clamped branch won: no gradient there.
+    """
+    values, returns = zero_masked(values, mask), zero_masked(returns, mask)
+    free = (values - returns).square() / 2
+    if clip is None:
+        return free, torch.zeros_like(mask)
+    if old_values is None:
+        raise ValueError("value clipping needs the old values; pass them, or clip=None")
+    old = zero_masked(old_values, mask)
+    bound = (old + (values - old).clamp(-clip, clip) - returns).square() / 2
+    return torch.maximum(free, bound), (bound > free) & mask
+
+
+def aggregate(
+    x: Tensor,
+    mask: Tensor,
+    how: Literal["token_mean", "seq_mean"],
+    *,
+    total_tokens: float,
+    total_rows: float,
+    scale: float = 1.0,
+) -> Tensor:
+    """Sum a per-token loss [B,T] of one micro-batch to its share of the optimizer step's loss, a scalar.
+
+    token_mean: sum of x / total_tokens. seq_mean: sum over rows of each row's own mean / total_rows; a row without real
+    tokens adds 0. The totals count the whole optimizer step (all micro-batches of all processes), so the shares of any
+    partition of the step's rows add up to the same loss and the same gradient. `scale` undoes the averaging that the
+    trainer does over micro-batches and processes (see `fgrl.types.Batch`).
+
+    Raises ValueError for an unknown `how` and for a total that is not positive.
+    """
+    check_choice("aggregate", how, ("token_mean", "seq_mean"))
+    total = total_tokens if how == "token_mean" else total_rows
+    if total <= 0:
+        raise ValueError(
+            f"{how} over {total:g} {'tokens' if how == 'token_mean' else 'rows'}: leave out a step that has none"
+        )
+    share = masked_sum(x, mask) if how == "token_mean" else masked_mean(x, mask, dim=1).sum()
+    return share * (scale / total)

@@ -1,0 +1,64 @@
+"""Statistics of the real entries of a tensor: sum, mean, variance, standardisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fgrl import lazy
+from fgrl.ops.arguments import zero_masked
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy.load("torch")
+
+
+def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """Sum of the real entries, over everything or along `dim`. Shapes as in `masked_mean`."""
+    kept = zero_masked(x, mask)
+    return kept.sum() if dim is None else kept.sum(dim)
+
+
+def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """Mean of the real entries, over everything or along `dim`; 0 where there is none.
+
+    x, mask: same shape. Returns a scalar, or `x`'s shape without `dim`.
+    """
+    count = mask.sum() if dim is None else mask.sum(dim)
+    return masked_sum(x, mask, dim) / count.clamp(min=1)
+
+
+def masked_var(x: Tensor, mask: Tensor, dim: int | None = None, *, unbiased: bool = False) -> Tensor:
+    """Variance of the real entries, over everything or along `dim`; 0 where there are none.
+
+    Divides by their count n, or by n - 1 when `unbiased` (0 for a single entry). Shapes as in `masked_mean`.
+    """
+    mean = masked_mean(x, mask, dim)
+    centred = zero_masked(x, mask) - (mean if dim is None else mean.unsqueeze(dim))
+    count = mask.sum() if dim is None else mask.sum(dim)
+    return masked_sum(centred.square(), mask, dim) / (count - int(unbiased)).clamp(min=1)
+
+
+def masked_whiten(
+    x: Tensor, mask: Tensor, shift_mean: bool = True, *, unbiased: bool = False, eps: float = 1e-8
+) -> Tensor:
+    """Standardise over all real entries of the batch: (x - mean) / sqrt(var + eps). Shaped as `x`.
+
+    shift_mean: False adds the mean again, so that only the scale changes. The statistics are those of `x`: gather the
+    rows of several processes first.
+    """
+    mean = masked_mean(x, mask)
+    white = zero_masked(zero_masked(x, mask) - mean, mask) * (masked_var(x, mask, unbiased=unbiased) + eps).rsqrt()
+    return white if shift_mean else zero_masked(white + mean, mask)
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """1 - Var(returns - values) / Var(returns) over real tokens, a scalar: 1 is a perfect critic, 0 a constant one.
+
+    values, returns, mask: [B,T]. 0 when the returns do not vary.
+    """
+    total = masked_var(returns, mask)
+    rest = masked_var(zero_masked(returns, mask) - zero_masked(values, mask), mask)
+    varies = total > 0
+    return torch.where(varies, 1.0 - rest / torch.where(varies, total, torch.ones_like(total)), torch.zeros_like(total))

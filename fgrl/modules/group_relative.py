@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers
-from fgrl.modules.policy_gradient import PolicyGradient, mean_over_tokens
+from fgrl.modules.policy_gradient import PolicyGradient
 from fgrl.types import Advantages, Aggregation, Batch, Mean, Rewards, Rollout
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class GroupRelative(PolicyGradient):
         old_logp = column.get("old_logp", sampling)
         loss, metrics = self.policy_loss(batch, logp=scores.logp, old_logp=old_logp, entropy=scores.entropy)
         if "old_logp" not in column:
-            metrics["entropy"] = mean_over_tokens(-sampling, mask)
+            metrics["entropy"] = ops.mean_metric(-sampling, mask)
             if "ref_logp" in column:
                 metrics["kl"] = Mean(ops.masked_sum(sampling - column["ref_logp"], mask), len(mask))
         return loss, metrics

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OnlineAlgorithm
-from fgrl.types import Aggregation, Batch, Mean, Most
+from fgrl.types import Aggregation, Batch, Most
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,19 +56,19 @@ class PolicyGradient(OnlineAlgorithm):
         surrogate, clipped = ops.clip_loss(logp, old_logp, column["advantage"], mask, self.clip, self.clip_high)
         loss = self.total(surrogate, batch)
         metrics: Numbers = {
-            "policy_loss": mean_over_tokens(surrogate, mask),
-            "clip_fraction": mean_over_tokens(clipped.float(), mask),
+            "policy_loss": ops.mean_metric(surrogate, mask),
+            "clip_fraction": ops.mean_metric(clipped.float(), mask),
         }
         if self.kl != "full" and self.kl_coef and self.kl_in == "loss":
             kl = ops.kl(logp, column["ref_logp"], self.kl, mask)
             loss = loss + self.current_kl_coef() * self.total(kl, batch)
-            metrics["kl_loss"] = mean_over_tokens(kl, mask)
+            metrics["kl_loss"] = ops.mean_metric(kl, mask)
         if self.entropy_coef:
             assert entropy is not None
             loss = loss - self.entropy_coef * self.total(entropy, batch)
         with torch.no_grad():
             log_ratio = torch.where(mask, logp - old_logp, 0.0)
-            metrics["approx_kl"] = mean_over_tokens(log_ratio.square() / 2, mask)
+            metrics["approx_kl"] = ops.mean_metric(log_ratio.square() / 2, mask)
             metrics["max_log_ratio"] = Most(log_ratio.abs().max())
         return loss, metrics
 
@@ -79,8 +79,3 @@ class PolicyGradient(OnlineAlgorithm):
     def score(self, model: Any, batch: Batch) -> Any:
         """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they count."""
         return model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)
-
-
-def mean_over_tokens(per_token: Tensor, mask: Tensor) -> Mean:
-    """The mean of the real entries of [B,T], as a metric."""
-    return Mean(ops.masked_sum(per_token.detach(), mask), mask.sum())

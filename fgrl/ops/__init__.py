@@ -22,12 +22,12 @@ from fgrl.ops.segments import (
     to_segments,
 )
 from fgrl.ops.spans import Conflict, TokenPolicy, overlaps, spans_to_tokens, uncovered_spans, without_characters
-from fgrl.ops.statistics import explained_variance, masked_mean, masked_sum, masked_var, masked_whiten
+from fgrl.ops.statistics import explained_variance, masked_mean, masked_sum, masked_var, masked_whiten, mean_metric
 
 __all__ = [
     "KL", "Conflict", "Partition", "Reduce", "Spread", "TokenPolicy", "aggregate", "aggregate_segments", "clip_loss",
     "criterion_advantage", "explained_variance", "gae", "group_advantage", "group_index", "inside_segments", "kl",
-    "known_criteria", "locations", "masked_mean", "masked_sum", "masked_var", "masked_whiten", "overlaps",
+    "known_criteria", "locations", "masked_mean", "masked_sum", "masked_var", "masked_whiten", "mean_metric", "overlaps",
     "segment_ends", "segment_ids", "spans_to_tokens", "spread", "standardize", "to_segments", "uncovered_spans",
     "value_loss", "without_characters",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fgrl import lazy
 from fgrl.ops.arguments import zero_masked
+from fgrl.types import Mean
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +28,11 @@ def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """
     count = mask.sum() if dim is None else mask.sum(dim)
     return masked_sum(x, mask, dim) / count.clamp(min=1)
+
+
+def mean_metric(x: Tensor, mask: Tensor) -> Mean:
+    """The mean of the real entries, without gradient, as a metric that can be merged."""
+    return Mean(masked_sum(x.detach(), mask), mask.sum())
 
 
 def masked_var(x: Tensor, mask: Tensor, dim: int | None = None, *, unbiased: bool = False) -> Tensor:

@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers
-from fgrl.modules.policy_gradient import PolicyGradient, mean_over_tokens
+from fgrl.modules.policy_gradient import PolicyGradient
 from fgrl.registry import Settings, register
 from fgrl.types import Advantages, Aggregation, Batch, Rewards, Rollout
 
@@ -119,8 +119,8 @@ class PPO(PolicyGradient):
         scores, values = self.score(model, batch), model.critic.values(batch)
         policy, metrics = self.policy_loss(batch, logp=scores.logp, old_logp=column["old_logp"], entropy=scores.entropy)
         value, clipped = ops.value_loss(values, column["values"], column["returns"], mask, self.value_clip)
-        metrics["value_loss"] = mean_over_tokens(value, mask)
-        metrics["value_clip_fraction"] = mean_over_tokens(clipped.float(), mask)
+        metrics["value_loss"] = ops.mean_metric(value, mask)
+        metrics["value_clip_fraction"] = ops.mean_metric(clipped.float(), mask)
         return policy + self.value_coef * self.total(value, batch), metrics
 
     def current_kl_coef(self) -> float:

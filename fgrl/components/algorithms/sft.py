@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm
 from fgrl.registry import register
-from fgrl.types import Aggregation, Batch, Mean
+from fgrl.types import Aggregation, Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,4 +28,4 @@ class SFT(OfflineAlgorithm):
         nll = -model.score(batch).logp
         loss = ops.aggregate(nll, batch.mask, self.aggregate, **batch.totals())
         with torch.no_grad():
-            return loss, {"loss": Mean(ops.masked_sum(nll, batch.mask), batch.mask.sum())}
+            return loss, {"loss": ops.mean_metric(nll, batch.mask)}

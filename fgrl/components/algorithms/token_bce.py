@@ -93,7 +93,7 @@ class TokenBCE(OfflineAlgorithm):
             predicted, marked = (logit > 0) & mask, (label > 0) & mask
             both, predicted_count, marked_count = (predicted & marked).sum(), predicted.sum(), marked.sum()
             metrics: Numbers = {
-                "loss": Mean(ops.masked_sum(losses, mask), mask.sum()),
+                "loss": ops.mean_metric(losses, mask),
                 "accuracy": Mean(((predicted == marked) & mask).sum(), mask.sum()),
                 "precision": Mean(both, predicted_count),
                 "recall": Mean(both, marked_count),

@@ -1,103 +1,149 @@
-"""What metrics look at: one answer of one model, and what was computed about it."""
+"""One answer of one model to a prompt, what was measured about it, and the file of an evaluation's answers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from pydantic import model_validator
 
-@dataclass
-class Turn:
-    """A later turn of a conversation: what the user asked next, and the answer."""
+from fgrl.types import Message, Record, Response, Sample, read_jsonl, write_jsonl
+
+
+class FollowUp(Record):
+    """A later turn of a conversation: what the user asked next, and the response."""
 
     question: str
-    response: str
-    finished: bool | None = None
+    response: Response
     n_tokens: int = 0
+    """Tokens of the response, the end-of-sequence token counted; 0 where it was given as text."""
 
 
 @dataclass
 class Attribution:
-    """What a reward says of one criterion of the prompt, and of the tokens that its verdict hangs on."""
+    """What a reward recorded about one criterion of the prompt: the verdict, and the tokens that it depends on."""
 
     text: str
     """The criterion."""
     kept: bool | None
     """The verdict; None is missing."""
     relevance: list[float] | None = None
-    """[T] how much the verdict hangs on each token, 0 to 1; None where it cannot be told."""
+    """[T] how much the verdict depends on each token, 0 to 1; None where it is not known."""
 
 
-@dataclass
-class Answer:
-    """One answer to one prompt. `T` response tokens, the end-of-sequence token counted; none where the answer was given
-    as text rather than drawn."""
+class Answer(Record):
+    """A model's response to a prompt, and what was measured about it.
 
-    id: str
-    """The sample's id. Answers to one prompt share it, and so do the answers of several models: comparisons are paired
-    by it, and intervals resample it."""
-    prompt: str
-    """The prompt; of a chat its last turn."""
-    response: str
-    """Decoded, without special tokens."""
-    tokens: list[str]
-    """[T] decoded pieces, for the eyes."""
-    offsets: list[tuple[int, int]]
-    """[T] characters of `response` that each token covers; the end-of-sequence token covers none, at the end."""
-    finished: bool | None
-    """Ended by itself, not by the length limit; None = unknown."""
-    n_tokens: int
-    """T."""
-    conversation: list[dict[str, str]] = field(default_factory=list)
-    """The whole prompt where it is a chat of several turns (system prompt too): role and content of each."""
-    turns: list[Turn] = field(default_factory=list)
-    """What was asked after this answer, with the answers. Log-probabilities, KL and rewards are of the first one."""
-    references: list[str] = field(default_factory=list)
-    """What the data say is right; several are alternatives."""
-    meta: dict[str, Any] = field(default_factory=dict)
-    """What the sample carried beside its prompt."""
-    rubric: list[dict[str, Any]] = field(default_factory=list)
-    """The prompt's criteria, each a `fgrl.types.Criterion` as JSON."""
+    `T` response tokens, the end-of-sequence token counted; there are none where the response was given as text rather than
+    drawn. Log-probabilities, KL and rewards are those of `response`, not of the follow-ups.
+    """
+
+    model: str = ""
+    """The name under which the evaluation compares it."""
+    sample: Sample
+    """The prompt with its references, its rubric and its meta; without responses."""
+    response: Response
+    follow_ups: list[FollowUp] = []
+    """What was asked after this response, with the responses to that."""
+    tokens: list[str] = []
+    """[T] decoded pieces, for display."""
+    offsets: list[tuple[int, int]] = []
+    """[T] characters of the response that each token covers; the end-of-sequence token covers none, at the end."""
     logp: float | None = None
-    """Nats, summed over the answer, under the model itself."""
+    """Nats, summed over the response, under the model itself."""
     ref_logp: float | None = None
-    """Nats, summed over the answer, under the reference."""
+    """Nats, summed over the response, under the reference."""
     kl: float | None = None
-    """Nats, summed over the answer: KL(model || reference) of each next-token distribution, or its k1 estimate."""
-    token_rewards: dict[str, list[float | None]] = field(default_factory=dict)
-    """[T] by name of the reward; None = nothing was said about the token."""
-    segments: dict[str, list[int]] = field(default_factory=dict)
+    """Nats, summed over the response: KL(model || reference) of each next-token distribution, or its k1 estimate."""
+    token_rewards: dict[str, list[float | None]] = {}
+    """[T] by name of the reward; None = the reward says nothing about the token."""
+    segments: dict[str, list[int]] = {}
     """[T] by name of the reward: index of the segment, -1 outside."""
-    criteria: dict[str, list[Attribution]] = field(default_factory=dict)
-    """By name of the reward: every criterion that it counts, in the rubric's order. None of a reward that reads no rubric."""
+    criteria: dict[str, list[Attribution]] = {}
+    """By name of the reward: every criterion that it counts, in the rubric's order. Empty for a reward that reads no rubric."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_form(cls, line: Any) -> Any:
+        return from_earlier_form(line) if isinstance(line, Mapping) else line
+
+    @property
+    def id(self) -> str:
+        """The sample's id. Answers to one prompt share it, and so do the answers of several models: comparisons are paired
+        by it, and intervals resample it."""
+        return self.sample.id
+
+    @property
+    def text(self) -> str:
+        """The response's text."""
+        return self.response.text
+
+    @property
+    def chat(self) -> list[Message]:
+        """The prompt as turns."""
+        prompt = self.sample.prompt
+        return [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
+
+    @property
+    def question(self) -> str:
+        """The prompt's last turn."""
+        return self.chat[-1].content
+
+    @property
+    def references(self) -> list[str]:
+        """What the data consider right; several are alternatives."""
+        reference = self.sample.reference
+        return [reference] if isinstance(reference, str) else reference or []
+
+    @property
+    def n_tokens(self) -> int:
+        """T."""
+        return len(self.tokens)
 
     @property
     def given(self) -> bool:
-        """It came as text: there are no tokens, and nobody knows whether it ended by itself."""
-        return self.finished is None
+        """It was given as text: there are no tokens, and whether it ended by itself is unknown."""
+        return self.response.finished is None
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready; a number that is not finite becomes null."""
 
-        def clean(value: Any) -> Any:
-            if isinstance(value, float):
-                return value if math.isfinite(value) else None
-            if isinstance(value, dict):
-                return {key: clean(item) for key, item in value.items()}
-            return [clean(item) for item in value] if isinstance(value, list | tuple) else value
+def from_earlier_form(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An answer's line as earlier versions wrote it (without `sample`), in today's form; another comes back as it is.
 
-        return clean(asdict(self))
+    Works on lines with missing fields, too: what a line does not have is not added.
+    """
+    if "sample" in line:
+        return line
+    rest = dict(line)
+    rest.pop("n_tokens", None)  # the number of `tokens`
+    prompt = rest.pop("prompt", None)
+    sample = {"prompt": rest.pop("conversation", None) or prompt, "reference": rest.pop("references", None) or None}
+    sample |= {name: rest.pop(name) for name in ("id", "rubric", "meta") if name in rest}
+    response = {"text": rest.pop("response", None), "finished": rest.pop("finished", None)}
+    turns = rest.pop("turns", None)
+    if isinstance(turns, list):
+        rest["follow_ups"] = [_follow_up(turn) if isinstance(turn, Mapping) else turn for turn in turns]
+    return rest | {"sample": sample, "response": response}
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Answer:
-        """What `to_json` gave."""
-        known = {
-            "offsets": [(start, end) for start, end in record["offsets"]],
-            "turns": [Turn(**turn) for turn in record.get("turns", ())],
-            "criteria": {
-                name: [Attribution(**one) for one in told] for name, told in record.get("criteria", {}).items()
-            },
-        }
-        return cls(**{**record, **known})
+
+def _follow_up(turn: Mapping[str, Any]) -> dict[str, Any]:
+    response = {"text": turn.get("response"), "finished": turn.get("finished")}
+    return {name: value for name, value in turn.items() if name != "finished"} | {"response": response}
+
+
+def write_answers(path: Path, answers: Mapping[str, Sequence[Answer]]) -> None:
+    """One line an answer, finished by rename; `answers` by model. A number that is not finite is written as null."""
+    write_jsonl(path, (answer.model_copy(update={"model": model}) for model, own in answers.items() for answer in own))
+
+
+def read_answers(path: Path) -> dict[str, list[Answer]]:
+    """The answers of a file by model, in the file's order; nothing where there is no file.
+
+    Raises `DataError` with its place for a line that is no answer.
+    """
+    answers: dict[str, list[Answer]] = {}
+    if path.exists():
+        for answer in read_jsonl(path, Answer):
+            answers.setdefault(answer.model, []).append(answer)
+    return answers

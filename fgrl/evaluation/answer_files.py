@@ -46,21 +46,21 @@ def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) ->
 def alpaca_eval(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
     """One row: its judge matches by the instruction."""
     (answer,) = _single("alpaca_eval", answers)
-    if any(turn["role"] == "assistant" for turn in answer.conversation):
+    if any(turn.role == "assistant" for turn in answer.chat):
         raise DataError(f"files: alpaca_eval holds single questions, and prompt {answer.id} is a conversation")
-    row = {"instruction": answer.prompt, "output": answer.response, "generator": model}
-    return ({"dataset": answer.meta["dataset"]} if "dataset" in answer.meta else {}) | row
+    row = {"instruction": answer.question, "output": answer.text, "generator": model}
+    return ({"dataset": meta["dataset"]} if "dataset" in (meta := answer.sample.meta) else {}) | row
 
 
 def arena_hard(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
     """One row: its judge matches by `uid`."""
     (answer,) = _single("arena_hard", answers)
-    asked = answer.conversation or [{"role": "user", "content": answer.prompt}]
+    asked = [turn.model_dump() for turn in answer.chat]
     return {
         "uid": answer.id,
         "ans_id": _identifier(model, answer.id, 0),
         "model": model,
-        "messages": [*asked, {"role": "assistant", "content": {"answer": answer.response}}],
+        "messages": [*asked, {"role": "assistant", "content": {"answer": answer.text}}],
         "tstamp": 0.0,
         "metadata": {},
     }
@@ -78,7 +78,7 @@ def mt_bench(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
         "answer_id": _identifier(model, id, 0),
         "model_id": model,
         "choices": [
-            {"index": index, "turns": [answer.response, *(turn.response for turn in answer.turns)]}
+            {"index": index, "turns": [answer.text, *(turn.response.text for turn in answer.follow_ups)]}
             for index, answer in enumerate(answers)
         ],
         "tstamp": 0.0,
@@ -91,7 +91,7 @@ FORMATS = {"alpaca_eval": alpaca_eval, "arena_hard": arena_hard, "mt_bench": mt_
 def _single(benchmark: str, answers: Sequence[Answer]) -> Sequence[Answer]:
     if len(answers) > 1:
         raise DataError(f"files: {benchmark} has one answer a prompt: set `per_prompt: 1`, or leave it out of `files`")
-    if answers[0].turns:
+    if answers[0].follow_ups:
         raise DataError(f"files: {benchmark} has one turn, and prompt {answers[0].id} has follow-ups")
     return answers
 

@@ -1,13 +1,12 @@
-"""Answers that are there already, matched to the prompts of an evaluation."""
+"""Existing answers, matched to the prompts of an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, Turn
-from fgrl.types import Message, Sample
+from fgrl.evaluation.answer import Answer, FollowUp
+from fgrl.types import Response, Sample
 
 
 def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:
@@ -46,28 +45,22 @@ def _answer(name: str, prompt: Sample, sample: Sample) -> Answer:
     if len(later) < len(asked):
         raise DataError(f"given.{name}: sample {sample.id} has {len(later)} answers to {len(asked)} later turns")
     return Answer(
-        response=response.text,
-        tokens=[],
-        offsets=[],
-        finished=None,
-        n_tokens=0,
-        turns=[Turn(question, response) for question, response in zip(asked, later, strict=False)],
-        **asked_for(prompt),
+        model=name,
+        sample=prompt_alone(prompt),
+        response=response.model_copy(update={"finished": None}),
+        follow_ups=[
+            FollowUp(question=question, response=Response(text=text))
+            for question, text in zip(asked, later, strict=False)
+        ],
     )
 
 
-def asked_for(prompt: Sample) -> dict[str, Any]:
-    """What an `Answer` keeps of its prompt."""
-    chat = prompt.prompt if isinstance(prompt.prompt, list) else [Message(role="user", content=prompt.prompt)]
-    references = prompt.reference or []
-    return {
-        "id": prompt.id,
-        "prompt": chat[-1].content,
-        "conversation": [turn.model_dump() for turn in chat] if len(chat) > 1 else [],
-        "references": [references] if isinstance(references, str) else list(references),
-        "meta": prompt.meta,
-        "rubric": [criterion.model_dump(exclude_defaults=True) for criterion in prompt.rubric],
-    }
+def prompt_alone(sample: Sample) -> Sample:
+    """What an `Answer` keeps of its prompt: no responses; a chat of a single turn is its text."""
+    prompt = sample.prompt
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0].content
+    return sample.model_copy(update={"prompt": prompt, "responses": [], "chosen": None, "verdicts": None})
 
 
 def shortened(prompt: Sample, turns: int) -> Sample:

@@ -17,7 +17,7 @@ from fgrl.kinds import AtMost, Client, ToDraw
 from fgrl.llm.asking import Asked, Question, ask, tally
 from fgrl.registry import File
 from fgrl.templates import Prompt, as_text, read_prompt
-from fgrl.types import Message, Request
+from fgrl.types import Request
 
 V = TypeVar("V")
 
@@ -115,10 +115,10 @@ def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[st
 
 def asked_text(answer: Answer) -> str:
     """The prompt as a judge reads it: a chat of several turns with its roles."""
-    return as_text([Message(**turn) for turn in answer.conversation] or answer.prompt)
+    return as_text(answer.sample.prompt)
 
 
 def answer_text(answer: Answer) -> str:
     """The answer as a judge reads it, and what followed."""
-    later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response}" for turn in answer.turns]
-    return "\n\n".join([answer.response, *later])
+    later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response.text}" for turn in answer.follow_ups]
+    return "\n\n".join([answer.text, *later])

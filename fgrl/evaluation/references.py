@@ -36,4 +36,4 @@ class Referenced(Comparison):
 
     def best(self, answers: Sequence[Answer], score: Callable[[str, str], float]) -> list[float]:
         """The highest `score(response, reference)` of each answer."""
-        return [max(score(answer.response, one) for one in self.references(answer)) for answer in answers]
+        return [max(score(answer.text, one) for one in self.references(answer)) for answer in answers]

@@ -16,13 +16,14 @@ from typing import Any
 from fgrl import recipe as recipes
 from fgrl import registry
 from fgrl.errors import DataError, UsageError
+from fgrl.evaluation.answer import read_answers
 from fgrl.kinds import Metric
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
 from fgrl.pipeline.scratch import scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
-from fgrl.results.evaluations import METRICS, Evaluation, RecipeResults, read_answers, read_evaluation
+from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, RecipeResults, read_evaluation
 from fgrl.results.remeasuring import remeasure
 from fgrl.results.run_folder import RunFolder, StageFolder
 from fgrl.results.run_folder import load as load_run_folder
@@ -84,7 +85,7 @@ class FinishedRecipe:
     def remeasured(self, name: str) -> Evaluation:
         """A finished evaluation with its answers, measured again where the answers are enough. Raises `DataError`."""
         evaluation = self.evaluation(name)
-        evaluation.answers = read_answers(self.folders[name])
+        evaluation.answers = read_answers(self.folders[name] / "out" / ANSWERS)
         if self.recipe is None:
             reason = f"{self.file} is of another version of fgrl or of its components"
             evaluation.not_remeasured = {measure.name.metric: reason for measure in evaluation.measures}

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from fgrl.evaluation.answer import from_earlier_form
 from fgrl.report.text import HIDDEN, mark, name, number, signed
 from fgrl.results.reading import finite
 
@@ -114,9 +115,9 @@ def collect(lines: Iterable[Mapping[str, Any]], baseline: str = "") -> Answers:
     prompt the first is shown."""
     prompts: dict[str, dict[str, Mapping[str, Any]]] = {}
     models: dict[str, None] = {}
-    for line in lines:
+    for line in map(from_earlier_form, lines):
         models.setdefault(str(line.get("model", "")))
-        id = str(line.get("id", ""))
+        id = sample_id(line)
         if id in prompts or len(prompts) < MOST_PROMPTS:
             prompts.setdefault(id, {}).setdefault(str(line.get("model", "")), line)
         else:
@@ -135,7 +136,7 @@ def collect(lines: Iterable[Mapping[str, Any]], baseline: str = "") -> Answers:
     exchanges = [
         Exchange(
             id=id,
-            turns=turns(next((line.get("conversation") or line.get("prompt") for line in by_model.values()), None)),
+            turns=turns(next(map(prompt_of, by_model.values()), None)),
             answers=[_answer(model, by_model.get(model), scales, segment_scales) for model in order],
         )
         for id, by_model in shown
@@ -198,15 +199,17 @@ def _answer(
     if line is None:
         return Answer(model, True, [], [], [], [])
     tokens = tokens_of(line)
-    text = line.get("response")
-    facts = [("tokens", number(len(tokens)))] if line.get("tokens") else [("characters", number(len(str(text or ""))))]
+    finished = mapping(line.get("response")).get("finished")
+    facts = (
+        [("tokens", number(len(tokens)))] if line.get("tokens") else [("characters", number(len(response_text(line))))]
+    )
     facts += [(str(key).replace("_", " "), number(shown)) for key, shown in _facts(line)]
     known = [[value for value in _numbers(line, tint.reward) if value is not None] for tint in scales]
     sums = [signed(math.fsum(values)) if values else "" for values in known]
     warnings = []
-    if not any(token.strip() for token in tokens[: -1 if line.get("finished") else None]):
+    if not any(token.strip() for token in tokens[: -1 if finished else None]):
         warnings.append("empty")
-    if line.get("finished") is False:
+    if finished is False:
         warnings.append("cut off")
     pairs = list(zip(scales, segment_scales, strict=True))
     layers = [_layer(line, tokens, *pair) for pair in pairs] if pairs else [_layer(line, tokens, None, None)]
@@ -214,19 +217,17 @@ def _answer(
 
 
 def _later(line: Mapping[str, Any]) -> list[tuple[str, Markup]]:
-    found = line.get("turns")
-    said = [mapping(turn) for turn in found] if isinstance(found, list) else []
-    return [
-        (role, long(turn.get(key))) for turn in said for role, key in (("user", "question"), ("assistant", "response"))
-    ]
+    later: list[tuple[str, Markup]] = []
+    found = line.get("follow_ups")
+    for turn in map(mapping, found if isinstance(found, list) else []):
+        later += [("user", long(turn.get("question"))), ("assistant", long(response_text(turn)))]
+    return later
 
 
 def _facts(line: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Numbers of the answer as a whole: single ones, and the sum over tokens of what is called kl."""
     facts = []
     for key, value in line.items():
-        if key == "n_tokens":
-            continue
         if key == "kl" and isinstance(value, list):
             known = [item for item in map(finite, value) if item is not None]
             if known:
@@ -253,7 +254,7 @@ def _layer(
         said.append(f"reward {signed(value)}" if value is not None else "no reward")
         if segment >= 0:
             said.append(f"segment {segment + 1}")
-        ends = bool(last and line.get("finished") and segment < 0)
+        ends = bool(last and mapping(line.get("response")).get("finished") and segment < 0)
         if ends:
             said.append("ends the answer")
         index = segment if segment >= 0 else None
@@ -291,12 +292,27 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def sample_id(line: Mapping[str, Any]) -> str:
+    """Identifies the prompt of an answer's line."""
+    return str(mapping(line.get("sample")).get("id", ""))
+
+
+def prompt_of(line: Mapping[str, Any]) -> Any:
+    """The prompt of an answer's line: a text or turns."""
+    return mapping(line.get("sample")).get("prompt")
+
+
+def response_text(line: Mapping[str, Any]) -> str:
+    """The response of an answer's line, or of a follow-up."""
+    return str(mapping(line.get("response")).get("text") or "")
+
+
 def tokens_of(line: Mapping[str, Any]) -> list[str]:
     """The pieces of an answer; where it has none the whole text is one."""
     tokens = line.get("tokens")
     if isinstance(tokens, list) and tokens:
         return [str(token) for token in tokens]
-    response = str(line.get("response") or "")
+    response = response_text(line)
     return [response] if response else []
 
 

@@ -14,7 +14,20 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fgrl.report.answers import LEVELS, MOST_REWARDS, MOST_TOKENS, long, mapping, render, tokens_of, turns
+from fgrl.evaluation.answer import from_earlier_form
+from fgrl.report.answers import (
+    LEVELS,
+    MOST_REWARDS,
+    MOST_TOKENS,
+    long,
+    mapping,
+    prompt_of,
+    render,
+    response_text,
+    sample_id,
+    tokens_of,
+    turns,
+)
 from fgrl.report.text import number
 from fgrl.results.reading import finite
 
@@ -115,10 +128,10 @@ def collect(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributi
     # 1. what there is: rewards, and for every prompt whether there is something to see
     rewards: dict[str, None] = {}
     worth: dict[str, dict[tuple[str, int], set[bool]]] = {}
-    for line in read():
+    for line in map(from_earlier_form, read()):
         for reward, criteria in told(line).items():
             rewards.setdefault(reward)
-            sides = worth.setdefault(str(line.get("id", "")), {})
+            sides = worth.setdefault(sample_id(line), {})
             for place, one in enumerate(criteria):
                 if (kept := verdict(one)) is not None and one.get("relevance") is not None:
                     sides.setdefault((reward, place), set()).add(kept)
@@ -130,8 +143,8 @@ def collect(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributi
     ids = ids[:MOST_PROMPTS]
     # 2. the answers to these
     found: dict[str, list[Line]] = {id: [] for id in ids}
-    for line in read():
-        if told(line) and (id := str(line.get("id", ""))) in found:
+    for line in map(from_earlier_form, read()):
+        if told(line) and (id := sample_id(line)) in found:
             found[id].append(line)
     # 3. until the page is full
     prompts: list[Prompt] = []
@@ -168,9 +181,8 @@ def level(value: float, kept: bool | None) -> str:
 
 def _prompt(lines: Sequence[Line], rewards: Sequence[str]) -> Prompt:
     count = max(len(criteria) for line in lines for criteria in told(line).values())
-    prompt = next((line.get("conversation") or line.get("prompt") for line in lines), None)
     return Prompt(
-        turns(prompt), [_criterion(lines, rewards, place) for place in range(min(count, MOST_CRITERIA))],
+        turns(next(map(prompt_of, lines), None)), [_criterion(lines, rewards, place) for place in range(min(count, MOST_CRITERIA))],
         max(0, count - MOST_CRITERIA),
     )  # fmt: skip
 
@@ -188,7 +200,7 @@ def _criterion(lines: Sequence[Line], rewards: Sequence[str], place: int) -> Cri
 def _row(reward: str, cases: Sequence[tuple[Line, Mapping[str, Any]]]) -> Row:
     def first(kept: bool | None) -> Case | None:
         some = [case for case in cases if verdict(case[1]) is kept]
-        some.sort(key=lambda case: (case[1].get("relevance") is None, not str(case[0].get("response") or "").strip()))
+        some.sort(key=lambda case: (case[1].get("relevance") is None, not response_text(case[0]).strip()))
         return _case(*some[0]) if some else None
 
     kept, broken = first(True), first(False)
@@ -233,7 +245,7 @@ def _case(line: Line, one: Mapping[str, Any]) -> Case:
         for text, places, special in glyphs(line)
         if not places or (start <= places[0] < end)
     ]
-    warnings = [] if str(line.get("response") or "").strip() else ["empty"]
+    warnings = [] if response_text(line).strip() else ["empty"]
     return Case(str(line.get("model", "")), *SAID[kept], warnings, pieces, start, len(tokens) - end, note)
 
 
@@ -250,7 +262,7 @@ def glyphs(line: Line) -> list[tuple[str, list[int], bool]]:
     Text is cut from the response by the tokens' offsets, so that an emoji of four tokens is itself. Where the offsets do
     not fit the tokens each token's own text is taken.
     """
-    tokens, text = tokens_of(line), str(line.get("response") or "")
+    tokens, text = tokens_of(line), response_text(line)
     offsets: Any = line.get("offsets")
     if not _fits(offsets, len(tokens), len(text)):
         return [(token, [i], False) for i, token in enumerate(tokens)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,7 +59,7 @@ class Evaluation:
     def questions(self) -> dict[str, Any]:
         """What each prompt asked and which answers are right, by the prompt's id."""
         return {
-            answer.id: (answer.prompt, answer.conversation, answer.references, answer.rubric)
+            answer.id: (answer.sample.prompt, answer.references, answer.sample.rubric)
             for answers in self.answers.values()
             for answer in answers
         }
@@ -80,14 +79,3 @@ class RecipeResults:
 def read_evaluation(folder: Path, notes: list[str], what: str = "") -> Evaluation:
     """The numbers in a stage's folder, without the answers. What cannot be read is noted; `what` ends the note of a missing file."""
     return Evaluation(read_json(folder / "out" / METRICS, notes, what=what))
-
-
-def read_answers(folder: Path) -> dict[str, list[Answer]]:
-    """The recorded answers in a stage's folder, by model; {} when the stage recorded none."""
-    path = folder / "out" / ANSWERS
-    answers: dict[str, list[Answer]] = {}
-    if path.exists():
-        with path.open(encoding="utf-8") as file:
-            for record in map(json.loads, file):
-                answers.setdefault(record.pop("model"), []).append(Answer.from_json(record))
-    return answers

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -15,9 +13,9 @@ from pydantic import Field, model_validator
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
-from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.comparison import Compared
-from fgrl.files import write_json, write_json_lines
+from fgrl.files import write_json
 from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, ToDraw, default_engine
 from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, name_of, register
@@ -207,7 +205,7 @@ class EvaluateStage(Stage):
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:
-            run.say(f"{shown}: {answer.prompt!r} -> {answer.response!r}")
+            run.say(f"{shown}: {answer.question!r} -> {answer.text!r}")
         return {"prompts": len(prompts), "models": list(answers), "measured": flat(measured)} | self._counts()
 
     def _counts(self) -> dict[str, Any]:
@@ -230,21 +228,3 @@ def flat(measured: dict[str, Any]) -> dict[str, float]:
         for number, estimate in numbers.items()
         if estimate.get("mean") is not None
     }
-
-
-def write_answers(path: Path, answers: dict[str, list[Answer]]) -> None:
-    """One line an answer, finished by rename."""
-    write_json_lines(path, ({"model": name} | answer.to_json() for name, given in answers.items() for answer in given))
-
-
-def read_answers(path: Path) -> dict[str, list[Answer]]:
-    """What `write_answers` wrote."""
-    answers: dict[str, list[Answer]] = {}
-    for record in lines(path):
-        answers.setdefault(record.pop("model"), []).append(Answer.from_json(record))
-    return answers
-
-
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        yield from (json.loads(line) for line in file)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answer_helpers import answer_of
 from typer.testing import CliRunner, Result
 
 from fgrl import registry
@@ -262,7 +263,7 @@ def test_a_failed_run_leaves_with_its_code(world: Path) -> None:
 
 
 def an_answer(id: str, response: str, references: list[str] | None = None) -> Answer:
-    return Answer(id, f"{id}?", response, [], [], None, 0, references=references or [])
+    return answer_of(id, f"{id}?", response, references=references or [])
 
 
 def judged(mean: float, half: float = 0.1) -> dict[str, Any]:

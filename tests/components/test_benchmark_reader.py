@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_helpers import answer_of
 
 from fgrl.components.readers.benchmark import Benchmark
 from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
-from fgrl.evaluation.answer import Answer, Turn
 from fgrl.types import Message, Response, Sample
 
 ALPACA = [
@@ -91,19 +91,19 @@ def test_mt_bench_s_answers_are_conversations(tmp_path: Path) -> None:
     ]  # fmt: skip
     prompt = read(tmp_path, "mt_bench", MT)[0]
     found = given.answers("gpt-4", [one, two], [prompt])
-    assert [[turn.response for turn in answer.turns] for answer in found] == [["B."], ["D."]]
+    assert [[turn.response.text for turn in answer.follow_ups] for answer in found] == [["B."], ["D."]]
     with pytest.raises(DataError, match="has 0 answers to 1 later turns"):
         given.answers("gpt-4", [Sample(id="81", prompt="", responses=[Response(text="A.")])], [prompt])
 
 
 @pytest.mark.parametrize("format", ["alpaca_eval", "arena_hard", "mt_bench"])
 def test_what_an_evaluation_writes_is_read_again(tmp_path: Path, format: Any) -> None:
-    turns = [Turn("Again.", "B.")] if format == "mt_bench" else []
-    answers = [Answer("0" if format == "alpaca_eval" else "81", "Why?", "A.", [], [], None, 0, turns=turns)]
+    turns = [("Again.", "B.")] if format == "mt_bench" else []
+    answers = [answer_of("0" if format == "alpaca_eval" else "81", "Why?", "A.", follow_ups=turns)]
     (path,) = answer_files.write(format, tmp_path, {"policy": answers})
     (found,) = Benchmark(format=format, path=str(path)).read()
     assert (found.id, text(found)) == (answers[0].id, "A.")
-    assert found.meta.get("later_responses", []) == [turn.response for turn in turns]
+    assert found.meta.get("later_responses", []) == [text for _question, text in turns]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from answer_helpers import answer_of
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -20,7 +21,7 @@ from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.ifeval.length import NumberWords
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.statistics import Estimate
 
 RULE = AllOf(rules=[NoComma(), NumberWords(relation="at least", num_words=2)])
@@ -37,8 +38,8 @@ ALL = [
 def answer(text: str, id: str = "0", rewards: list[float | None] | None = None, **more) -> Answer:
     """One token a character, and the end-of-sequence token."""
     offsets = [(at, at + 1) for at in range(len(text))] + [(len(text), len(text))]
-    known = {"tokens": [*text, "<eos>"], "offsets": offsets, "finished": True, "n_tokens": len(offsets)} | more
-    return Answer(id=id, prompt="p", response=text, token_rewards={"r": rewards or [0.0] * len(offsets)}, **known)
+    known = {"tokens": [*text, "<eos>"], "offsets": offsets, "finished": True} | more
+    return answer_of(id, "p", text, token_rewards={"r": rewards or [0.0] * len(offsets)}, **known)
 
 
 def measured(metric, *answers: Answer) -> dict[str, Estimate]:
@@ -76,7 +77,7 @@ def test_shape_of_the_result(metric):
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: type(metric).__name__)
 def test_empty_answers_and_missing_numbers_do_no_harm(metric):
-    nothing = Answer("0", "p", "", [], [], False, 0, token_rewards={"r": []})
+    nothing = answer_of("0", "p", "", finished=False, token_rewards={"r": []})
     silent = answer("", "1")
     for number in measured(metric, nothing, silent).values():
         assert number.mean is None or math.isfinite(number.mean)
@@ -181,9 +182,7 @@ def test_a_reward_of_whole_answers_finds_answers_but_no_places():
 
 
 def test_a_token_breaks_the_rule_when_it_overlaps_the_place():
-    pieces = answer(
-        "a, b", tokens=["a,", " b", ""], offsets=[(0, 2), (2, 4), (4, 4)], n_tokens=3, rewards=[-1.0, 0.0, 0.0]
-    )
+    pieces = answer("a, b", tokens=["a,", " b", ""], offsets=[(0, 2), (2, 4), (4, 4)], rewards=[-1.0, 0.0, 0.0])
     found = measured(AUC, pieces)["r"]
     assert (found.mean, found.n, found.positives) == (1.0, 2, 1)
 
@@ -217,7 +216,7 @@ def test_without_names_all_recorded_rewards_are_measured():
     both.token_rewards["other"] = [0.0, 1.0, 0.0, 0.0]
     assert means(TokenAuc(rule=NoComma()), both) == {"r": 1.0, "r within": 1.0, "other": 0.0, "other within": 0.0}
     with pytest.raises(DataError, match="recorded no token rewards"):
-        TokenAuc(rule=NoComma()).measure({"a": [Answer("0", "p", "", [], [], True, 0)]})
+        TokenAuc(rule=NoComma()).measure({"a": [answer_of("0", "p", "", finished=True)]})
 
 
 def test_auc_differences_are_paired_though_one_prompt_has_no_token():
@@ -242,12 +241,15 @@ def test_interval_of_the_auc_is_over_prompts():
 
 
 @given(st.text(max_size=8), st.lists(st.floats() | st.none(), max_size=5))
-def test_answers_are_strict_json(text, rewards):
+def test_answers_are_strict_json(tmp_path_factory, text, rewards):
     stored = answer(text, rewards=rewards or None, logp=math.nan, kl=math.inf)
     stored.segments = {"r": [0, -1]}
-    text = json.dumps(stored.to_json(), allow_nan=False)
-    back = Answer.from_json(json.loads(text))
+    path = tmp_path_factory.mktemp("answers") / "answers.jsonl"
+    write_answers(path, {"m": [stored]})
+    json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: pytest.fail(f"{name} is no strict JSON"))
+    (back,) = read_answers(path)["m"]
     assert (back.logp, back.kl, back.offsets, back.segments) == (None, None, stored.offsets, stored.segments)
     expected = [None if value is None or not math.isfinite(value) else value for value in stored.token_rewards["r"]]
     assert back.token_rewards["r"] == expected
-    assert Answer.from_json(back.to_json()) == back
+    write_answers(path, {"m": [back]})
+    assert read_answers(path) == {"m": [back]}

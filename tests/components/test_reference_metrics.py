@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from answer_helpers import answer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -47,7 +48,7 @@ def name(metric) -> str:
 
 
 def answer(response: str, references: list[str], id: str = "0") -> Answer:
-    return Answer(id, "p", response, [], [], True, 1, references=references)
+    return answer_of(id, "p", response, finished=True, references=references)
 
 
 def rows(*pairs: tuple[str, list[str]]) -> list[Answer]:
@@ -116,7 +117,7 @@ def test_order_changes_nothing(metric, data, seed) -> None:
     metric = metric.model_copy(update={"resamples": 100})
     straight = rows(*data)
     turned = [
-        answer(one.response, shuffled.sample(one.references, len(one.references)), one.id)
+        answer(one.text, shuffled.sample(one.references, len(one.references)), one.id)
         for one in shuffled.sample(straight, len(straight))
     ]
     assert means(metric, turned) == pytest.approx(means(metric, straight), nan_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_helpers import answer_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from fgrl.components.annotators.similarity import Similarity
 from fgrl.components.metrics.similarity import SimilarityMetric
 from fgrl.components.pair_builders.all_ranked import AllRanked
 from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.closeness import EMPTY
 from fgrl.kinds import PairBuilder
 from fgrl.pipeline.run import Run
@@ -112,9 +112,10 @@ def test_the_metric_is_the_annotator_s_number(run: Run) -> None:
     metric = SimilarityMetric()
     metric.setup(run)
     answers = [
-        Answer(str(i), "?", answer, [], [], True, 1, references=[label]) for i, (label, answer, _) in enumerate(PRINTED)
+        answer_of(str(i), "?", answer, finished=True, references=[label])
+        for i, (label, answer, _) in enumerate(PRINTED)
     ]
-    answers.append(Answer("refused", "?", "x", [], [], True, 1, references=["No Answer Present."]))
+    answers.append(answer_of("refused", "?", "x", finished=True, references=["No Answer Present."]))
     found = metric.measure({"policy": answers})["similarity"]["policy"]["cosine"]
     assert found["mean"] == pytest.approx(sum(printed for *_, printed in PRINTED) / len(PRINTED), abs=1e-4)
     assert found["n"] == len(PRINTED)
@@ -125,9 +126,9 @@ def test_the_metric_treats_references_as_the_others_do(run: Run) -> None:
     metric = SimilarityMetric()
     metric.setup(run)
     answers = [
-        Answer("known", "?", "x", [], [], True, 1, references=["x"]),
-        Answer("refused", "?", "x", [], [], True, 1, references=["No Answer Present."]),
-        Answer("forgotten", "?", "x", [], [], True, 1),
+        answer_of("known", "?", "x", finished=True, references=["x"]),
+        answer_of("refused", "?", "x", finished=True, references=["No Answer Present."]),
+        answer_of("forgotten", "?", "x", finished=True),
     ]
     with pytest.raises(DataError, match="prompt 'forgotten' has no reference"):
         metric.measure({"policy": answers})

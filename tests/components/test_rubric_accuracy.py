@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answer_helpers import answer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import PrivateAttr
@@ -19,13 +20,12 @@ from fgrl.cli.checking import told
 from fgrl.components.rewards import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
-from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.kinds import Judge, Metric, Stage, Verifier
 from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.rules import rubrics
-from fgrl.stages.evaluate import read_answers, write_answers
 from fgrl.types import Criterion, Message, Response, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[2] / "prompts" / "judge_criterion.txt")
@@ -50,7 +50,7 @@ class Says(Judge):
 
 
 def answer(id: str, text: str, *rubric: dict[str, Any]) -> Answer:
-    return Answer(id, f"Prompt {id}", text, [], [], None, 0, rubric=list(rubric))
+    return answer_of(id, f"Prompt {id}", text, rubric=[Criterion(**one) for one in rubric])
 
 
 def made(judge: Judge | None = None, **fields: Any) -> Any:
@@ -74,7 +74,7 @@ def test_aon_and_csr_by_hand() -> None:
         answer("b", "a cat, there", NO_CAT, LAMP, {"text": "!", "check": {"name": "startend:quotation"}}),
         answer("c", "one, two", NO_COMMA),
     ]
-    answers[1].response = "a cat with a lamp"
+    answers[1].response.text = "a cat with a lamp"
     found = means(made(), answers)
     assert found == {
         "aon": pytest.approx(1 / 3), "csr": pytest.approx(3 / 6), "missing": 0.0,
@@ -229,22 +229,20 @@ def test_an_evaluation_tells_before_it_draws(tmp_path: Path) -> None:
 def test_rubrics_survive_the_file_of_answers_and_old_files_can_be_read(tmp_path: Path) -> None:
     prompt = Sample(id="1", prompt="p", rubric=[Criterion(**LAMP), Criterion(**KIND)])
     found = given_answers.answers("m", [Sample(id="1", prompt="", responses=[Response(text="lamp")])], [prompt])
-    assert found[0].rubric == [LAMP, KIND]
+    assert found[0].sample.rubric == [Criterion(**LAMP), Criterion(**KIND)]
     write_answers(tmp_path / "a.jsonl", {"m": found})
     assert read_answers(tmp_path / "a.jsonl") == {"m": found}
-    (line,) = (tmp_path / "a.jsonl").read_text().splitlines()
-    old = {key: value for key, value in json.loads(line).items() if key != "rubric"}
+    old = {"model": "m", "id": "1", "prompt": "p", "response": "lamp", "tokens": [], "offsets": [], "n_tokens": 0}
     (tmp_path / "a.jsonl").write_text(json.dumps(old) + "\n")
-    assert read_answers(tmp_path / "a.jsonl")["m"][0].rubric == []
+    (before,) = read_answers(tmp_path / "a.jsonl")["m"]
+    assert (before.id, before.text, before.sample.rubric) == ("1", "lamp", [])
 
 
 def test_a_judge_sees_the_whole_chat() -> None:
-    turns = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
+    turns = [Message(role="system", content="Be kind."), Message(role="user", content="Hello")]
     judge = Says()
-    one = answer("a", "kind", KIND)
-    one.conversation = turns
-    made(judge).measure({"m": [one]})
-    assert judge._asked[0][0][0].prompt == [Message(**turn) for turn in turns]
+    made(judge).measure({"m": [answer_of("a", turns, "kind", rubric=[Criterion(**KIND)])]})
+    assert judge._asked[0][0][0].prompt == turns
 
 
 # -- in an evaluation --------------------------------------------------------------------------------------------------

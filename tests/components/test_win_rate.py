@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answer_helpers import answer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
@@ -25,7 +26,7 @@ from fgrl.evaluation.statistics import Estimate, estimate
 from fgrl.kinds import Client, ToDraw
 from fgrl.llm.reading import LABELS, Refused, read_label
 from fgrl.specs import Sampling
-from fgrl.types import Completion, Request
+from fgrl.types import Completion, Message, Request
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 PAIRWISE = str(PROMPTS / "judge_pairwise.txt")
@@ -54,7 +55,7 @@ def longer(first: str, second: str) -> str:
 
 
 def answer(response: str, id: str, **more: Any) -> Answer:
-    return Answer(id, f"Question {id}?", response, [], [], None, 0, **more)
+    return answer_of(id, more.pop("prompt", f"Question {id}?"), response, **more)
 
 
 def answers(*texts: str, **more: Any) -> list[Answer]:
@@ -183,11 +184,9 @@ def test_models_have_differences_when_the_rival_is_not_the_baseline() -> None:
 
 
 def test_conversations_are_judged_whole() -> None:
-    from fgrl.evaluation.answer import Turn
-
     client = Judge(rule=longer)
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
-    ours = [answer("So.", "0", conversation=chat, turns=[Turn("And?", "Then.")])]
+    chat = [Message(role="system", content="Be brief."), Message(role="user", content="Why?")]
+    ours = [answer("So.", "0", prompt=chat, follow_ups=[("And?", "Then.")])]
     WinRate(client=client, prompt=PAIRWISE).measure({"a": ours, "b": answers("No.")}, baseline="b")
     text = client.asked[0].messages[-1].content
     assert all(
@@ -198,7 +197,7 @@ def test_conversations_are_judged_whole() -> None:
 def test_several_answers_meet_those_of_the_other_model_in_turn() -> None:
     ours = [answer("a", "0"), answer("b", "0"), answer("c", "0"), answer("d", "1")]
     theirs = [answer("x", "1"), answer("y", "0"), answer("z", "0")]
-    pairs = [(own.response, other.response) for own, other in matched("ours", ours, "theirs", theirs)]
+    pairs = [(own.text, other.text) for own, other in matched("ours", ours, "theirs", theirs)]
     assert pairs == [("a", "y"), ("b", "z"), ("c", "y"), ("d", "x")]
     with pytest.raises(DataError, match="only ours has an answer to prompt 7"):
         matched("ours", [answer("a", "7")], "theirs", theirs)
@@ -379,16 +378,14 @@ class Marker(Client):
 
 
 def test_every_turn_has_its_mark() -> None:
-    from fgrl.evaluation.answer import Turn
-
     def rule(text: str) -> str:
         return SORRY if "Q-bad" in text else "[[8]]" if "<conversation>\n(none)" in text else "[[4]]"
 
     client = Marker(rule=rule)
     metric = Rating(client=client, prompt=str(PROMPTS / "judge_rating.txt"), references="turns")
     found = [
-        Answer("0", "Q-one", "A-one", [], [], None, 0, references=["R-one", "R-two"], turns=[Turn("Q-two", "A-two")]),
-        Answer("1", "Q-bad", "A", [], [], None, 0, turns=[Turn("Q-bad", "A-two")]),
+        answer_of("0", "Q-one", "A-one", references=["R-one", "R-two"], follow_ups=[("Q-two", "A-two")]),
+        answer_of("1", "Q-bad", "A", follow_ups=[("Q-bad", "A-two")]),
     ]
     numbers = metric.measure({"m": found})["rating"]["m"]
     assert {name: numbers[name]["mean"] for name in ("mark", "turn_1", "turn_2", "refused", "unparsed", "failed")} == {

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from answer_helpers import answer_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ FIRST, SECOND, TIE, MISSING = (Ballot.of_verdict(verdict) for verdict in ("first
 
 
 def answers(*texts: str) -> list[Answer]:
-    return [Answer(str(n), f"Question {n}?", text, [], [], None, 0) for n, text in enumerate(texts)]
+    return [answer_of(str(n), f"Question {n}?", text) for n, text in enumerate(texts)]
 
 
 # -- ballots and comparisons -------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def test_a_judge_s_verdicts_on_any_number_of_models_make_a_table() -> None:
     questions = [
         Question([Message(role="user", content=f"<{first}><{second}>")], read_verdict)
         for _name, _opponent, own, other in meetings
-        for first, second in pairwise.in_orders(own.response, other.response)
+        for first, second in pairwise.in_orders(own.text, other.text)
     ]
     ballots = [Ballot.of_verdict(answer.value) for answer in ask(Longer(), questions)]
     comparisons = pairwise.compare_each(ballots, "both", "average")

@@ -202,7 +202,7 @@ def test_an_emoji_of_several_tokens_is_drawn_once(run: Path) -> None:
 
 
 def test_characters_that_no_token_covers_are_not_lost() -> None:
-    row = {"response": "abcdef", "tokens": ["b", "de"], "offsets": [[1, 2], [3, 5]]}
+    row = {"response": {"text": "abcdef"}, "tokens": ["b", "de"], "offsets": [[1, 2], [3, 5]]}
     assert [text for text, *_ in glyphs(row)] == ["a", "b", "c", "de", "f"]
     assert [places for _, places, _ in glyphs(row)] == [[], [0], [], [1], []]
 
@@ -212,7 +212,7 @@ def test_characters_that_no_token_covers_are_not_lost() -> None:
     [None, [[0, 1]], [[0, 1], [0, 9]], [[1, 2], [0, 1]], [[0, 1], [-1, 2]], [[0, 1], ["1", 2]], [[0, 1], [1]], "ab", [3, 4]],
 )  # fmt: skip
 def test_offsets_that_do_not_fit_leave_the_tokens_own_text(offsets: Any) -> None:
-    assert glyphs({"response": "ab", "tokens": ["a?", "b?"], "offsets": offsets}) == [
+    assert glyphs({"response": {"text": "ab"}, "tokens": ["a?", "b?"], "offsets": offsets}) == [
         ("a?", [0], False), ("b?", [1], False),
     ]  # fmt: skip
 
@@ -231,7 +231,7 @@ def test_every_character_and_every_token_is_drawn_once(data: st.DataObject, tiny
     ids += tiny_tokenizer(text, add_special_tokens=False).input_ids
     response = rollouts.decode(tiny_tokenizer, ids)
     row = {
-        "response": response, "tokens": [tiny_tokenizer.decode([one]) for one in ids],
+        "response": {"text": response}, "tokens": [tiny_tokenizer.decode([one]) for one in ids],
         "offsets": [list(pair) for pair in rollouts.offsets(tiny_tokenizer, ids)],
     }  # fmt: skip
     found = glyphs(row)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from answer_helpers import answer_of
 from training_helpers import a_run
 
 from fgrl import registry
 from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, Attribution
+from fgrl.evaluation.answer import Answer, Attribution, read_answers
 from fgrl.evaluation.attributing import attributions
 from fgrl.kinds import Stage, Verifier
 from fgrl.recipe import know_components
 from fgrl.report import attribution
 from fgrl.rules.relevant import relevant
-from fgrl.stages.evaluate import read_answers
 from fgrl.types import Criterion, Rewards, Sample
 
 NAN = math.nan
@@ -62,8 +62,8 @@ def test_every_criterion_is_kept_with_what_its_rule_says(tmp_path: Path, tiny_mo
         assert [one.text for one in found] == [criterion["text"] for criterion in rubric]
         for one, criterion in zip(found, rubric, strict=True):
             rule = registry.build(Verifier, dict(criterion["check"]))
-            assert one.kept is rule.verdict(answer.response)
-            spans = relevant(rule, answer.response)
+            assert one.kept is rule.verdict(answer.text)
+            spans = relevant(rule, answer.text)
             touched = [any(start < span.end and span.start < end for span in spans) for start, end in answer.offsets]
             assert one.relevance == [float(hit) for hit in touched]
             assert len(touched) == answer.n_tokens
@@ -125,8 +125,8 @@ def test_relevance_is_what_is_left_of_verdict_times_relevance() -> None:
 
 def test_criteria_survive_their_file_and_old_files_have_none() -> None:
     told = {"r": [Attribution("<b>", False, [0.5, 1.0]), Attribution("x", None)], "s": []}
-    answer = Answer("1", "p", "So.", ["So", "."], [(0, 2), (2, 3)], True, 2, criteria=told)
-    record = json.loads(json.dumps(answer.to_json()))
-    assert Answer.from_json(record) == answer
+    answer = answer_of("1", "p", "So.", ["So", "."], [(0, 2), (2, 3)], True, criteria=told)
+    record = json.loads(answer.model_dump_json())
+    assert Answer.model_validate(record) == answer
     del record["criteria"]
-    assert Answer.from_json(record).criteria == {}
+    assert Answer.model_validate(record).criteria == {}

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_helpers import answer_of
 
 from fgrl import registry
 from fgrl.errors import DataError
 from fgrl.evaluation import answer_files
-from fgrl.evaluation.answer import Answer, Turn
+from fgrl.evaluation.answer import Answer, FollowUp, read_answers, write_answers
 from fgrl.kinds import Stage
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
 from fgrl.report.answers import collect
-from fgrl.stages.evaluate import read_answers, write_answers
+from fgrl.types import Message, Response
 
 PROMPTS = [{"id": "1", "prompt": "What is red?"}, {"id": "2", "prompt": "What is blue?"}]
 SHORT = [{"id": "2", "prompt": "", "response": "The sea."}, {"id": "1", "prompt": "", "response": "A rose."}]
@@ -49,7 +50,7 @@ def run(made: Any, folder: Path, limit: int | None = None) -> Path:
 def test_given_answers_are_measured_like_any_other_in_the_prompts_order(tmp_path: Path) -> None:
     out = run(stage(tmp_path, PROMPTS, {"rival": SHORT}), tmp_path)
     answers = read_answers(out / "answers.jsonl")["rival"]
-    assert [(answer.id, answer.prompt, answer.response) for answer in answers] == [
+    assert [(answer.id, answer.question, answer.text) for answer in answers] == [
         ("1", "What is red?", "A rose."), ("2", "What is blue?", "The sea."),
     ]  # fmt: skip
     numbers = json.loads((out / "metrics.json").read_text())["metrics"]["length"]["rival"]
@@ -73,7 +74,7 @@ def test_an_answer_and_a_prompt_that_do_not_meet_are_told(tmp_path: Path, rows: 
 
 def test_a_trial_of_one_prompt_passes_over_the_other_answers(tmp_path: Path) -> None:
     out = run(stage(tmp_path, PROMPTS, {"rival": SHORT}), tmp_path, limit=1)
-    assert [answer.response for answer in read_answers(out / "answers.jsonl")["rival"]] == ["A rose."]
+    assert [answer.text for answer in read_answers(out / "answers.jsonl")["rival"]] == ["A rose."]
 
 
 @pytest.mark.parametrize(
@@ -126,19 +127,19 @@ def test_follow_ups_are_asked_after_the_model_s_own_answer(tmp_path: Path, tiny_
     models, greedy = {"tiny": str(tiny_model_dir)}, {"max_new_tokens": 6, "temperature": 0.0}
     made = stage(tmp_path, asked, {}, models=models, baseline="tiny", sampling=greedy)
     one, two, three = read_answers(run(made, tmp_path) / "answers.jsonl")["tiny"]
-    assert [len(answer.turns) for answer in (one, two, three)] == [2, 0, 1]
-    assert [turn.question for turn in one.turns] == ["Why?", "And then?"]
-    assert one.turns[0].n_tokens > 0
+    assert [len(answer.follow_ups) for answer in (one, two, three)] == [2, 0, 1]
+    assert [turn.question for turn in one.follow_ups] == ["Why?", "And then?"]
+    assert one.follow_ups[0].n_tokens > 0
     chat = [
-        {"role": "user", "content": "A lamp?"}, {"role": "assistant", "content": one.response},
-        {"role": "user", "content": "Why?"}, {"role": "assistant", "content": one.turns[0].response},
+        {"role": "user", "content": "A lamp?"}, {"role": "assistant", "content": one.text},
+        {"role": "user", "content": "Why?"}, {"role": "assistant", "content": one.follow_ups[0].response.text},
         {"role": "user", "content": "And then?"},
     ]  # fmt: skip
     again = [{"id": "a", "prompt": chat[:3]}, {"id": "b", "prompt": chat}]
     (tmp_path / "again").mkdir()
     made = stage(tmp_path / "again", again, {}, models=models, baseline="tiny", sampling=greedy)
     answers = read_answers(run(made, tmp_path / "again") / "answers.jsonl")["tiny"]
-    assert [answer.response for answer in answers] == [turn.response for turn in one.turns]
+    assert [answer.response for answer in answers] == [turn.response for turn in one.follow_ups]
 
 
 def test_turns_cut_conversations_short(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_turns_cut_conversations_short(tmp_path: Path) -> None:
         folder.mkdir()
         out = run(stage(folder, asked, {"rival": said}, turns=turns), folder)
         (answer,) = read_answers(out / "answers.jsonl")["rival"]
-        assert [turn.response for turn in answer.turns] == wanted
+        assert [turn.response.text for turn in answer.follow_ups] == wanted
 
 
 def test_later_turns_do_not_depend_on_the_batch(tmp_path: Path, tiny_model_dir: Path) -> None:
@@ -163,15 +164,15 @@ def test_later_turns_do_not_depend_on_the_batch(tmp_path: Path, tiny_model_dir: 
             sampling={"max_new_tokens": 6, "batch_size": size},
         )  # fmt: skip
         answers = read_answers(run(made, folder) / "answers.jsonl")["tiny"]
-        found.append([(answer.response, answer.turns[0].response) for answer in answers])
+        found.append([(answer.text, answer.follow_ups[0].response.text) for answer in answers])
     assert found[0] == found[1]
     assert len({turn for _, turn in found[0]}) > 1
 
 
 def test_the_page_shows_the_whole_conversation_and_what_followed() -> None:
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why <b>?"}]
-    answer = Answer("1", "Why <b>?", "So.", ["So."], [(0, 3)], True, 1, chat, [Turn("And?", "Yes <i>.", True, 3)])
-    shown = collect([{"model": "sft"} | answer.to_json()]).exchanges[0]
+    chat = [Message(role="system", content="Be brief."), Message(role="user", content="Why <b>?")]
+    answer = answer_of("1", chat, "So.", ["So."], [(0, 3)], True, follow_ups=[("And?", "Yes <i>.")], model="sft")
+    shown = collect([answer.model_dump(mode="json")]).exchanges[0]
     assert [(role, str(text)) for role, text in shown.turns] == [("system", "Be brief."), ("user", "Why &lt;b&gt;?")]
     assert [(role, str(text)) for role, text in shown.answers[0].later] == [
         ("user", "And?"), ("assistant", "Yes &lt;i&gt;."),
@@ -179,7 +180,9 @@ def test_the_page_shows_the_whole_conversation_and_what_followed() -> None:
 
 
 def test_answers_survive_their_file(tmp_path: Path) -> None:
-    answer = Answer("1", "p", "So.", ["So."], [(0, 3)], None, 0, [{"role": "user", "content": "p"}], [Turn("q", "r")])
+    later = FollowUp(question="q", response=Response(text="r", finished=False), n_tokens=3)
+    answer = answer_of("1", [Message(role="user", content="p")], "So.", ["So."], [(0, 3)], model="m", meta={"x": 1})
+    answer.follow_ups.append(later)
     write_answers(tmp_path / "a.jsonl", {"m": [answer]})
     assert read_answers(tmp_path / "a.jsonl") == {"m": [answer]}
 
@@ -188,7 +191,7 @@ def test_answers_survive_their_file(tmp_path: Path) -> None:
 
 
 def answer(id: str = "81", response: str = "Yes.", **more: Any) -> Answer:
-    return Answer(id, "Is it?", response, [], [], None, 0, **more)
+    return answer_of(id, more.pop("prompt", "Is it?"), response, **more)
 
 
 def test_alpaca_eval_s_file(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_arena_hard_s_file(tmp_path: Path) -> None:
 
 
 def test_mt_bench_s_file(tmp_path: Path) -> None:
-    both = [answer(turns=[Turn("Why?", "So.")]), answer(response="No.", turns=[Turn("Why?", "Hm.")])]
+    both = [answer(follow_ups=[("Why?", "So.")]), answer(response="No.", follow_ups=[("Why?", "Hm.")])]
     (path,) = answer_files.write("mt_bench", tmp_path, {"policy": both})
     row = json.loads(path.read_text())
     assert list(row) == ["question_id", "answer_id", "model_id", "choices", "tstamp"]
@@ -223,8 +226,12 @@ def test_mt_bench_s_file(tmp_path: Path) -> None:
     ("benchmark", "answers", "said"),
     [
         ("alpaca_eval", [answer(), answer()], "one answer a prompt"),
-        ("arena_hard", [answer(turns=[Turn("Why?", "So.")])], "prompt 81 has follow-ups"),
-        ("alpaca_eval", [answer(conversation=[{"role": "assistant", "content": "x"}])], "is a conversation"),
+        ("arena_hard", [answer(follow_ups=[("Why?", "So.")])], "prompt 81 has follow-ups"),
+        (
+            "alpaca_eval",
+            [answer(prompt=[Message(role="assistant", content="x"), Message(role="user", content="y")])],
+            "is a conversation",
+        ),
         ("mt_bench", [answer("q1")], "whole numbers"),
     ],
 )

@@ -65,7 +65,7 @@ class Bleu(Referenced):
 
     def _counts(self, scorer: Any, answers: Sequence[Answer]) -> list[list[int]]:
         """Of each answer: its length, its references' (the closest), matched n-grams of each order, n-grams of each."""
-        scores = [scorer.sentence_score(answer.response, self.references(answer)) for answer in answers]
+        scores = [scorer.sentence_score(answer.text, self.references(answer)) for answer in answers]
         return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
     def _bleu(self, sums: Any) -> float:

@@ -56,7 +56,7 @@ class Choice(Referenced):
                 f"{self.called}: the reference of prompt {answer.id!r} is {references[0]!r}, which names "
                 "no number of a choice: point `columns: {reference: ...}` at the numbers of the right choices"
             )
-        named = first(answer.response) if self.answers == "one" else set(listed(answer.response))
+        named = first(answer.text) if self.answers == "one" else set(listed(answer.text))
         if not named:
             return {"unparsed": 1.0} | ({} if self.unparsed == "missing" else dict.fromkeys(self._names()[:-1], 0.0))
         hits = len(named & right)

@@ -70,8 +70,8 @@ class Rating(Judged):
     def _turns(self, answer: Answer) -> Iterator[tuple[str, str, str, str]]:
         """(what was said before, question, answer, reference) of each turn."""
         per_turn = self.references == "turns"
-        before = "\n\n".join(f"[{turn['role']}]\n{turn['content']}" for turn in answer.conversation[:-1])
-        said = [(answer.prompt, answer.response), *((turn.question, turn.response) for turn in answer.turns)]
+        before = "\n\n".join(f"[{turn.role}]\n{turn.content}" for turn in answer.chat[:-1])
+        said = [(answer.question, answer.text), *((turn.question, turn.response.text) for turn in answer.follow_ups)]
         for place, (question, response) in enumerate(said):
             known = answer.references[place : place + 1] if per_turn else answer.references if place == 0 else []
             yield before or NONE, question, response, "\n\n".join(known) or NONE

@@ -23,7 +23,7 @@ class Repetition(Comparison):
     """
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        words = [[word.lower() for word in WORD.findall(answer.response)] for answer in answers]
+        words = [[word.lower() for word in WORD.findall(answer.text)] for answer in answers]
         prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
         for answer, said in zip(answers, words, strict=True):
             prompts[tuple(said)].add(answer.id)

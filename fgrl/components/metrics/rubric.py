@@ -19,7 +19,7 @@ from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.rules.loose import loose
-from fgrl.types import Criterion, Message, Request, Sample
+from fgrl.types import Request, Sample
 
 JUDGED = "judged"
 """Stands for the kind of criteria that no rule decides."""
@@ -73,7 +73,7 @@ class RubricAccuracy(Compared):
         return self._counts
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
-        return self._asks_about([(asked(answer), answer.response) for answers in given.values() for answer in answers])
+        return self._asks_about([(answer.sample, answer.text) for answers in given.values() for answer in answers])
 
     def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
         return expected.about_each(lambda prompt, response: self._asks_about([(prompt, response)]))
@@ -87,9 +87,9 @@ class RubricAccuracy(Compared):
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         every = [answer for found in answers.values() for answer in found]
-        texts = [answer.response for answer in every]
+        texts = [answer.text for answer in every]
         verdicts: list[list[Verdict]] = [[] for _ in every]
-        for one in rubrics.check([asked(answer) for answer in every], texts, self._rules, self.judge):
+        for one in rubrics.check([answer.sample for answer in every], texts, self._rules, self.judge):
             verdicts[one.row].append(_verdict(one, texts[one.row]))
         if self.judge is not None:
             counts = self.judge.counts().items()
@@ -137,13 +137,6 @@ class RubricAccuracy(Compared):
                         line = {"model": name, "id": answer.id, "answer": number, "criterion": one.text}
                         line |= {"kind": one.kind, "strict": one.strict, "loose": one.loose}
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def asked(answer: Answer) -> Sample:
-    """The prompt of an answer with its rubric, as a judge reads it."""
-    turns = [Message(**turn) for turn in answer.conversation]
-    rubric = [Criterion(**criterion) for criterion in answer.rubric]
-    return Sample(id=answer.id, prompt=turns or answer.prompt, rubric=rubric)
 
 
 def _pooled(answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:

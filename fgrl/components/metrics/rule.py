@@ -26,11 +26,11 @@ class RuleShare(Comparison):
         self.rule.setup(run)
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        whole = [self.rule.verdict(answer.response) for answer in answers]
+        whole = [self.rule.verdict(answer.text) for answer in answers]
         kept = {"kept": mean(answers, [_number(one) for one in whole])}
         if self.rule.may_be_undecided():
             kept["undecided"] = mean(answers, [float(one is None) for one in whole])
-        parts = [self.rule.verdicts(answer.response) for answer in answers]
+        parts = [self.rule.verdicts(answer.text) for answer in answers]
         names = list(self.rule.verdicts(""))
         if len(names) > 1:
             kept |= {name: mean(answers, [_number(part[name]) for part in parts]) for name in names}

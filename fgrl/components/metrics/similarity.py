@@ -21,4 +21,4 @@ class SimilarityMetric(Closeness, Referenced):
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         references = [self.references(answer) for answer in answers]
-        return {"cosine": mean(answers, self.cosines([answer.response for answer in answers], references))}
+        return {"cosine": mean(answers, self.cosines([answer.text for answer in answers], references))}

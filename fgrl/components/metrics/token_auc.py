@@ -74,10 +74,10 @@ class TokenAuc(Comparison):
 
     def _labels(self, answer: Answer) -> list[bool | None]:
         """Of each token: does it break the rule? None: it does not count."""
-        spans = self.rule.violations(answer.response)
+        spans = self.rule.violations(answer.text)
         if spans is None:
             return [None] * len(answer.offsets)
-        end = len(answer.response)
+        end = len(answer.text)
         marks = ops.spans_to_tokens(spans, answer.offsets).tolist()
         return [None if offset == (end, end) else mark < 0 for mark, offset in zip(marks, answer.offsets, strict=True)]
 

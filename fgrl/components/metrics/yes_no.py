@@ -38,7 +38,7 @@ class YesNo(Referenced):
     is the positive class: not to answer is the model's failure. `missing`: left out of both."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        verdicts = [verdict(answer.response) for answer in answers]
+        verdicts = [verdict(answer.text) for answer in answers]
         right: list[float | None] = []
         counts: list[tuple[int, int, int] | None] = []
         for given, answer in zip(verdicts, answers, strict=True):

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_helpers import answer_of
 from pydantic import ValidationError
 
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.code_checker import CodeChecker
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import Unavailable, Undecided
-from fgrl.evaluation.answer import Answer
 from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
 from fgrl.rules.loose import loose
@@ -179,7 +179,7 @@ def test_loose_is_undecided_only_when_no_reading_is_kept() -> None:
 def test_metrics_leave_out_what_is_undecided_and_say_how_much() -> None:
     source = "def check_following(instruction, response): return {'y': True, 'n': False}[response]"
     metric = build(Metric, {"name": "rule", "rule": {**_spec(source)}})
-    answers = [Answer(str(i), "p", text, [], [], True, 0) for i, text in enumerate(["y", "n", "y", "?"])]
+    answers = [answer_of(str(i), "p", text, finished=True) for i, text in enumerate(["y", "n", "y", "?"])]
     found = metric.measure({"policy": answers})["rule"]["policy"]
     assert found["kept"]["mean"] == pytest.approx(2 / 3)
     assert found["kept"]["n"] == 3

@@ -1,7 +1,7 @@
 """Many requests at a time to one endpoint that speaks OpenAI's chat completions.
 
 A fixed number of workers take requests from one queue, so that 20,000 requests do not open 20,000 coroutines. Retries of
-refused and broken attempts are the openai library's own (it waits as long as `retry-after` says, up to two minutes). One bad
+refused and broken attempts are the openai library's own (it waits as long as `retry-after` specifies, up to two minutes). One bad
 request never ends the others: it is listed as failed, with the reason. An error that every request would meet ends the stage:
 a wrong key, an unknown model, a used-up quota, a pause of hours, a server that does not run (any more).
 """

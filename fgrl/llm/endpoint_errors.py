@@ -52,7 +52,7 @@ class EndpointErrors:
             ) from None
         if status == 429 and (pause := requested_pause(error.response.headers)) > LONGEST_PAUSE:
             raise Unavailable(
-                f"{self.address} wants a pause of {pause:,.0f} s (HTTP 429: {reply}): run the same command after it; answers so "
+                f"{self.address} asks for a pause of {pause:,.0f} s (HTTP 429: {reply}): run the same command after it; answers so "
                 "far are kept, and only what is missing is asked"
             ) from None
         return f"HTTP {status}: {reply}"

@@ -1,4 +1,4 @@
-"""Actor and critic as one module: DeepSpeed takes one optimizer, Lightning's automatic optimization wants one."""
+"""Actor and critic as one module: DeepSpeed and Lightning's automatic optimization support only one optimizer."""
 
 from __future__ import annotations
 

@@ -58,9 +58,8 @@ class Sandbox:
 
     def _run(self, request: bytes) -> Outcome:
         reason = ""
-        for _attempt in range(
-            2
-        ):  # the process may have died for another reason, so a call is blamed only the second time
+        # the process may have died for another reason, so a call is made twice before it is blamed
+        for _attempt in range(2):
             worker = self._started()
             try:
                 answer = worker.ask(request)

@@ -1,25 +1,21 @@
-"""Keys, cache, ledger, prices, limits, secrets: what clients keep, without an endpoint."""
+"""Keys, cache, ledger and limits of clients, without an endpoint."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
-from client_helpers import a_run, request
+from client_helpers import request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl import registry
 from fgrl.components.clients.openai import OpenAI
-from fgrl.errors import DataError, Unavailable
-from fgrl.kinds import Client
-from fgrl.llm import ledger, price_tables, tokens
+from fgrl.errors import DataError
+from fgrl.llm import ledger
 from fgrl.llm.allowance import Allowance
 from fgrl.llm.prices import Price
-from fgrl.llm.secrets import HIDDEN, Scrubber
 from fgrl.llm.store import CompletionStore
 from fgrl.types import Completion, Message, Request, Usage
 
@@ -268,109 +264,3 @@ def test_no_order_of_events_exceeds_a_limit(max_calls, budget, costs, width, ord
 def test_an_unknown_price_never_fits_a_budget() -> None:
     assert Allowance(ledger.Totals(), budget_usd=100.0).ask(None) == "stop"
     assert Allowance(ledger.Totals()).ask(None) == "go"
-
-
-# -- prices ------------------------------------------------------------------------------------------------------------
-
-
-def test_prices_by_hand() -> None:
-    gpt = price_tables.find("gpt-4o", "https://api.openai.com/v1")
-    assert gpt == Price(prompt=2.5, cached=1.25, completion=10)
-    assert gpt.of(1_000_000, 0) == 2.5
-    assert gpt.of(1000, 100, cached_tokens=400) == pytest.approx((600 * 2.5 + 400 * 1.25 + 100 * 10) / 1e6)
-    assert gpt.at_most(1000, 100) == pytest.approx((1000 * 2.5 + 100 * 10) / 1e6)
-
-
-def test_an_unknown_model_or_host_costs_unknown_and_never_nothing() -> None:
-    assert OpenAI(model="gpt-17").price() is None
-    assert OpenAI(model="gpt-4o", base_url="http://127.0.0.1:1/v1").price() is None
-    assert OpenAI(model="gpt-4o").price() == (2.5, 10.0)
-    assert OpenAI(model="x", base_url="http://127.0.0.1:1/v1", prices=Price(prompt=0, completion=0)).price() == (0, 0)
-
-
-def test_a_users_file_comes_first(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("as_of: 2027-01\nmodels:\n  gpt-4o: {prompt: 1, completion: 2}\n")
-    assert OpenAI(model="gpt-4o", prices=str(tmp_path / "p.yaml")).price() == (1, 2)
-    assert OpenAI(model="gpt-4o-mini", prices=str(tmp_path / "p.yaml")).price() == (0.15, 0.6)
-
-
-@pytest.mark.parametrize(
-    "text", ["models: 3", "models: {m: {prompt: -1, completion: 2}}", "a: [", "models: {m: {prompt: 1}}"]
-)
-def test_a_file_that_holds_no_prices_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(DataError, match=r"p\.yaml: not a table of prices"):
-        price_tables.read_tables(tmp_path / "p.yaml")
-
-
-def test_a_recipe_builds_the_client_with_a_price_or_a_file(tmp_path: Path) -> None:
-    node = {"name": "openai", "model": "m", "prices": {"prompt": 0, "completion": 0}}
-    assert registry.build(Client, node).price() == (0, 0)
-    (tmp_path / "p.json").write_text('{"models": {"m": {"prompt": 1.0, "completion": 2.0}}}')
-    built = registry.build(Client, {"name": "openai", "model": "m", "prices": str(tmp_path / "p.json")})
-    assert built.price() == (1, 2)
-    assert "prices" not in registry.dump(built)
-
-
-def test_a_budget_wants_a_price(tmp_path: Path) -> None:
-    client = OpenAI(model="gpt-17", api_key_env=None, budget_usd=1.0)
-    with pytest.raises(
-        Unavailable, match=r"price of gpt-17 .* is unknown: write `prices: \{prompt: USD, completion: USD\}`"
-    ):
-        client.setup(a_run(tmp_path))
-
-
-# -- tokens ------------------------------------------------------------------------------------------------------------
-
-TEXT = (
-    "You compare two answers to one question. Say which of them serves the reader better, and why; do not be "
-    "misled by length, by politeness, or by the order in which they stand. A definition that names the wrong kind "
-    "of thing is worse than one that is merely incomplete.\n\nQuestion: what is a river?\nFirst answer: a large "
-    "natural stream of water (larger than a creek), 42 kilometres long.\nSecond answer: the sea."
-)
-
-
-@pytest.mark.smollm2
-def test_the_estimate_is_near_a_real_tokenizer_and_the_bound_above_it() -> None:
-    asked = Request(messages=[Message(role="system", content="You are a judge."), Message(role="user", content=TEXT)])
-    real = OpenAI(model="m", tokenizer="smollm2-135m-instruct").count_tokens(asked)
-    assert real < tokens.at_most(asked)
-    assert OpenAI(model="m").count_tokens(asked) == pytest.approx(real, rel=0.1)
-
-
-@given(st.text(max_size=200))
-def test_the_bound_is_above_the_estimate(text: str) -> None:
-    assert 0 < tokens.estimate(request(text)) <= tokens.at_most(request(text))
-
-
-# -- secrets -----------------------------------------------------------------------------------------------------------
-
-KEY = "sk-proj-Abc/123+xyz=="
-
-
-@pytest.mark.parametrize(
-    "text",
-    [f"Bearer {KEY}", f"key: {KEY}!", repr({"Authorization": f"Bearer {KEY}"}), "sk-proj-Abc/123%2Bxyz%3D%3D",
-     "sk-proj-Abc%2F123%2Bxyz%3D%3D", f"token={KEY} again {KEY}", "Incorrect API key provided: sk-proj-********wxyz."],
-)  # fmt: skip
-def test_a_key_is_scrubbed_in_every_form(text: str) -> None:
-    scrubbed = Scrubber(KEY)(text)
-    assert HIDDEN in scrubbed
-    assert "Abc" not in scrubbed
-    assert "wxyz" not in scrubbed
-
-
-def test_answers_lose_the_key_and_nothing_else() -> None:
-    assert Scrubber(KEY).own(f"Bearer of news, sk-other-key, {KEY}") == f"Bearer of news, sk-other-key, {HIDDEN}"
-    assert Scrubber(None).own("text") == "text"
-
-
-def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MY_KEY", raising=False)
-    with pytest.raises(Unavailable, match=r"environment variable MY_KEY is not set"):
-        OpenAI(model="m", api_key_env="MY_KEY").setup(a_run(tmp_path))
-    monkeypatch.setenv("MY_KEY", "sk-with space")
-    with pytest.raises(Unavailable, match="spaces or characters that no key has") as caught:
-        OpenAI(model="m", api_key_env="MY_KEY").setup(a_run(tmp_path))
-    assert "sk-with" not in str(caught.value)
-    assert os.environ["MY_KEY"] == "sk-with space"

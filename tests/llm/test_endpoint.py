@@ -106,7 +106,7 @@ def test_every_answer_goes_to_its_own_question_when_a_server_answers_twice(tmp_p
         ("404", {}, r"has no model m \(HTTP 404"),
         ("402", {}, r"quota is used up \(HTTP 402"),
         ("429:insufficient_quota", {"max_retries": 0}, "quota is used up"),
-        ("429:3600", {}, r"wants a pause of 3,600 s .*run the same command after it"),
+        ("429:3600", {}, r"asks for a pause of 3,600 s .*run the same command after it"),
     ],
 )
 def test_what_no_request_would_survive_stops_at_once(tmp_path: Path, plan: str, settings: dict, message: str) -> None:

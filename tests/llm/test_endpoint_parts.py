@@ -124,7 +124,7 @@ ERRORS = EndpointErrors("http://h/v1", "m", "MY_KEY", Scrubber(KEY))
         (refusal(404), True, "has no model m"),
         (refusal(402), True, "quota is used up"),
         (refusal(429, code="insufficient_quota"), True, "quota is used up"),
-        (refusal(429, **{"retry-after": "121"}), True, "wants a pause of 121 s"),
+        (refusal(429, **{"retry-after": "121"}), True, "asks for a pause of 121 s"),
     ],
 )
 def test_an_error_that_all_requests_would_meet_ends_the_stage(

@@ -17,7 +17,6 @@ from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
-from fgrl.data.row import BadRow
 from fgrl.errors import DataError
 from fgrl.kinds import Reader
 from fgrl.registry import Context, Problems, build
@@ -178,58 +177,6 @@ def test_sft_formats(name, write):
     assert (sample.prompt, sample.chosen_response.text) == SFT[name]
 
 
-@pytest.mark.parametrize("name", [name for name in PAIRS if "implicit" in name])
-def test_implicit_prompts_are_found_as_trl_finds_them(name):
-    trl = pytest.importorskip("trl")
-    theirs = trl.extract_prompt(ROWS[name])
-    pair = converted(ROWS[name], "preference").pair(ROWS[name], 0)
-    if isinstance(pair.prompt, str):
-        assert theirs == {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
-    else:
-        assert theirs["prompt"] == [message.model_dump() for message in pair.prompt]
-        assert theirs["chosen"] == [assistant(pair.chosen)]
-        assert theirs["rejected"] == [assistant(pair.rejected)]
-
-
-@given(st.text("ab ", min_size=1), st.text("ab ", max_size=5), st.text("ab ", max_size=5))
-def test_an_implicit_prompt_and_its_answers_make_the_texts_again(start, one, other):
-    row = {"chosen": start + "x" + one, "rejected": start + "y" + other}
-    try:
-        pair = converted(row, "preference").pair(row, 0)
-    except BadRow:
-        assert start == " "  # the space belongs to the answers, so nothing is left
-        return
-    assert pair.prompt + pair.chosen == row["chosen"]
-    assert pair.prompt + pair.rejected == row["rejected"]
-
-
-def test_a_conversation_goes_on_from_its_prompt():
-    row = {
-        "prompt": [user("Hi")],
-        "chosen": [assistant("Hello."), user("Why?"), assistant("Because.")],
-        "rejected": [assistant("Hello."), user("Why?"), assistant("No idea.")],
-    }
-    assert converted(row, "preference").pair(row, 0).prompt == LONG
-    row = {"prompt": [user("Hi")], "chosen": [user("Hi"), assistant("a")], "rejected": [user("Hi"), assistant("b")]}
-    assert converted(row, "preference").pair(row, 0).prompt == turns(user("Hi"))
-
-
-def test_named_columns_win_over_usual_ones():
-    row = {"id": 7, "prompt": "usual", "question": "Why?", "better": "a", "worse": "b", "chosen": "x", "rejected": "y"}
-    found = converted(row, "preference", prompt="question", chosen="better", rejected="worse", meta=["id"]).pair(row, 3)
-    assert found == Pair(id="7", prompt="Why?", chosen="a", rejected="b", meta={"id": 7})
-    row = {"prompt": "Why?", "messages": [user("Other?"), assistant("Yes.")], "gold": ["a", "b"]}
-    assert converted(row, "prompts", messages="messages").sample(row, 0).prompt == turns(user("Other?"))
-    row["response"] = "usual"
-    found = converted(row, "sft", messages="messages", reference="gold").sample(row, 0)
-    assert (found.chosen_response.text, found.reference) == ("Yes.", ["a", "b"])
-
-
-def test_a_prompt_that_is_a_finished_conversation_loses_its_answer():
-    row = {"prompt": [user("Why?"), assistant("Because.")]}
-    assert converted(row, "prompts").sample(row, 0).prompt == turns(user("Why?"))
-
-
 # -- data that does not fit --------------------------------------------------------------------------------------------
 
 
@@ -256,13 +203,6 @@ def test_a_missing_column_shows_the_first_row_and_the_key_to_set(form, row, colu
     for column, value in row.items():
         assert f"{column} " in message
         assert f'"{value}"' in message
-
-
-def test_long_values_are_cut_in_the_preview():
-    row = {"question": "Why? " * 1000}
-    with pytest.raises(DataError) as caught:
-        converted(row, "prompts")
-    assert len(str(caught.value)) < 400
 
 
 BAD = {

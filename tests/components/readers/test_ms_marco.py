@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 from datasets import Features, Sequence, Value
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
 from fgrl.components.readers.questions import Questions
 from fgrl.data.questions.answered import QuestionColumns
-from fgrl.data.questions.passages import Passage, cut, render
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Reader
 from fgrl.registry import Context, Problems, build, dump
@@ -349,34 +346,3 @@ def test_a_table_without_context_serves_a_prompt_without_it(folder):
     with pytest.raises(DataError, match=r"Set `columns.context` to the column of the context"):
         read(Questions(**where, prompt=SEARCH))
     assert len(read(Questions(**where, prompt=SEARCH, no_context="empty"))[0]) == 1
-
-
-# -- the text of passages ----------------------------------------------------------------------------------------------
-
-WORDS = st.lists(st.text("ab([1]) …", min_size=1).filter(str.strip), min_size=1, max_size=6)
-
-
-@settings(deadline=None)
-@given(st.lists(st.builds(Passage, WORDS.map("\n ".join), st.just("") | st.just("u")), max_size=5),
-       st.none() | st.integers(1, 8), st.booleans())  # fmt: skip
-def test_passages_are_a_line_each_in_order_with_their_first_words(passages, words, urls):
-    lines = render(passages, words, urls).split("\n") if passages else []
-    assert len(lines) == len(passages)
-    for number, (line, passage) in enumerate(zip(lines, passages, strict=True), start=1):
-        start = f"[{number}] " + ("(u) " if urls and passage.url else "")
-        assert line.startswith(start)
-        whole = passage.text.split()
-        shown = line[len(start) :]
-        if words is None or len(whole) <= words:
-            assert shown.split() == whole
-        else:
-            assert shown.endswith("…")
-            assert shown[:-1].split() == whole[:words]
-
-
-@settings(deadline=None)
-@given(st.text(), st.integers(1, 20))
-def test_a_text_that_is_short_enough_is_not_touched(text, words):
-    assert cut(text, None) == text
-    if len(text.split()) <= words:
-        assert cut(text, words) == text

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 from datasets import Features, Sequence, Value
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
 from fgrl.components.readers.trivia_qa import TriviaColumns, TriviaQa
-from fgrl.data.questions.shots import Shot, Shots, draw, same, shown
+from fgrl.data.questions.shots import Shots
 from fgrl.errors import DataError
 
 TEXTS = Sequence(Value("string"))
@@ -190,24 +188,6 @@ def test_examples_come_from_other_files(folder):
     assert ["A7" in sample.prompt[0].content for sample in read(reader)[0]] == [True, True]
     with pytest.raises(ValidationError, match=r"name shots\.files"):
         TriviaQa(**where, prompt="x.txt", shots=Shots(split="train"))
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.sampled_from(["A?", "a? ", "B?", "C?", "D?", "E?"]), min_size=1), st.integers(1, 4), st.integers(0, 3)
-)
-def test_examples_differ_and_are_never_the_question(questions, count, seed):
-    shots = Shots(count=count, seed=seed)
-    drawn = draw(shots, len(questions), lambda numbers: (Shot(questions[n], questions[n]) for n in numbers))
-    kinds = {same(question) for question in questions}
-    for question in (*questions, "Z?"):
-        if len(kinds - {same(question)}) < count:
-            with pytest.raises(DataError, match=r"`shots.count`"):
-                shown(shots, drawn, question, "here")
-        else:
-            texts = [same(text) for text in shown(shots, drawn, question, "here").split("\n\n")]
-            assert len(set(texts)) == len(texts) == count
-            assert same(question) not in texts
 
 
 def test_the_shipped_prompts_serve(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 import threading
 
@@ -116,3 +117,15 @@ def test_looking_a_price_up_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> 
     assert threading.active_count() == before
     assert not any(thread.name.startswith("genai_prices") for thread in threading.enumerate())
     assert "genai_prices" in sys.modules
+
+
+def test_a_self_hosted_endpoint_does_not_load_the_package() -> None:
+    code = """
+import sys
+from fgrl.components.clients.openai import OpenAI
+assert OpenAI(model="m", base_url="http://127.0.0.1:8000/v1").price() is None
+assert "genai_prices" not in sys.modules
+assert OpenAI(model="gpt-4o").price() == (2.5, 10.0)
+assert "genai_prices" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

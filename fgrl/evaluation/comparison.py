@@ -77,14 +77,14 @@ class Compared(Metric):
 
 
 class Comparison(Compared):
-    """Numbers that each model's answers have by themselves."""
+    """Numbers of each model's answers by themselves, without a look at other models'."""
 
     @abstractmethod
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         """The numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
-        return {model: self.numbers(found) for model, found in answers.items()}
+        return {model: self.numbers(own) for model, own in answers.items()}
 
 
 def mean(answers: Sequence[Answer], values: Sequence[float | None], weights: Sequence[float] | None = None) -> Measured:

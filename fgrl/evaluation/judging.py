@@ -1,4 +1,4 @@
-"""What metrics that ask a judge share: the client, the prompt, what became of the questions."""
+"""What metrics share that ask a judge: the client, the prompt, the outcomes of the questions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from fgrl.types import Request
 V = TypeVar("V")
 
 FAILURES = {"refused": ("refused",), "unparsed": ("unreadable", "truncated"), "failed": ("error",)}
-"""Numbers that count what a judge did not say, and what `ask` calls it."""
+"""Numbers of failed questions, and the failures of `ask` that each of them counts."""
 NONE = "(none)"
-"""Stands in a prompt where there is nothing to put in."""
+"""Stands in a prompt for a field that is empty."""
 
 
 class Judged(Compared):
     """A metric that a language model judges."""
 
     says: ClassVar[tuple[str, ...]]
-    """What its prompt may say."""
+    """Fields that its prompt may have."""
     needed: ClassVar[tuple[str, ...]]
-    """What it must say."""
+    """Fields that it must have."""
     shows: ClassVar[int] = 1
     """Answers in one question."""
 
@@ -42,7 +42,7 @@ class Judged(Compared):
     prompt: Annotated[str, File]
     """Prompt file."""
     tries: int = Field(2, ge=1)
-    """How often a question is put in all when the answer cannot be read."""
+    """How often a question is asked in all when its answer cannot be read."""
     max_tokens: int | None = Field(None, ge=1)
     """Length limit of a judgement; null is the client's own."""
     temperature: float | None = Field(0.0, ge=0)
@@ -59,7 +59,7 @@ class Judged(Compared):
         return "it asks a judge"
 
     def counts(self) -> dict[str, Any]:
-        """What became of the questions."""
+        """The outcomes of the questions."""
         return self._counts
 
     @abstractmethod
@@ -82,33 +82,38 @@ class Judged(Compared):
         return self.max_tokens
 
     def template(self) -> Prompt:
-        """The prompt. Raises `DataError` when it says what there is not, or does not say what is judged."""
+        """The prompt. Raises `DataError` when it has an unknown field, or lacks the fields that are judged."""
         return read_prompt(self.prompt, self.says, self.needed)
 
     @abstractmethod
     def plan(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
     ) -> list[tuple[dict[str, Any], Question[Any]]]:
-        """What `measure` asks: what each question is about (for the record), and the question."""
+        """The questions of `measure`, each with what it is about (for the record)."""
 
     def put(self, plan: Sequence[tuple[Mapping[str, Any], Question[V]]]) -> list[Asked[V]]:
-        """What became of each question; everything that was said is kept in `judgements-<name>.jsonl`."""
-        asked = ask(self.client, [question for _, question in plan], self.tries)
+        """The outcome of each question; all answers are recorded in `judgements-<name>.jsonl`."""
+        asked = ask(self.client, [question for _about, question in plan], self.tries)
         self._counts = tally(asked)
         if self._out is not None:
             path = self._out / f"judgements-{self.slug}.jsonl"
             with path.open("w", encoding="utf-8") as file:
-                for (what, _), one in zip(plan, asked, strict=True):
-                    said = {"said": one.completion.text, "failure": one.failure, "reason": one.reason}
-                    kept = {**what, **{key: value for key, value in said.items() if value is not None}}
+                for (about, _question), outcome in zip(plan, asked, strict=True):
+                    line = {
+                        **about,
+                        "said": outcome.completion.text,
+                        "failure": outcome.failure,
+                        "reason": outcome.reason,
+                    }
+                    kept = {name: value for name, value in line.items() if value is not None or name in about}
                     file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return asked
 
 
 def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[str, Measured]:
-    """Of all questions, the shares that the judge refused to answer, that could not be read, and that failed."""
+    """Of all questions, the shares that the judge refused to answer, whose answer could not be read, and that failed."""
     return {
-        name: weighted_mean([float(one.failure in kinds) for one in asked], clusters)
+        name: weighted_mean([float(outcome.failure in kinds) for outcome in asked], clusters)
         for name, kinds in FAILURES.items()
     }
 

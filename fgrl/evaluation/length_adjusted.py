@@ -19,7 +19,7 @@ np = lazy.load("numpy")
 
 STEP, STEPS, PRECISION = 2.0, 100, 1e-10
 FAR = 30.0
-"""Log-odds beyond which a probability is 0 or 1 for us: where nothing was ever won, Newton's method would not end."""
+"""Log-odds beyond which a probability counts as 0 or 1: where every comparison is lost, Newton's method would not converge."""
 
 
 def fit(x: Any, y: Any, times: Any, ridge: float) -> tuple[Any, Any]:

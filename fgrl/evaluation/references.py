@@ -1,4 +1,4 @@
-"""What metrics share that compare an answer with what the data say is right."""
+"""What metrics share that compare an answer with the references of the data."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Referenced(Comparison):
     """
 
     refusals: list[str] = ["No Answer Present."]
-    """References that are no answers, compared without case and punctuation: nothing is scored against one, and a
-    prompt that has nothing else is left out."""
+    """References that are not answers, compared without case and punctuation: nothing is scored against them, and a prompt
+    that has no other reference is left out."""
 
     def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
         """Those that have a reference. Raises `DataError` when the data gave a prompt no reference at all."""
-        for answer in (answer for found in answers.values() for answer in found):
+        for answer in (answer for own in answers.values() for answer in own):
             if not any(reference.strip() for reference in answer.references):
                 raise DataError(
                     f"{self.called}: prompt {answer.id!r} has no reference to compare with: name the column that holds it "
                     "in the evaluation's reader (`columns: {reference: ...}`), or leave the metric out"
                 )
-        return {model: [one for one in found if self.references(one)] for model, found in answers.items()}
+        return {model: [answer for answer in own if self.references(answer)] for model, own in answers.items()}
 
     def references(self, answer: Answer) -> list[str]:
-        """What the answer is compared with: references that say something and are no refusals."""
+        """What the answer is compared with: references that are neither empty nor refusals."""
         return answers_among(answer.references, self.refusals)
 
     def best(self, answers: Sequence[Answer], score: Callable[[str, str], float]) -> list[float]:
         """The highest `score(response, reference)` of each answer."""
-        return [max(score(answer.text, one) for one in self.references(answer)) for answer in answers]
+        return [max(score(answer.text, reference) for reference in self.references(answer)) for answer in answers]

@@ -5,9 +5,10 @@ The rule. A call that starts is reserved at the most that it can cost. It may st
     calls counted + calls in flight + 1 <= max_calls, and
     spent + the most that calls in flight can cost + the most that it can cost <= budget_usd.
 
-If it does not fit while others are in flight it waits for them: they may turn out cheaper. If it does not fit when nothing is
-in flight, that is the end. So neither limit is ever exceeded, and the run stops with less than one call's worth of money left.
-Refused calls (429, 5xx, connection refused) cost nothing and are not counted; a call whose end nobody saw counts in full.
+A call that does not fit while others are in flight waits for them: they may turn out cheaper. When nothing is in flight and it
+still does not fit, the limit is reached. So neither limit is ever exceeded, and the run stops with less money left than one
+call can cost. Refused calls (429, 5xx, connection refused) cost nothing and are not counted; a call whose result never arrived
+counts in full.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Literal
 from fgrl.llm.ledger import Totals
 
 DUST = 1e-12
-"""USD; rounding of sums is not overspending."""
+"""USD that rounding of sums may add; that is not overspending."""
 
 
 @dataclass
 class Allowance:
-    """The limits of one client in one stage. `totals` has what was spent, also by earlier runs."""
+    """The limits of one client in one stage. `totals` counts what was spent, by earlier runs of the stage too."""
 
     totals: Totals
     max_calls: int | None = None
@@ -32,7 +33,7 @@ class Allowance:
     reserved: float = 0.0
 
     def ask(self, at_most: float | None) -> Literal["go", "wait", "stop"]:
-        """ "go" reserves a call that costs at most so many USD (None: unknown, allowed only without a budget)."""
+        """May a call start that costs `at_most` USD (None: unknown, allowed only without a budget)? "go" reserves it."""
         if self._fits(at_most):
             self.flying += 1
             self.reserved += at_most or 0.0
@@ -40,7 +41,7 @@ class Allowance:
         return "wait" if self.flying else "stop"
 
     def settle(self, at_most: float | None) -> None:
-        """The call has ended; if it counts, the ledger (and so `totals`) has it already."""
+        """End a reserved call; if it counts, the ledger (and so `totals`) contains it already."""
         self.flying -= 1
         self.reserved = self.reserved - (at_most or 0.0) if self.flying else 0.0
 

@@ -1,8 +1,8 @@
-"""Questions whose answers are read by a program: asked, read, and asked again where the answer cannot be used.
+"""Questions whose answers are read by a program: asked, read, and retried where the answer cannot be used.
 
 Every component that asks a language model goes through `ask`. Its questions go to the client in rounds, all open ones at
-once; the answers that `parse` refuses are put again with the reason. What fails in the end is a failure with a name,
-never a value.
+once; questions whose answers `parse` rejects are retried with the reason. A question that is not answered in the end has a
+named failure, never a value.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ M = TypeVar("M", bound=BaseModel)
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "usd")
 AGAIN = "That answer cannot be used: {reason}. Answer once more, in exactly the form that was asked for."
 EMPTY = "(nothing)"
-"""Stands for an empty answer when it is put again: endpoints refuse empty turns."""
+"""Stands for an empty answer in a retry: endpoints refuse empty turns."""
 WITHHELD = ("content_filter", "refusal")
-"""How endpoints call the end of an answer that they did not let the model give."""
+"""Finish reasons of endpoints for answers that they withheld."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Parsed(Generic[V_co]):
 
 @dataclass(frozen=True)
 class Question(Generic[V]):
-    """A request and how its answer is read."""
+    """A request, and how its answer is read."""
 
     messages: Sequence[Message]
     parse: Callable[[str], V | Parsed[V]]
@@ -58,11 +58,11 @@ class Question(Generic[V]):
     temperature: float | None = None
     logprobs: int = 0
     allow_truncated: bool = False
-    """Read an answer that ran into its length limit too. Else it counts as a failed try."""
+    """Also read an answer that was cut off at its length limit; otherwise it counts as a failed try."""
 
     @property
     def request(self) -> Request:
-        """What the client is asked in the first round."""
+        """The request of the first round."""
         return Request(
             messages=list(self.messages),
             sample=self.sample,
@@ -75,7 +75,7 @@ class Question(Generic[V]):
 
 @dataclass(frozen=True)
 class Asked(Generic[V]):
-    """What became of a question. Exactly one of `value` (unless `parse` gives None) and `failure` is set."""
+    """The outcome of a question. Exactly one of `value` (unless `parse` gives None) and `failure` is set."""
 
     value: V | None
     failure: str | None
@@ -84,26 +84,26 @@ class Asked(Generic[V]):
     completion: Completion
     """Of the last try."""
     reason: str | None = None
-    """What the failure was about, in words."""
+    """Of the failure, in words."""
     repaired: bool = False
-    """`parse_json` had to mend the answer's JSON."""
+    """The answer's text had to be repaired (see `Parsed`)."""
     earlier: tuple[Completion, ...] = field(default=(), repr=False)
     """Of the tries before."""
 
 
 def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> list[Asked[V]]:
-    """What became of each question, in order.
+    """The outcome of each question, in order.
 
     1. all open questions go to the client in one `complete` (in a stage of several processes every rank has to call `ask`,
        with the same questions; see `fgrl.llm.together`)
-    2. an answer that ran into its length limit or that `parse` refuses is put again with the answer and the reason
-       appended, as long as there are `tries`; an `error`, and an answer that the endpoint withheld, are not: the client
-       has tried again already
+    2. a question whose answer was cut off at its length limit or rejected by `parse` is retried with the answer and the
+       reason appended, up to `tries` times in all; an `error` and an answer that the endpoint withheld are not: the client
+       has retried them already
 
-    Raises `OverBudget` from the client; what was answered until then is in the client's cache.
+    Raises `OverBudget` from the client; all answers until then are in the client's cache.
     """
     if tries < 1:
-        raise ValueError(f"tries is {tries}: a question is put at least once")
+        raise ValueError(f"tries is {tries}: a question is asked at least once")
     requests = [question.request for question in questions]
     together.same_requests(requests)
     done: dict[int, Asked[V]] = {}
@@ -114,12 +114,12 @@ def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> lis
             break
         answers = together.complete(client, [requests[place] for place in places])
         for place, answer in zip(places, answers, strict=True):
-            read = _read(questions[place], answer, number, before[place])
-            if read.failure in (None, "error") or _withheld(answer) or number == tries:
-                done[place] = read
+            outcome = _read(questions[place], answer, number, before[place])
+            if outcome.failure in (None, "error") or _withheld(answer) or number == tries:
+                done[place] = outcome
             else:
                 before[place] = (*before[place], answer)
-                requests[place] = _again(requests[place], answer.text, read.reason or "")
+                requests[place] = _retried(requests[place], answer.text, outcome.reason or "")
     return [done[place] for place in range(len(questions))]
 
 
@@ -147,32 +147,32 @@ def _withheld(answer: Completion) -> bool:
     return answer.finish in WITHHELD
 
 
-def _again(request: Request, answer: str, reason: str) -> Request:
-    more = [
+def _retried(request: Request, answer: str, reason: str) -> Request:
+    turns = [
         Message(role="assistant", content=answer if answer.strip() else EMPTY),
         Message(role="user", content=AGAIN.format(reason=reason.rstrip(". "))),
     ]
-    return request.model_copy(update={"messages": [*request.messages, *more]})
+    return request.model_copy(update={"messages": [*request.messages, *turns]})
 
 
 def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:
     """Counts for a stage's summary: `questions`, `answered`, `cached`, `asked again`, `repaired`, `failed`, and
-    `failed: <failure>` for each failure that there was."""
-    failures = Counter(one.failure for one in asked if one.failure is not None)
+    `failed: <failure>` for each kind of failure that occurred."""
+    failures = Counter(outcome.failure for outcome in asked if outcome.failure is not None)
     return {
         "questions": len(asked),
         "answered": len(asked) - failures.total(),
-        "cached": sum(one.completion.cached for one in asked),
-        "asked again": sum(one.tries > 1 for one in asked),
-        "repaired": sum(one.repaired for one in asked),
+        "cached": sum(outcome.completion.cached for outcome in asked),
+        "asked again": sum(outcome.tries > 1 for outcome in asked),
+        "repaired": sum(outcome.repaired for outcome in asked),
         "failed": failures.total(),
         **{f"failed: {failure}": count for failure, count in sorted(failures.items())},
     }
 
 
 def spent(client: Client) -> dict[str, Any]:
-    """What a client says of its calls in this stage, for the stage's summary: `calls`, `prompt tokens`, `completion tokens`
-    and `usd` ("unknown" where the price is). Empty for a client that keeps no books."""
+    """What a client used in this stage, for the stage's summary: `calls`, `prompt tokens`, `completion tokens` and `usd`
+    ("unknown" where the price is not known). Empty for a client that does not count."""
     counts = client.counts()
     return {name.replace("_", " "): counts[name] for name in SPENT if name in counts}
 
@@ -191,7 +191,7 @@ def parse_json(text: str, model: type[M]) -> Parsed[M]:
         return Parsed(model.model_validate_json(inside))
     except ValidationError as problem:
         if problem.errors(include_url=False)[0]["type"] != "json_invalid":
-            raise ValueError(_told(problem)) from None
+            raise ValueError(_mistakes(problem)) from None
     try:
         repaired = json_repair.loads(inside)
     except (ValueError, RecursionError):
@@ -201,15 +201,12 @@ def parse_json(text: str, model: type[M]) -> Parsed[M]:
     try:
         return Parsed(model.model_validate(repaired), repaired=True)
     except ValidationError as problem:
-        raise ValueError(_told(problem)) from None
+        raise ValueError(_mistakes(problem)) from None
 
 
-def _told(problem: ValidationError) -> str:
+def _mistakes(problem: ValidationError) -> str:
     """The first few mistakes, each with its place."""
-    found = problem.errors(include_url=False, include_input=False)
-    said = [
-        f"{'.'.join(str(part) for part in one['loc']) or 'the JSON'}: {one['msg']}"
-        for one in found[:3]
-    ]  # fmt: skip
-    more = f" and {len(found) - 3} more mistakes" if len(found) > 3 else ""
-    return "it does not fit: " + "; ".join(said) + more
+    errors = problem.errors(include_url=False, include_input=False)
+    shown = [f"{'.'.join(map(str, error['loc'])) or 'the JSON'}: {error['msg']}" for error in errors[:3]]
+    more = f" and {len(errors) - 3} more mistakes" if len(errors) > 3 else ""
+    return "it does not fit: " + "; ".join(shown) + more

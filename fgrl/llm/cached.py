@@ -1,9 +1,9 @@
-"""What every client that asks a model shares: the cache, the ledger, the limits, the progress line.
+"""What all clients share that keep their answers: the cache, the ledger, the limits, the progress line.
 
 1. each request gets a key: a hash of the client's kind, model and endpoint, the messages, every parameter, the schema and
    the sample's index
-2. what is in the cache under its key is taken from there; identical requests are asked once
-3. the rest is asked (`put`); each answer is in the ledger and in the cache before anything else can fail
+2. answers that the cache contains are taken from there; identical requests are sent once
+3. the rest is sent (`put`); each answer is in the ledger and in the cache before anything else can fail
 4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
 
 Of several processes that train together rank 0 does all of this, and hands the answers on.
@@ -30,7 +30,7 @@ from fgrl.registry import File, Unkeyed
 from fgrl.types import Completion, Request
 
 REASONS = 3
-"""Reasons of failures that are told; the rest is counted."""
+"""Reasons of failures that are reported; the rest is counted."""
 
 
 @dataclass
@@ -66,10 +66,10 @@ class Cached(Client, ABC):
 
     max_calls: Annotated[int | None, Unkeyed] = Field(None, ge=0)
     """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429, 5xx)
-    are not counted. One more is never made: the stage stops with exit code 4. null: no limit."""
+    are not counted. A hard limit: the stage stops with exit code 4. null: no limit."""
     budget_usd: Annotated[float | None, Unkeyed] = Field(None, ge=0)
-    """At most this many USD in a stage, over all its runs. A call starts only if its worst case still fits beside those in
-    flight; else the stage stops with exit code 4. null: no limit."""
+    """At most this many USD in a stage, over all its runs. A call starts only if the most that it and the calls in flight can
+    cost still fits; else the stage stops with exit code 4. null: no limit."""
     prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
     """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of such
     prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}: self-hosted, free."""
@@ -196,7 +196,7 @@ class Cached(Client, ABC):
     def _asked(
         self, books: _Books, missing: list[Call], tariff: Price | TieredPrice | None, *, total: int
     ) -> dict[str, Completion]:
-        """Outcomes of calls that nobody made before, by key."""
+        """Outcomes of new calls, by key."""
         desk = Desk(
             missing, run=books.run, store=books.store, book=books.book, who=self.who(), tariff=tariff,
             max_calls=self.max_calls, budget_usd=self.budget_usd, cached=total - len(missing),
@@ -221,12 +221,12 @@ class Cached(Client, ABC):
 
     def _why(self, desk: Desk) -> str:
         """How many requests failed, and the most frequent reasons."""
-        said = [f"{count:,} x {reason}" for reason, count in desk.reasons.most_common(REASONS)]
-        more = len(desk.reasons) - len(said)
-        said += [f"and {more:,} other reasons"] if more else []
+        reasons = [f"{count:,} x {reason}" for reason, count in desk.reasons.most_common(REASONS)]
+        more = len(desk.reasons) - len(reasons)
+        reasons += [f"and {more:,} other reasons"] if more else []
         return (
             f"{desk.failed:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} got no answer: "
-            f"{'; '.join(said)} (each is in {desk.book.path.with_name(ledger.FAILED)})"
+            f"{'; '.join(reasons)} (each is in {desk.book.path.with_name(ledger.FAILED)})"
         )
 
     def _over(self, desk: Desk) -> str:
@@ -235,11 +235,11 @@ class Cached(Client, ABC):
         limit = allowance.which()
         money = "unknown cost" if desk.tariff is None else f"{totals.usd:.6g} USD"
         if limit == "max_calls":
-            told = f"{totals.calls:,} of {self.max_calls:,} calls are made ({money})"
+            reached = f"{totals.calls:,} of {self.max_calls:,} calls are made ({money})"
         else:
-            told = f"{totals.usd:.6g} of {self.budget_usd:.6g} USD are spent in {totals.calls:,} calls, and the next one may cost up to {desk.refused_at:.6g}"
+            reached = f"{totals.usd:.6g} of {self.budget_usd:.6g} USD are spent in {totals.calls:,} calls, and the next one may cost up to {desk.refused_at:.6g}"
         return (
-            f"{told}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
+            f"{reached}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
             f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"
         )
 

@@ -1,4 +1,4 @@
-"""Where calls are handed out and their outcomes handed in: limits, ledger, cache and progress of one `complete`."""
+"""Which calls may start, and what becomes of them: limits, ledger, cache and progress of one `complete`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fgrl.types import Completion, Request, Usage
 
 @dataclass(frozen=True)
 class Call:
-    """A request that no cached answer fits."""
+    """A request without a cached answer."""
 
     key: str
     question: str
@@ -28,7 +28,7 @@ class Call:
 
 
 class Desk:
-    """The books of one `complete`. A call that may start must be ended by exactly one of `answer`, `charge`, `refuse`."""
+    """The bookkeeping of one `complete`. Every call that may start must be ended by exactly one of `answer`, `charge`, `refuse`."""
 
     def __init__(
         self,
@@ -51,24 +51,24 @@ class Desk:
         self.answered = 0
         self.failed = 0
         self.reasons: Counter[str] = Counter()
-        """Why calls failed for good, and how many for each reason."""
+        """Why calls failed for good, with their numbers."""
         self.problem: BaseException | None = None
-        """What ends the whole run; raised when the calls in flight have ended."""
+        """The exception that ends the run; raised when the calls in flight have ended."""
         self.over = False
         """A limit is reached."""
         self.refused_at = 0.0
-        """What the call that did not fit could have cost, USD."""
+        """USD that the call which did not fit could have cost."""
         self.interrupted = False
         self.ticker: Ticker | None = None
-        self._told = 0
+        self._reported = 0
 
     @property
     def closing(self) -> bool:
-        """Start nothing more."""
+        """No further call may start."""
         return self.over or self.interrupted or self.problem is not None
 
     def may_start(self, call: Call) -> Literal["go", "wait", "stop"]:
-        """ "go": make the call now. "wait": ask again when another one has ended. "stop": leave it."""
+        """ "go": make the call now. "wait": ask again when another call has ended. "stop": do not make it."""
         if self.closing:
             return "stop"
         verdict = self.allowance.ask(call.at_most)
@@ -77,11 +77,11 @@ class Desk:
         return verdict
 
     def refuse(self, call: Call) -> None:
-        """The call never reached the model: it costs nothing and is not counted."""
+        """End a call that never reached the model: it costs nothing and is not counted."""
         self.allowance.settle(call.at_most)
 
     def charge(self, call: Call, status: Literal["answered", "empty", "lost"], usage: Usage, seconds: float) -> None:
-        """The call is paid for, or may have been: into the ledger."""
+        """End a call that was charged, or may have been: record it in the ledger."""
         self.book.add(self.who, call.key, status, usage, at_most=call.at_most, seconds=seconds)
         self.allowance.settle(call.at_most)
 
@@ -95,40 +95,40 @@ class Desk:
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, usd=usd)
 
     def answer(self, call: Call, completion: Completion, seconds: float) -> None:
-        """The model answered: into the ledger, into the cache, out to whoever asked."""
+        """End a call with its answer: record it in the ledger and in the cache, and keep it as an outcome."""
         self.charge(call, "answered", completion.usage, seconds)
         (kept,) = self.store.put([(call.key, call.question, completion)])
         self.keep(call, kept)
 
     def keep(self, call: Call, completion: Completion) -> None:
-        """An answer that is in the ledger and in the cache."""
+        """Take an answer that the ledger and the cache contain already as the outcome of its call."""
         self.outcomes[call.key] = completion
         self.answered += 1
 
     def fail(self, call: Call, reason: str, usage: Usage | None = None) -> None:
-        """No answer, for good: listed as failed and not cached, so that whoever asks again puts it again."""
+        """Record that a call has no answer for good. It is listed as failed and not cached, so that it is asked again next time."""
         self.outcomes[call.key] = Completion(error=reason, usage=usage or Usage(usd=0.0))
         self.failed += 1
         self.reasons[reason] += 1
         self.book.fail(self.who, call.key, reason)
 
     def halt(self, problem: BaseException) -> None:
-        """Start nothing more, and raise this when the calls in flight have ended; the first problem counts."""
+        """Start no further call, and raise this exception when those in flight have ended; only the first one is kept."""
         self.problem = self.problem or problem
 
     def listen(self) -> bool:
-        """Was Ctrl-C pressed? Then nothing more starts."""
+        """Was Ctrl-C pressed? Then no further call starts."""
         self.interrupted = self.interrupted or self.run.interrupted
         return self.interrupted
 
     def tick(self) -> None:
-        """Bring the progress line up to date; from the thread that runs the stage."""
+        """Update the progress line; to be called from the thread that runs the stage."""
         if self.ticker is None:
             return
         done = self.answered + self.failed
         totals = self.allowance.totals
         cost = "unknown" if totals.unknown or (self.tariff is None and totals.calls) else f"${totals.usd:.4f}"
         self.ticker.advance(
-            done - self._told, answered=self.answered, cached=self.cached, failed=self.failed, cost=cost
+            done - self._reported, answered=self.answered, cached=self.cached, failed=self.failed, cost=cost
         )
-        self._told = done
+        self._reported = done

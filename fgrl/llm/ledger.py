@@ -3,11 +3,11 @@
     {"time": ..., "client": "openai gpt-4o https://api.openai.com/v1", "key": ..., "status": "answered",
      "prompt_tokens": 312, "completion_tokens": 1, "usd": 0.00079, "at_most": null, "seconds": 0.8}
 
-`status`: "answered", "empty" (an answer without text), or "lost": the connection was cut, timed out or brought garbage, so
-that nobody knows whether it was charged; `at_most` is then what it can have cost. A line is written before the answer is
-stored, so that a kill between the two costs an answer but hides no money.
+`status`: "answered", "empty" (an answer without text), or "lost": the connection was cut, timed out or returned garbage, so
+that it is not known whether the call was charged; `at_most` is then what it can have cost. A line is written before the
+answer is stored: a kill between the two loses an answer but hides no money.
 
-`failed.jsonl` beside it: a line for each request that ended without an answer, with its key and the reason.
+`failed.jsonl` in the same folder: one line for each request that ended without an answer, with its key and the reason.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ FAILED = "failed.jsonl"
 
 @dataclass
 class Totals:
-    """What a client has called for in a stage, over all its runs."""
+    """What the calls of a client in a stage came to, over all runs of the stage."""
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
-    """Of the calls whose price is known; those that were lost count as what they can have cost."""
+    """Of the calls whose price is known; lost calls count as much as they can have cost."""
     unknown: int = 0
-    """Calls whose price nobody knows."""
+    """Calls whose price is not known."""
 
     def add(self, line: dict[str, Any]) -> None:
         self.calls += 1
@@ -62,7 +62,7 @@ class Ledger:
         weakref.finalize(self, os.close, self._file)
 
     def totals(self, client: str) -> Totals:
-        """The running totals of one client (kind, model and endpoint)."""
+        """The totals of one client (kind, model and endpoint); they grow with its calls."""
         with self._lock:
             return self._totals.setdefault(client, Totals())
 
@@ -90,7 +90,7 @@ class Ledger:
             file.write(json.dumps(line) + "\n")
 
     def _recover(self) -> None:
-        """Totals of what is there; a last line that a kill cut in half is cut off."""
+        """Add up the existing lines. An incomplete last line, left by a kill, is removed."""
         if not self.path.exists():
             return
         data = self.path.read_bytes()
@@ -110,9 +110,9 @@ _open: weakref.WeakValueDictionary[Path, Ledger] = weakref.WeakValueDictionary()
 
 
 def open_at(folder: Path) -> Ledger:
-    """The ledger of a stage's folder, the same object for all who ask."""
+    """The ledger of a stage's folder; all callers share one object."""
     path = (folder / FILE).resolve()
-    found = _open.get(path)
-    if found is None or not path.exists():
-        found = _open[path] = Ledger(path)
-    return found
+    book = _open.get(path)
+    if book is None or not path.exists():
+        book = _open[path] = Ledger(path)
+    return book

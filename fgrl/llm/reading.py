@@ -28,13 +28,13 @@ _DECLINE = re.compile(
 
 
 def strip_fences(text: str) -> str:
-    """What stands in the first fence (three backquotes) of an answer; the whole answer when there is none."""
-    found = _FENCE.search(text)
-    return (found[1] if found else text).strip()
+    """The text inside the first fence (three backquotes) of an answer; the whole answer when it has none."""
+    fence = _FENCE.search(text)
+    return (fence[1] if fence else text).strip()
 
 
 def declines(text: str) -> bool:
-    """Does an answer begin by declining to answer? (An English rule of thumb, on the first 200 characters.)"""
+    """Does an answer begin by declining to answer? (An English heuristic on the first 200 characters.)"""
     return bool(_DECLINE.search(text.replace("\u2019", "'")[:200]))
 
 
@@ -116,7 +116,7 @@ def read_label(text: str, scale: Scale = 3) -> int:
 
 
 def bracketed(text: str) -> set[str]:
-    """What stands in double brackets, as `7` in `[[7]]`."""
+    """The texts in double brackets, as `7` in `[[7]]`."""
     return set(_BRACKETED.findall(text))
 
 

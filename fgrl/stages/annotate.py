@@ -25,8 +25,8 @@ class AnnotateStage(Stage):
     annotator: Annotator
     """What adds to it."""
     max_missing: Annotated[float, Unkeyed] = Field(0.25, ge=0, le=1)
-    """Share of the questions to a language model that may stay without an answer that can be used; with more of them the
-    stage stops unfinished, so that the same command asks them again."""
+    """Share of the questions to a language model that may stay without a usable answer; with more of them the stage stops
+    unfinished, so that the same command asks them again."""
 
     def run(self, run: Run) -> dict[str, Any]:
         self.data.setup(run)
@@ -46,8 +46,8 @@ class AnnotateStage(Stage):
         return {"samples": len(annotated), **counts}
 
     def expects(self, peek: Peek) -> Expected | None:
-        made = self.data.expects(peek)
-        return None if made is None else made.after(0, peek.limit)
+        expected = self.data.expects(peek)
+        return None if expected is None else expected.after(0, peek.limit)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         """ "calls" to a language model: exact where the data is there, else at most how many."""

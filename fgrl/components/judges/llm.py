@@ -1,4 +1,4 @@
-"""A language model decides what no program can check, after "Rubrics to Tokens", appendix B.3."""
+"""A language model decides the criteria that no program can check, after "Rubrics to Tokens", appendix B.3."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Shown = tuple[str, str, str]
 
 @register("llm")
 class LLMJudge(Judge):
-    """A language model says YES or NO to each criterion.
+    """A language model answers YES or NO to each criterion.
 
-    An answer that is anything else ("NO, not a YES", nothing, "Yes and no") is put again, and missing in the end: neither
-    kept nor broken. A response without text keeps no criterion, as it keeps no rule, and nobody is asked.
+    Any other answer ("NO, not a YES", nothing, "Yes and no") is retried, and in the end the verdict is missing: neither
+    satisfied nor violated. A response without text satisfies no criterion, as it satisfies no rule, and is not judged.
     """
 
     client: Client
     """The judge."""
     prompt: Annotated[str, File]
-    """Prompt file; it says {response} and {criterion}, and may say {prompt} (a chat of several turns with its roles)."""
+    """Prompt file with the fields {response} and {criterion}, and optionally {prompt} (a chat of several turns with its roles)."""
     tries: int = Field(2, ge=1)
-    """How often a question is put in all when the answer is neither YES nor NO."""
+    """How often a question is asked in all when the answer is neither YES nor NO."""
     max_tokens: int | None = Field(16, ge=1)
     """Length limit of an answer; null is the client's own. Models that think before they answer need more."""
     temperature: float | None = Field(0.01, ge=0)
@@ -46,13 +46,14 @@ class LLMJudge(Judge):
         self.client.setup(run)
 
     def template(self) -> Prompt:
-        """The prompt. Raises `DataError` when it says what there is not, or does not say what is judged."""
+        """The prompt. Raises `DataError` when it has an unknown field, or lacks the fields that are judged."""
         return read_prompt(self.prompt, ("prompt", "response", "criterion"), ("response", "criterion"))
 
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
-        """See `Judge`. Equal cases are one question. In a distributed stage every process has to call it.
+        """See `Judge`. Equal cases are one question. In a stage of several processes every rank has to call it, each with its
+        own cases.
 
-        Raises `OverBudget` from the client; what was answered until then is in the client's cache.
+        Raises `OverBudget` from the client; all answers until then are in the client's cache.
         """
         shown = [_shown(*case) for case in cases]
         own = dict.fromkeys(case for case in shown if case is not None)
@@ -62,7 +63,7 @@ class LLMJudge(Judge):
     def asks(self, given: Sequence[tuple[Sample, str, Criterion]]) -> list[Request]:
         prompt = self.template()
         shown = [_shown(*case) for case in given]
-        return [self._question(prompt, one).request for one in dict.fromkeys(shown) if one is not None]
+        return [self._question(prompt, case).request for case in dict.fromkeys(shown) if case is not None]
 
     def counts(self) -> dict[str, float]:
         """Of the last cases (of all processes): `questions` (equal ones count once), `cached` answers, questions that were

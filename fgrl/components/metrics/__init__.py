@@ -1,4 +1,4 @@
-"""What is measured on answers. A metric gets `answer.Answer`s by model and gives `fgrl.evaluation.statistics.Estimate`s."""
+"""What is measured on answers. A metric gets `Answer`s by model and returns `Estimate`s (`fgrl.evaluation`)."""
 
 from fgrl.components.metrics import (
     bleu,

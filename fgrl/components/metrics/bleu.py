@@ -1,4 +1,4 @@
-"""BLEU by sacrebleu, with the signature that says how it was counted."""
+"""BLEU by sacrebleu, with the signature that specifies how it was counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sacrebleu = lazy.load("sacrebleu.metrics")
 class Bleu(Referenced):
     """BLEU (Papineni et al. 2002) by sacrebleu, 0 to 100 as it prints it.
 
-    The RLA paper speaks of a mean over samples and of the highest score among the references (section 4.2.1), which is
+    The RLA paper reports a mean over samples and the highest score among the references (section 4.2.1), which is
     `aggregate: mean`, the default; it names neither tool nor order. MS MARCO's own evaluation takes BLEU-1 of the
     corpus: `{aggregate: corpus, max_ngram: 1, lowercase: true}` comes nearest, up to its tokenizer.
     """
@@ -29,7 +29,7 @@ class Bleu(Referenced):
     aggregate: Literal["mean", "corpus"] = "mean"
     """`mean`: BLEU of each answer with its best reference (orders that a short answer does not have are left out),
     averaged over answers. `corpus`: BLEU of all answers together, n-grams counted against all references of a prompt;
-    its interval counts anew in each draw of prompts."""
+    its interval counts again in each draw of prompts."""
     max_ngram: int = Field(4, ge=1, le=4)
     """Longest n-gram."""
     lowercase: bool = False
@@ -40,14 +40,14 @@ class Bleu(Referenced):
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         scorer = self._scorer(effective_order=True)
         if self.aggregate == "mean":
-            best = self.best(answers, lambda said, reference: scorer.sentence_score(said, [reference]).score)
+            best = self.best(answers, lambda response, reference: scorer.sentence_score(response, [reference]).score)
             return {"bleu": mean(answers, best)}
         return {"corpus": of_sums(self._counts(scorer, answers), [answer.id for answer in answers], self._bleu)}
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         """sacrebleu's signature; of `mean` it is that of one answer against one reference."""
         scorer = self._scorer(effective_order=self.aggregate == "mean")
-        sizes = {len(self.references(answer)) for found in answers.values() for answer in found}
+        sizes = {len(self.references(answer)) for own in answers.values() for answer in own}
         scorer.num_refs = 1 if self.aggregate == "mean" else sizes.pop() if len(sizes) == 1 else -1
         signature = str(scorer.get_signature())
         kind = "mean of sentence BLEU, best reference" if self.aggregate == "mean" else "corpus BLEU"
@@ -60,7 +60,7 @@ class Bleu(Referenced):
             tokenize=self.tokenize,
             max_ngram_order=self.max_ngram,
             effective_order=effective_order,
-            force=True,  # says nothing when a text looks tokenized
+            force=True,  # no warning when a text looks tokenized
         )
 
     def _counts(self, scorer: Any, answers: Sequence[Answer]) -> list[list[int]]:
@@ -69,10 +69,10 @@ class Bleu(Referenced):
         return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
     def _bleu(self, sums: Any) -> float:
-        said, wanted, *counts = (round(value) for value in sums)
-        matched, all = counts[: self.max_ngram], counts[self.max_ngram :]
+        length, reference_length, *counts = (round(value) for value in sums)
+        matched, total = counts[: self.max_ngram], counts[self.max_ngram :]
         return float(
             sacrebleu.BLEU.compute_bleu(
-                matched, all, said, wanted, smooth_method="exp", max_ngram_order=self.max_ngram
+                matched, total, length, reference_length, smooth_method="exp", max_ngram_order=self.max_ngram
             ).score
         )

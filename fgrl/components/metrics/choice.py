@@ -34,7 +34,7 @@ class Choice(Referenced):
     answers: Literal["one", "several"] = "one"
     """How many choices the prompt asks for."""
     unparsed: Literal["wrong", "missing"] = "wrong"
-    """What an answer without a number is: `wrong` (0 everywhere), or left out (`missing`)."""
+    """An answer without a number counts as `wrong` (0 everywhere), or is left out (`missing`)."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         columns: dict[str, list[float | None]] = {name: [] for name in self._names()}
@@ -72,13 +72,13 @@ class Choice(Referenced):
 
 def first(text: str) -> set[int]:
     """The first number; none when there is no number."""
-    found = _NUMBER.search(text)
-    return {int(found[0])} if found else set()
+    match = _NUMBER.search(text)
+    return {int(match[0])} if match else set()
 
 
 def listed(text: str) -> list[int]:
     """The numbers of the first `[...]` that has any, else of the first line that has any. Nothing is evaluated."""
     for part in [*_LIST.findall(text), *text.splitlines()]:
-        if found := _NUMBER.findall(part):
-            return [int(number) for number in found]
+        if numbers := _NUMBER.findall(part):
+            return [int(number) for number in numbers]
     return []

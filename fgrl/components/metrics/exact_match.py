@@ -1,4 +1,4 @@
-"""Is the answer word for word a reference?"""
+"""Is the answer literally one of the references?"""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class ExactMatch(Referenced):
     """Share of answers that match one of their references, 0 to 1 (papers print percent)."""
 
     normalize: Literal["squad", "triviaqa", "none"] = "squad"
-    """What is taken off both texts before they are compared. `squad`: case, punctuation, articles, repeated white space.
+    """What is removed from both texts before they are compared. `squad`: case, punctuation, articles, repeated white space.
     `triviaqa`: the same, with punctuation as a space. `none`: only white space at the ends."""
     match: Literal["whole", "contains"] = "whole"
-    """`whole`: the texts are equal. `contains`: the reference stands in the answer as whole words (which writing
-    without spaces between words does not have)."""
+    """`whole`: the texts are equal. `contains`: the answer contains the reference as whole words (so not for
+    languages that write no spaces between words)."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         return {"exact_match": mean(answers, self.best(answers, self.score))}
 
     def score(self, response: str, reference: str) -> float:
-        """1 for a match, else 0. A reference of which nothing is left matches only an answer of which nothing is left."""
+        """1 for a match, else 0. A reference that is empty after normalization matches only an answer that is empty, too."""
         normal = NORMALIZERS[self.normalize]
-        said, wanted = normal(response), normal(reference)
-        if self.match == "whole" or not wanted:
-            return float(said == wanted)
-        return float(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said) is not None)
+        answer, expected = normal(response), normal(reference)
+        if self.match == "whole" or not expected:
+            return float(answer == expected)
+        return float(re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", answer) is not None)

@@ -1,4 +1,4 @@
-"""How far a model went from the reference."""
+"""How far a model moved from the reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fgrl.registry import register
 
 @register("kl")
 class Kl(Comparison):
-    """KL(model || reference) on the model's own answers, nats: an answer (`sum`), and a token (`per_token`)."""
+    """KL(model || reference) on the model's own answers, in nats per answer (`sum`) and per token (`per_token`)."""
 
     def needs(self) -> frozenset[str]:
         return frozenset({"kl"})

@@ -1,4 +1,4 @@
-"""How long answers are, and whether they end."""
+"""How long answers are, and whether they finished."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fgrl.rules.words import count_words
 
 @register("length")
 class Length(Comparison):
-    r"""Words (runs of `\w+`), characters and tokens an answer, the share of empty answers and of those that ended by themselves.
+    r"""Words (runs of `\w+`), characters and tokens per answer, the shares of empty and of finished answers.
 
-    Answers that were given as text have no tokens, and nobody knows whether they ended by themselves: both are missing."""
+    Answers that were given as text have no tokens, and it is not known whether they finished: both are missing."""
 
     version = 2
 

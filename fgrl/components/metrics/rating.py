@@ -20,17 +20,17 @@ LOWEST, HIGHEST = 1.0, 10.0
 
 @register("rating")
 class Rating(Judged):
-    """A judge gives every answer a mark from 1 to 10, each turn of a conversation its own.
+    """A judge rates every answer from 1 to 10, and each turn of a conversation separately.
 
-    mark: the mean of all, as MT-Bench's score is; turn_1, turn_2, ...: of each turn. refused, unparsed, failed: shares of all
-    questions; a missing mark is left out of the means.
+    mark: the mean of all, like MT-Bench's score; turn_1, turn_2, ...: of each turn. refused, unparsed, failed: shares of all
+    questions; missing marks are left out of the means.
     """
 
     says = ("conversation", "question", "answer", "reference")
     needed = ("question", "answer")
 
     references: Literal["alternatives", "turns"] = "alternatives"
-    """What the samples' references are: right answers to the first turn, or one to each turn."""
+    """What the samples' references are: alternative right answers to the first turn, or one answer for each turn."""
 
     def calls(self, expected: ToDraw) -> int:
         prompts, turns = expected.size()
@@ -58,23 +58,23 @@ class Rating(Judged):
     ) -> list[tuple[dict[str, Any], Question[float]]]:
         prompt = self.template()
         return [
-            ({"model": name, "id": answer.id, "turn": turn}, self._question(prompt, *said))
-            for name, found in answers.items()
-            for answer in found
-            for turn, said in enumerate(self._turns(answer), start=1)
+            ({"model": name, "id": answer.id, "turn": turn}, self._question(prompt, *texts))
+            for name, own in answers.items()
+            for answer in own
+            for turn, texts in enumerate(self._turns(answer), start=1)
         ]
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return "prompt of our own: no benchmark's official number"
 
     def _turns(self, answer: Answer) -> Iterator[tuple[str, str, str, str]]:
-        """(what was said before, question, answer, reference) of each turn."""
+        """(earlier turns, question, answer, reference) of each turn."""
         per_turn = self.references == "turns"
         before = "\n\n".join(f"[{turn.role}]\n{turn.content}" for turn in answer.chat[:-1])
-        said = [(answer.question, answer.text), *((turn.question, turn.response.text) for turn in answer.follow_ups)]
-        for place, (question, response) in enumerate(said):
-            known = answer.references[place : place + 1] if per_turn else answer.references if place == 0 else []
-            yield before or NONE, question, response, "\n\n".join(known) or NONE
+        turns = [(answer.question, answer.text), *((turn.question, turn.response.text) for turn in answer.follow_ups)]
+        for place, (question, response) in enumerate(turns):
+            references = answer.references[place : place + 1] if per_turn else answer.references if place == 0 else []
+            yield before or NONE, question, response, "\n\n".join(references) or NONE
             before = "\n\n".join(filter(None, [before, f"[user]\n{question}", f"[assistant]\n{response}"]))
 
     def _question(
@@ -90,12 +90,12 @@ def read_mark(text: str) -> float:
     Raises `Refused` for an answer without a mark that declines to judge, ValueError for any other and for marks outside of
     1 to 10.
     """
-    found = bracketed(text)
-    if len(found) > 1:
-        raise ValueError(f"it gives {len(found)} different marks: wants one, as in [[7]]")
-    mark = _number(next(iter(found)) if found else strip_fences(text))
+    marks = bracketed(text)
+    if len(marks) > 1:
+        raise ValueError(f"it gives {len(marks)} different marks: wants one, as in [[7]]")
+    mark = _number(next(iter(marks)) if marks else strip_fences(text))
     if mark is None:
-        if not found and declines(text):
+        if not marks and declines(text):
             raise Refused("it declines to give a mark")
         raise ValueError("there is no mark in it: wants one at its end, as in [[7]]")
     if not LOWEST <= mark <= HIGHEST:

@@ -1,4 +1,4 @@
-"""Do the answers still read as the reference would write?"""
+"""Are the answers still likely under the reference?"""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fgrl.registry import register
 
 @register("reference_likelihood")
 class ReferenceLikelihood(Comparison):
-    """Log-likelihood of the answers under the reference, nats.
+    """Log-likelihood of the answers under the reference, in nats per token.
 
-    `per_token` is over all tokens of all answers; word salad lies far below what the reference itself writes, and an
-    answer that says one thing again and again above it (see `repetition`). `worst_tenth` is the mean over the tenth of
-    the answers with the lowest value a token, which an average hides.
+    `per_token` is over all tokens of all answers: incoherent text lies far below the reference's own answers, and text
+    that repeats itself above them (see `repetition`). `worst_tenth` is the mean over the tenth of the answers with the
+    lowest value per token, which an average hides.
     """
 
     def needs(self) -> frozenset[str]:

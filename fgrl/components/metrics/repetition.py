@@ -1,4 +1,4 @@
-"""Do answers say something, and something different to each prompt?"""
+"""Do answers repeat words, or other answers?"""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fgrl.rules.words import WORD
 
 @register("repetition")
 class Repetition(Comparison):
-    """Signs of a collapse that a likelihood does not show.
+    """Symptoms of a collapse that a likelihood does not show.
 
     `distinct_1`, `distinct_2`: different words (pairs of neighbouring words) / all of them, within an answer, mean over
-    the answers that have any; 1 = nothing is said twice. After distinct-n of Li et al. 2016 ("A Diversity-Promoting
-    Objective Function for Neural Conversation Models"), which counts over a whole corpus. Case does not count.
-    `copied`: share of answers that are word for word an answer to another prompt too.
+    the answers that have any; 1 = no repetition. After distinct-n of Li et al. 2016 ("A Diversity-Promoting
+    Objective Function for Neural Conversation Models"), which counts over a whole corpus. Case is ignored.
+    `copied`: share of answers that are word for word an answer to another prompt, too.
     """
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         words = [[word.lower() for word in WORD.findall(answer.text)] for answer in answers]
         prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
-        for answer, said in zip(answers, words, strict=True):
-            prompts[tuple(said)].add(answer.id)
+        for answer, own in zip(answers, words, strict=True):
+            prompts[tuple(own)].add(answer.id)
         return {
-            "distinct_1": mean(answers, [distinct(said, 1) for said in words]),
-            "distinct_2": mean(answers, [distinct(said, 2) for said in words]),
-            "copied": mean(answers, [float(len(prompts[tuple(said)]) > 1) for said in words]),
+            "distinct_1": mean(answers, [distinct(own, 1) for own in words]),
+            "distinct_2": mean(answers, [distinct(own, 2) for own in words]),
+            "copied": mean(answers, [float(len(prompts[tuple(own)]) > 1) for own in words]),
         }
 
 

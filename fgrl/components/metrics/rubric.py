@@ -1,4 +1,4 @@
-"""How much of their prompts' rubrics answers keep ("Rubrics to Tokens", sections 3.1 and 5.4)."""
+"""How much of their prompts' rubrics answers satisfy ("Rubrics to Tokens", sections 3.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fgrl.rules.loose import loose
 from fgrl.types import Request, Sample
 
 JUDGED = "judged"
-"""Stands for the kind of criteria that no rule decides."""
+"""The kind of criteria that no rule decides."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a criterion in an answer; None is missing."""
+class CriterionVerdict:
+    """A criterion decided for an answer; None is missing."""
 
     text: str
     kind: str
@@ -37,13 +37,13 @@ class Verdict:
 
 @register("rubric")
 class RubricAccuracy(Compared):
-    """How many answers keep their whole rubric, and how many criteria are kept; 0 to 1, papers print percent.
+    """How many answers satisfy their whole rubric, and how many criteria are satisfied; 0 to 1, papers print percent.
 
-    aon: share of answers that keep every criterion (Eq. 2; instruction-level accuracy, IFEval's prompt level). csr: share of
-    criteria that are kept (Eq. 3; rubric-level accuracy, IFEval's instruction level). aon_loose, csr_loose: the same where a
-    rule may also be kept by one of IFEval's eight readings of the answer; judged criteria have one reading. missing: share of
-    verdicts that nobody gave (an undecided rule, a failed judgement): they are left out of csr, and their answer of aon unless
-    another criterion is broken. Several answers to a prompt are averaged, and drawn together in intervals. Of a conversation
+    aon: share of answers that satisfy every criterion (Eq. 2; instruction-level accuracy, IFEval's prompt level). csr: share of
+    criteria that are satisfied (Eq. 3; rubric-level accuracy, IFEval's instruction level). aon_loose, csr_loose: the same where
+    one of IFEval's eight variants of the answer is enough for a rule; judged criteria have no variants. missing: share of
+    missing verdicts (an undecided rule, a failed judgement): they are left out of csr, and their answer of aon unless another
+    criterion is violated. Several answers to a prompt are averaged, and drawn together in intervals. Of a conversation
     the first answer counts.
     """
 
@@ -69,7 +69,7 @@ class RubricAccuracy(Compared):
         rubrics.check_prompts(samples, self._rules, self.judge)
 
     def counts(self) -> dict[str, Any]:
-        """What became of the judge's questions."""
+        """The outcomes of the judge's questions."""
         return self._counts
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
@@ -86,73 +86,81 @@ class RubricAccuracy(Compared):
         return self.judge.asks(cases)
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
-        every = [answer for found in answers.values() for answer in found]
+        every = [answer for own in answers.values() for answer in own]
         texts = [answer.text for answer in every]
-        verdicts: list[list[Verdict]] = [[] for _ in every]
-        for one in rubrics.check([answer.sample for answer in every], texts, self._rules, self.judge):
-            verdicts[one.row].append(_verdict(one, texts[one.row]))
+        verdicts: list[list[CriterionVerdict]] = [[] for _ in every]
+        for checked in rubrics.check([answer.sample for answer in every], texts, self._rules, self.judge):
+            verdicts[checked.row].append(_verdict(checked, texts[checked.row]))
         if self.judge is not None:
-            counts = self.judge.counts().items()
-            self._counts = {k.replace("_", " "): int(n) if float(n).is_integer() else n for k, n in counts}
+            self._counts = {
+                name.replace("_", " "): int(count) if float(count).is_integer() else count
+                for name, count in self.judge.counts().items()
+            }
         result, start = {}, 0
-        own: dict[str, list[list[Verdict]]] = {}
-        for name, found in answers.items():
-            own[name] = verdicts[start : start + len(found)]
-            result[name] = self._numbers(found, own[name])
-            start += len(found)
-        self._record(answers, own)
+        by_model: dict[str, list[list[CriterionVerdict]]] = {}
+        for name, own in answers.items():
+            by_model[name] = verdicts[start : start + len(own)]
+            result[name] = self._numbers(own, by_model[name])
+            start += len(own)
+        self._record(answers, by_model)
         return result
 
-    def _numbers(self, answers: Sequence[Answer], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, Measured]:
-        strict = [[one.strict for one in found] for found in verdicts]
-        lenient = [[one.loose for one in found] for found in verdicts]
+    def _numbers(
+        self, answers: Sequence[Answer], verdicts: Sequence[Sequence[CriterionVerdict]]
+    ) -> dict[str, Measured]:
+        strict = [[verdict.strict for verdict in of_answer] for of_answer in verdicts]
+        lenient = [[verdict.loose for verdict in of_answer] for of_answer in verdicts]
         numbers = {
-            "aon": mean(answers, [_number(rubrics.all_kept(found)) for found in strict]),
+            "aon": mean(answers, [_number(rubrics.all_kept(of_answer)) for of_answer in strict]),
             "csr": self._csr(answers, strict),
-            "aon_loose": mean(answers, [_number(rubrics.all_kept(found)) for found in lenient]),
+            "aon_loose": mean(answers, [_number(rubrics.all_kept(of_answer)) for of_answer in lenient]),
             "csr_loose": self._csr(answers, lenient),
-            "missing": _pooled(answers, [[one is None for one in found] for found in strict]),
+            "missing": _pooled(answers, [[verdict is None for verdict in of_answer] for of_answer in strict]),
         }
-        for kind in sorted({one.kind for found in verdicts for one in found}) if self.by == "kind" else ():
-            own = [[one.strict for one in found if one.kind == kind] for found in verdicts]
+        kinds = {verdict.kind for of_answer in verdicts for verdict in of_answer} if self.by == "kind" else set()
+        for kind in sorted(kinds):
+            own = [[verdict.strict for verdict in of_answer if verdict.kind == kind] for of_answer in verdicts]
             numbers[f"csr {kind}"] = self._csr(answers, own)
         return numbers
 
     def _csr(self, answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:
         if self.average == "criteria":
             return _pooled(answers, verdicts)
-        return mean(answers, [rubrics.share_kept(found) for found in verdicts])
+        return mean(answers, [rubrics.share_kept(of_answer) for of_answer in verdicts])
 
-    def _record(self, answers: Mapping[str, Sequence[Answer]], verdicts: Mapping[str, list[list[Verdict]]]) -> None:
+    def _record(
+        self, answers: Mapping[str, Sequence[Answer]], verdicts: Mapping[str, list[list[CriterionVerdict]]]
+    ) -> None:
         """Every verdict, in `verdicts-<name>.jsonl`."""
         if self._out is None:
             return
         path = self._out / f"verdicts-{self.slug}.jsonl"
         with path.open("w", encoding="utf-8") as file:
-            for name, found in answers.items():
+            for name, own in answers.items():
                 seen: dict[str, int] = {}
-                for answer, told in zip(found, verdicts[name], strict=True):
+                for answer, of_answer in zip(own, verdicts[name], strict=True):
                     number = seen[answer.id] = seen.get(answer.id, -1) + 1
-                    for one in told:
-                        line = {"model": name, "id": answer.id, "answer": number, "criterion": one.text}
-                        line |= {"kind": one.kind, "strict": one.strict, "loose": one.loose}
+                    for verdict in of_answer:
+                        line = {"model": name, "id": answer.id, "answer": number, "criterion": verdict.text}
+                        line |= {"kind": verdict.kind, "strict": verdict.strict, "loose": verdict.loose}
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _pooled(answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:
     """The share of all known verdicts of all answers, resampled by prompt."""
-    known = [sum(one is not None for one in found) for found in verdicts]
-    return mean(answers, [rubrics.share_kept(found) for found in verdicts], known)
+    known = [sum(verdict is not None for verdict in of_answer) for of_answer in verdicts]
+    return mean(answers, [rubrics.share_kept(of_answer) for of_answer in verdicts], known)
 
 
-def _verdict(one: Checked, text: str) -> Verdict:
-    if one.rule is None:
-        return Verdict(one.criterion.text, JUDGED, one.kept, one.kept)
+def _verdict(checked: Checked, text: str) -> CriterionVerdict:
+    if checked.rule is None:
+        return CriterionVerdict(checked.criterion.text, JUDGED, checked.kept, checked.kept)
     try:
-        lenient = True if one.kept else loose(one.rule, text)
+        lenient = True if checked.kept else loose(checked.rule, text)
     except Undecided:
         lenient = None
-    return Verdict(one.criterion.text, name_of(one.rule)[1].partition(":")[0], one.kept, lenient)
+    kind = name_of(checked.rule)[1].partition(":")[0]
+    return CriterionVerdict(checked.criterion.text, kind, checked.kept, lenient)
 
 
 def _number(verdict: bool | None) -> float | None:

@@ -1,4 +1,4 @@
-"""How many answers keep a rule."""
+"""How many answers satisfy a rule."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fgrl.registry import register
 
 @register("rule")
 class RuleShare(Comparison):
-    """Share of answers that keep a rule, and each part of it. An empty answer breaks every rule.
+    """Share of answers that satisfy a rule, and each part of it. An empty answer violates every rule.
 
-    Answers of which a rule is undecided (`code:checker`) are left out of its share, and `undecided` is their share.
+    Answers for which a rule is undecided (`code:checker`) are left out of its share, and `undecided` is their share.
     """
 
     rule: Verifier
@@ -27,9 +27,9 @@ class RuleShare(Comparison):
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         whole = [self.rule.verdict(answer.text) for answer in answers]
-        kept = {"kept": mean(answers, [_number(one) for one in whole])}
+        kept = {"kept": mean(answers, [_number(verdict) for verdict in whole])}
         if self.rule.may_be_undecided():
-            kept["undecided"] = mean(answers, [float(one is None) for one in whole])
+            kept["undecided"] = mean(answers, [float(verdict is None) for verdict in whole])
         parts = [self.rule.verdicts(answer.text) for answer in answers]
         names = list(self.rule.verdicts(""))
         if len(names) > 1:

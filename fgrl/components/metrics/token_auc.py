@@ -1,4 +1,4 @@
-"""Do learned token rewards find the tokens that break a rule?"""
+"""Do learned token rewards find the tokens that violate a rule?"""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from fgrl.registry import register
 
 @register("token_auc")
 class TokenAuc(Comparison):
-    """Probability that a token that breaks the rule gets a lower reward than one that does not (ties count a half).
+    """Probability that a token that violates the rule gets a lower reward than one that does not (ties count a half).
 
-    A token breaks the rule when its characters overlap a violation. Left out: the end-of-sequence token, tokens that
-    the reward says nothing about, and answers of which the rule cannot say where they break it. Two numbers a reward:
-    `<reward>` compares tokens of all answers with each other, so that knowing which answers are bad helps;
-    `<reward> within` compares only tokens of one answer (mean over the answers that have both kinds), so that only
-    knowing where helps: a reward that is the same for a whole answer gets exactly 0.5. Missing when no token breaks
-    the rule.
+    A token violates the rule when its characters overlap a violation. Left out: the end-of-sequence token, tokens
+    without a reward, and answers for which the rule cannot locate violations. Two numbers per reward: `<reward>`
+    compares tokens of all answers with each other, so a reward scores well that only knows which answers are bad;
+    `<reward> within` compares only tokens of the same answer (mean over the answers that have both kinds), so a reward
+    that is constant over each answer gets exactly 0.5. Missing when no token violates the rule.
     """
 
     rule: Verifier
-    """The rule; it must be able to say where it is broken."""
+    """The rule; it must be able to locate its violations."""
     rewards: list[str] | None = Field(None, min_length=1)
-    """Names of the rewards, as the evaluation names them; null: all that it recorded."""
+    """Names of the rewards in the evaluation; null: all that it recorded."""
 
     def check_rewards(self, names: Collection[str]) -> None:
         missing = [name for name in self.rewards or () if name not in names]
@@ -52,15 +51,15 @@ class TokenAuc(Comparison):
             within: list[float | None] = []
             for answer, label in zip(answers, labels, strict=True):
                 rewards = _rewards(answer, reward)
-                told = [
+                labelled = [
                     (-value, broken)
                     for value, broken in zip(rewards, label, strict=True)
                     if value is not None and broken is not None
                 ]
-                scores += [score for score, _ in told]
-                breaking += [broken for _, broken in told]
-                prompts += [answer.id] * len(told)
-                within.append(auc([score for score, _ in told], [broken for _, broken in told]))
+                scores += [score for score, _broken in labelled]
+                breaking += [broken for _score, broken in labelled]
+                prompts += [answer.id] * len(labelled)
+                within.append(auc([score for score, _broken in labelled], [broken for _score, broken in labelled]))
             pooled = area_under_curve(scores, breaking, prompts, [answer.id for answer in answers])
             result[reward] = pooled
             result[f"{reward} within"] = mean(answers, within)
@@ -73,7 +72,7 @@ class TokenAuc(Comparison):
         return recorded if self.rewards is None else self.rewards
 
     def _labels(self, answer: Answer) -> list[bool | None]:
-        """Of each token: does it break the rule? None: it does not count."""
+        """Of each token: does it violate the rule? None: it is left out."""
         spans = self.rule.violations(answer.text)
         if spans is None:
             return [None] * len(answer.offsets)

@@ -22,20 +22,20 @@ _WORD = re.compile(r"[^\W_]+")
 
 @register("yes_no")
 class YesNo(Referenced):
-    """`accuracy` and `f1` of yes/no answers (RLA, Table 3), and the share of answers that say neither (`unparsed`);
+    """`accuracy` and `f1` of yes/no answers (RLA, Table 3), and the share of answers that are neither (`unparsed`);
     0 to 1, papers print percent.
 
     The first word decides, after markup and punctuation: `**No**, because ...` is a no. References are read the same
-    way and must be a yes or a no. F1 is of the class `positive`: 2 TP / (2 TP + FP + FN), whose interval counts anew
+    way and must be a yes or a no. F1 is of the class `positive`: 2 TP / (2 TP + FP + FN), whose interval counts again
     in each draw of prompts.
     """
 
     positive: Verdict = "no"
-    """The class that F1 is about. UniLC takes `no` (REFUTES). RLA does not say, but only `no` fits its Climate-FEVER: an
+    """The class of F1. UniLC takes `no` (REFUTES). RLA does not specify it, but only `no` fits its Climate-FEVER: an
     accuracy of 77.40 with an F1 of 58.24 means that 62% are right and not of the class, and SUPPORTS are 654 of 907."""
     unparsed: Literal["wrong", "missing"] = "wrong"
-    """What an answer is that says neither. `wrong`: neither class, so it lowers the accuracy, and F1 where the reference
-    is the positive class: not to answer is the model's failure. `missing`: left out of both."""
+    """How an answer counts that is neither. `wrong`: as neither class, so it lowers the accuracy, and F1 where the
+    reference is the positive class: not answering is the model's failure. `missing`: left out of both."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         verdicts = [verdict(answer.text) for answer in answers]

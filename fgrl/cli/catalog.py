@@ -22,7 +22,7 @@ LIST = """
 Examples:
   fgrl list                                    the kinds and their components
   fgrl list segmenter
-  fgrl list segmenter --import mine.py         with a file of yours
+  fgrl list segmenter --import mine.py         with your own file
 """
 SHOW = """
 \b
@@ -66,24 +66,24 @@ def list_(
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the kinds of component and what there is of each."""
+    """List the kinds of component and the components of each."""
     know(imports)
     chosen = (
         {kind: registry.names(kind)} if kind is not None else {name: registry.names(name) for name in registry.kinds()}
     )
-    found = {
-        one: [{"name": name, "about": _first(registry.get(one, name).__doc__)} for name in names]
-        for one, names in chosen.items()
+    catalog = {
+        each: [{"name": name, "about": _first(registry.get(each, name).__doc__)} for name in names]
+        for each, names in chosen.items()
     }
-    for one in found:
-        found[one] += [{"name": name, "about": f"not available: {why}"} for name, why in registry.absent(one).items()]
+    for each, components in catalog.items():
+        components += [{"name": name, "about": f"not available: {why}"} for name, why in registry.absent(each).items()]
     if as_json:
-        emit(found)
+        emit(catalog)
         return
     blocks = []
-    for one, components in found.items():
+    for each, components in catalog.items():
         rows = [(component["name"], component["about"]) for component in components] or [("(none yet)", "")]
-        blocks.append(f"{one}: {_first(registry.kinds()[one].__doc__)}\n{columns(rows)}")
+        blocks.append(f"{each}: {_first(registry.kinds()[each].__doc__)}\n{columns(rows)}")
     typer.echo("\n\n".join(blocks))
 
 
@@ -112,17 +112,17 @@ def show(
     if names:
         kind, name = what, names[0]
         registry.get(kind, name)
-        found = [(kind, name)]
+        components = [(kind, name)]
     else:
-        found = [(kind, what) for kind in registry.kinds() if what in registry.names(kind)]
-        if not found:
+        components = [(kind, what) for kind in registry.kinds() if what in registry.names(kind)]
+        if not components:
             everything = sorted({name for kind in registry.kinds() for name in registry.names(kind)})
             if what in registry.kinds():
                 raise UsageError(
                     f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})'
                 )
             raise UsageError(registry.unknown("component", what, everything))
-    described = [registry.describe(kind, name) for kind, name in found]
+    described = [registry.describe(kind, name) for kind, name in components]
     if as_json:
         emit(described[0] if len(described) == 1 else described)
     else:

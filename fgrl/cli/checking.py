@@ -65,16 +65,16 @@ def validate(
             results.append({"recipe": str(path), "ok": True, "stages": list(recipe.stages), "problems": []})
             if not as_json:
                 typer.echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
-        except registry.Problems as found:
-            if found.needs:  # right, and waiting for what only the user can know
-                results.append({"recipe": str(path), "ok": True, "needs": found.needs, "problems": []})
+        except registry.Problems as problems:
+            if problems.needs:  # right, and waiting for what only the user can know
+                results.append({"recipe": str(path), "ok": True, "needs": problems.needs, "problems": []})
                 if not as_json:
-                    typer.echo(f"{path}: ok, to be run with {' '.join(f'{name}=...' for name in found.needs)}")
+                    typer.echo(f"{path}: ok, to be run with {' '.join(f'{name}=...' for name in problems.needs)}")
                 continue
-            results.append({"recipe": str(path), "ok": False, "problems": found.as_json()["problems"]})
+            results.append({"recipe": str(path), "ok": False, "problems": problems.as_json()["problems"]})
             if len(paths) > 1:
                 typer.echo(f"-- {path}", err=True)  # the mistake may sit in a parent that several share
-            typer.echo(str(found), err=True)
+            typer.echo(str(problems), err=True)
     if as_json:
         emit({"ok": all(result["ok"] for result in results), "recipes": results})
     elif len(paths) > 1:
@@ -90,7 +90,7 @@ def plan(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Say which stages would run, which are cached, and why. Overrides `a.b=value` may follow the recipe."""
+    """Report which stages would run, which are cached, and why. Overrides `a.b=value` may follow the recipe."""
     print_plan(pipeline.plan(load(recipe, context.args, context), runs, limit=limit), as_json, limit)
 
 
@@ -98,8 +98,8 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     estimates = pipeline.estimates(plan, limit)
     if as_json:
         data = plan.as_json()
-        for name, found in estimates.items():
-            data["stages"][name]["estimate"] = found
+        for name, estimate in estimates.items():
+            data["stages"][name]["estimate"] = estimate
         emit(data)
         return
     missing = sum(not stage.cached for stage in plan.stages)
@@ -111,35 +111,35 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
         for number, stage in enumerate(plan.stages, start=1)
     ]  # fmt: skip
     typer.echo(columns(rows))
-    for name, found in estimates.items():
-        for line in told(found):
+    for name, estimate in estimates.items():
+        for line in estimate_lines(estimate):
             typer.echo(f"  {name}: {line}")
 
 
-def told(estimate: Mapping[str, Any]) -> list[str]:
-    """An estimate for the eyes, a line a topic."""
-    say = {"parameters": _parameters, "memory": _memory, "calls": _calls}
-    return [f"{topic}: {say.get(topic, _said)(value)}" for topic, value in estimate.items()]
+def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
+    """An estimate as text, one line per topic."""
+    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls}
+    return [f"{topic}: {texts.get(topic, _text)(value)}" for topic, value in estimate.items()]
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_said(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)
 
 
-def _calls(told: Any) -> str:
+def _calls(calls: Any) -> str:
     """`240 to make (12 answered before), 61,234 prompt tokens, at most 480 completion tokens, at most $0.0123`."""
-    if "unknown" in told:
-        return f"unknown: {told['unknown']}"
-    if "at most" in told:
-        return f"at most {told['at most']:,}; how many, their tokens and their price are known once {told['after']} has run"
-    completion, usd = told["completion tokens"], told["usd"]
-    known = f" ({told['cached']:,} answered before)" if told["cached"] else ""
+    if "unknown" in calls:
+        return f"unknown: {calls['unknown']}"
+    if "at most" in calls:
+        return f"at most {calls['at most']:,}; how many, their tokens and their price are known once {calls['after']} has run"
+    completion, usd = calls["completion tokens"], calls["usd"]
+    known = f" ({calls['cached']:,} answered before)" if calls["cached"] else ""
     price = "price unknown" if usd is None else f"at most ${usd:.4f}" if usd else "no charge"
-    calls = f"{'at most ' * bool(told.get('fewer'))}{told['calls']:,} to make{known}"
+    count = f"{'at most ' * bool(calls.get('fewer'))}{calls['calls']:,} to make{known}"
     return (
-        f"{calls}, {'at most ' * bool(told.get('bound'))}{told['prompt tokens']:,} prompt tokens, "
+        f"{count}, {'at most ' * bool(calls.get('bound'))}{calls['prompt tokens']:,} prompt tokens, "
         f"{'an unknown number of' if completion is None else f'at most {completion:,}'} completion tokens, {price}"
     )
 
@@ -147,32 +147,32 @@ def _calls(told: Any) -> str:
 def _parameters(roles: Any) -> str:
     """`actor 139.4M (4.9M trainable), reference actor without its adapter`."""
 
-    def one(told: Any) -> str:
-        if not isinstance(told, dict):
-            return _said(told)
-        trained = told.get("trainable")
-        return count(told["total"]) + (f" ({count(trained)} trainable)" if trained is not None else "")
+    def text(numbers: Any) -> str:
+        if not isinstance(numbers, dict):
+            return _text(numbers)
+        trainable = numbers.get("trainable")
+        return count(numbers["total"]) + (f" ({count(trainable)} trainable)" if trainable is not None else "")
 
-    return ", ".join(f"{role.replace('_', ' ')} {one(told)}" for role, told in roles.items())
+    return ", ".join(f"{role.replace('_', ' ')} {text(numbers)}" for role, numbers in roles.items())
 
 
 def _memory(roles: Any) -> str:
     """`actor 331.1 MiB (weights 275.2 MiB, gradients ...), KV cache 12.0 MiB, at most about 3.1 GiB on each device`."""
 
-    def one(told: Any) -> str:
-        if isinstance(told, int):
-            return size(told)
-        parts = ", ".join(f"{name} {size(value)}" for name, value in told.items())
-        return size(sum(told.values())) + (f" ({parts})" if len(told) > 1 else "")
+    def text(sizes: Any) -> str:
+        if isinstance(sizes, int):
+            return size(sizes)
+        parts = ", ".join(f"{name} {size(value)}" for name, value in sizes.items())
+        return size(sum(sizes.values())) + (f" ({parts})" if len(sizes) > 1 else "")
 
     words = {"kv_cache": "KV cache"}
-    said = [
-        f"{words.get(role, role.replace('_', ' '))} {one(told)}"
-        for role, told in roles.items()
-        if role != "peak" and not isinstance(told, str)  # the line before says what is not known
+    texts = [
+        f"{words.get(role, role.replace('_', ' '))} {text(sizes)}"
+        for role, sizes in roles.items()
+        if role != "peak" and not isinstance(sizes, str)  # the line before reports what is not known
     ]
     peak = roles.get("peak")
-    return ", ".join([*said, "unknown" if peak is None else f"at most about {size(peak)} on each device"])
+    return ", ".join([*texts, "unknown" if peak is None else f"at most about {size(peak)} on each device"])
 
 
 def count(number: int) -> str:

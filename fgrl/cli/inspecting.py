@@ -19,7 +19,7 @@ registry = lazy.load("fgrl.registry")
 scratch = lazy.load("fgrl.pipeline.scratch")
 terminal = lazy.load("fgrl.report.terminal")
 
-INSPECT = """
+EXAMPLES = """
 \b
 Examples:
   fgrl inspect recipes/small/segment_ppo.yaml                          the first stage that shows samples
@@ -32,7 +32,7 @@ with its verdict and the tokens that the verdict depends on. Nothing is trained 
 
 
 def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=INSPECT, no_args_is_help=True)(inspect)
+    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, no_args_is_help=True)(inspect)
 
 
 def inspect(
@@ -82,9 +82,9 @@ def _inspectable(plan: Plan, name: str | None) -> Planned:
     if name not in [stage.name for stage in plan.stages]:
         raise UsageError(registry.unknown("stage", name, [stage.name for stage in plan.stages]))
     if plan[name] not in able:
-        raise UsageError(f"stage {name} has no samples to show; these have: {', '.join(one.name for one in able)}")
+        raise UsageError(f"stage {name} has no samples to show; these have: {', '.join(stage.name for stage in able)}")
     if missing := _missing(plan, plan[name]):
-        commands = " ".join(f"--only {one}" for one in missing)
+        commands = " ".join(f"--only {upstream}" for upstream in missing)
         raise UsageError(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.address} {commands}")
     return plan[name]
 

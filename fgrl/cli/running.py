@@ -33,7 +33,7 @@ Examples:
   fgrl run R --wandb my-project           also log to Weights & Biases (WANDB_MODE=offline works)
 
 \b
-Stages that are done are taken from the cache. After a kill or Ctrl-C the same command goes on.
+Stages that are done are taken from the cache. After a kill or Ctrl-C the same command continues.
 Exit codes: 0 done, 1 run time, 2 recipe or usage, 3 data, 4 budget, 5 diverged or alarm, 130 interrupted.
 """
 
@@ -53,7 +53,7 @@ def run(
     start: Annotated[
         str | None, typer.Option("--from", metavar="STAGE", help="Run this stage and those after it.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop: `fgrl plan`.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and stop: `fgrl plan`.")] = False,
     limit: Limit = None,
     runs: RunsFolder = RUNS,
     wandb: Annotated[
@@ -61,7 +61,7 @@ def run(
     ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also what the libraries say.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show library logs.")] = False,
 ) -> None:
     """Run what is missing of a recipe. Overrides `a.b=value` may follow it."""
     loaded = load(recipe, context.args, context)
@@ -86,7 +86,7 @@ def run(
     else:
         if summary.exit == 0 and not quiet:
             typer.echo(_results(loaded, runs, limit))
-        typer.echo(_told(summary, quiet=quiet))
+        typer.echo(_summary(summary, quiet=quiet))
     raise typer.Exit(summary.exit)
 
 
@@ -97,7 +97,7 @@ def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
     return number_blocks(tables.number_table([results])) if results.evaluations else ""
 
 
-def _told(summary: Summary, *, quiet: bool) -> str:
+def _summary(summary: Summary, *, quiet: bool) -> str:
     lines: list[str] = []
     done = sum(stage["done"] for stage in summary.stages.values())
     if summary.nothing_to_do:

@@ -105,7 +105,7 @@ def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
 
 def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
     """`a.b=1` and `--a.b=1`; anything else behind the recipe is a mistake."""
-    found = []
+    texts = []
     for text in extra:
         if "=" not in text.lstrip("-") or text.startswith("="):
             names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
@@ -117,8 +117,8 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
             names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
             if guess := _guess(f"--{name}", names):
                 raise typer.BadParameter(f"no such option: --{name}{guess}")
-        found.append(text.removeprefix("--"))
-    return found
+        texts.append(text.removeprefix("--"))
+    return texts
 
 
 def emit(value: Any) -> None:

@@ -23,7 +23,7 @@ Statistic = Callable[[Any], Any]
 
 
 class Estimate(Record):
-    """A number and the interval around it. None = missing, and `note` says why."""
+    """A number and the interval around it. None = missing; `note` gives the reason."""
 
     mean: float | None
     """The value on all the data (a mean, a share, an area under the curve, or a difference of two of them)."""
@@ -127,15 +127,15 @@ def area_under_curve(
     names, index = clustered([*clusters, *without_scores])
     index = index[: len(scores)]
     label = np.asarray(positive, dtype=bool)
-    found = int(label.sum())
-    missing = "no positives" if found == 0 else "no negatives" if found == len(label) else None
+    positives = int(label.sum())
+    missing = "no positives" if positives == 0 else "no negatives" if positives == len(label) else None
     rank, cluster = _ranks(scores), np.asarray(index, dtype=np.int64)
     size = int(rank.max()) + 1 if len(label) else 0
 
     def statistic(draws: Any) -> Any:
         return np.array([_auc(rank, label, times[cluster], size) for times in draws])
 
-    return Measured(names, statistic, len(label), positives=found, missing=missing)
+    return Measured(names, statistic, len(label), positives=positives, missing=missing)
 
 
 def of_sums(
@@ -194,8 +194,8 @@ def value_of(measured: Measured) -> float | None:
     """The value on all the data; None when it is missing or undefined."""
     if measured.missing:
         return None
-    found = float(measured.statistic(np.ones((1, len(measured.clusters)), dtype=np.int64))[0])
-    return None if math.isnan(found) else found
+    value = float(measured.statistic(np.ones((1, len(measured.clusters)), dtype=np.int64))[0])
+    return None if math.isnan(value) else value
 
 
 def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
@@ -240,7 +240,7 @@ def bootstrap_mean(
     level: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
-    """Mean of answers' values; `prompts` says which prompt each belongs to."""
+    """Mean of answers' values; `prompts` names the prompt of each."""
     return estimate(weighted_mean(values, prompts, weights), resamples=resamples, level=level, seed=seed)
 
 
@@ -268,7 +268,7 @@ def bootstrap_auc(
     level: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
-    """`auc` with an interval; `clusters` says which answer or prompt each score belongs to."""
+    """`auc` with an interval; `clusters` names the answer or prompt of each score."""
     return estimate(area_under_curve(scores, positive, clusters), resamples=resamples, level=level, seed=seed)
 
 

@@ -87,7 +87,7 @@ class FinishedRecipe:
         evaluation = self.evaluation(name)
         evaluation.answers = read_answers(self.folders[name] / "out" / ANSWERS)
         if self.recipe is None:
-            reason = f"{self.file} is of another version of fgrl or of its components"
+            reason = f"this version of fgrl cannot build {self.file}"
             evaluation.not_remeasured = {measure.name.metric: reason for measure in evaluation.measures}
             return evaluation
         stage = self.recipe.stages[name]

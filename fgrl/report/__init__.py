@@ -1,4 +1,4 @@
-"""What a run looks like: `write(folder)` makes its `report.html`; `terminal` prints tokens as the model sees them."""
+"""Pages and tables of results: `write(folder)` makes a run's `report.html`; `terminal` prints tokens as the model sees them."""
 
 from fgrl import lazy
 

@@ -218,8 +218,8 @@ def _answer(
 
 def _later(line: Mapping[str, Any]) -> list[tuple[str, Markup]]:
     later: list[tuple[str, Markup]] = []
-    found = line.get("follow_ups")
-    for turn in map(mapping, found if isinstance(found, list) else []):
+    follow_ups = line.get("follow_ups")
+    for turn in map(mapping, follow_ups if isinstance(follow_ups, list) else []):
         later += [("user", long(turn.get("question"))), ("assistant", long(response_text(turn)))]
     return later
 
@@ -250,20 +250,20 @@ def _layer(
         value = values[place] if place < len(values) else None
         segment = ids[place] if place < len(ids) else -1
         last = place == len(tokens) - 1
-        said = [f"token {place + 1} of {len(tokens)}"]
-        said.append(f"reward {signed(value)}" if value is not None else "no reward")
+        texts = [f"token {place + 1} of {len(tokens)}"]
+        texts.append(f"reward {signed(value)}" if value is not None else "no reward")
         if segment >= 0:
-            said.append(f"segment {segment + 1}")
+            texts.append(f"segment {segment + 1}")
         ends = bool(last and mapping(line.get("response")).get("finished") and segment < 0)
         if ends:
-            said.append("ends the answer")
+            texts.append("ends the answer")
         index = segment if segment >= 0 else None
         if not result or result[-1].index != index or index is None:
             lead = " " if index is not None and text[:1] == " " and text[1:2].strip() else ""
             result.append(Segment(index, [], "", "", "", lead))
             text = text[len(lead) :]
         html = render(text) if text else Markup('<b class="hidden" title="part of the next character">·</b>')
-        token = Token(html, tint.level(value) if tint else "", " · ".join(said), ends)
+        token = Token(html, tint.level(value) if tint else "", " · ".join(texts), ends)
         result[-1].tokens.append(token)
     totals = _sums(values, ids)
     for item in result:

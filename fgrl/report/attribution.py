@@ -1,4 +1,4 @@
-"""Which tokens each criterion hangs on: answers that keep it beside answers that break it, shaded by relevance (after Table 6 of
+"""Which tokens each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by relevance (after Table 6 of
 "Rubrics to Tokens").
 
 Left out: answers to different prompts are never put side by side, also where their rubrics have a criterion in common.
@@ -42,7 +42,7 @@ RELEVANT = 0.5
 """From here on a token counts as relevant, and is underlined."""
 BEFORE = 40
 """Tokens of a long answer that are shown before its first relevant one."""
-SAID = {True: ("kept", "✓ kept"), False: ("broken", "✗ broken"), None: ("missing", "? missing")}
+VERDICTS = {True: ("kept", "✓ kept"), False: ("broken", "✗ broken"), None: ("missing", "? missing")}
 """Class of the stylesheet and words of a verdict."""
 
 
@@ -66,7 +66,7 @@ class Case:
 
     model: str
     kind: str
-    said: str
+    verdict: str
     warnings: list[str]
     pieces: list[Piece]
     before: int
@@ -77,8 +77,8 @@ class Case:
 
 
 @dataclass
-class Row:
-    """What one reward says of a criterion."""
+class RewardCases:
+    """The answers under a criterion of one reward."""
 
     reward: str
     tally: str
@@ -91,7 +91,7 @@ class Row:
 @dataclass
 class Criterion:
     text: Markup
-    rows: list[Row]
+    rows: list[RewardCases]
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Attributions:
     def legend() -> list[tuple[str, list[tuple[str, str]]]]:
         """(words of the verdict, (class, relevance in the middle of the class) from 0 to 1)."""
         steps = [step / LEVELS for step in range(LEVELS + 1)]
-        return [(SAID[kept][1], [(level(at, kept), number(at, 2)) for at in steps]) for kept in (True, False)]
+        return [(VERDICTS[kept][1], [(level(at, kept), number(at, 2)) for at in steps]) for kept in (True, False)]
 
 
 def collect(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributions | None:
@@ -129,11 +129,11 @@ def collect(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributi
     rewards: dict[str, None] = {}
     worth: dict[str, dict[tuple[str, int], set[bool]]] = {}
     for line in map(from_earlier_form, read()):
-        for reward, criteria in told(line).items():
+        for reward, criteria in criteria_of(line).items():
             rewards.setdefault(reward)
             sides = worth.setdefault(sample_id(line), {})
-            for place, one in enumerate(criteria):
-                if (kept := verdict(one)) is not None and one.get("relevance") is not None:
+            for place, criterion in enumerate(criteria):
+                if (kept := verdict(criterion)) is not None and criterion.get("relevance") is not None:
                     sides.setdefault((reward, place), set()).add(kept)
     if not worth:
         return None
@@ -142,14 +142,14 @@ def collect(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributi
     ids.sort(key=lambda id: all(len(kept) < 2 for (reward, _), kept in worth[id].items() if reward in drawn))
     ids = ids[:MOST_PROMPTS]
     # 2. the answers to these
-    found: dict[str, list[Line]] = {id: [] for id in ids}
+    lines_of: dict[str, list[Line]] = {id: [] for id in ids}
     for line in map(from_earlier_form, read()):
-        if told(line) and (id := sample_id(line)) in found:
-            found[id].append(line)
+        if criteria_of(line) and (id := sample_id(line)) in lines_of:
+            lines_of[id].append(line)
     # 3. until the page is full
     prompts: list[Prompt] = []
     size = 0
-    for lines in found.values():
+    for lines in lines_of.values():
         if size >= MOST_DRAWN:
             break
         lines.sort(key=lambda line: str(line.get("model", "")) != baseline)
@@ -159,17 +159,17 @@ def collect(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributi
     return Attributions(prompts, len(worth), drawn, more)
 
 
-def told(line: Line) -> dict[str, list[Mapping[str, Any]]]:
-    """The criteria of an answer by reward; rewards that say nothing of any are left out."""
+def criteria_of(line: Line) -> dict[str, list[Mapping[str, Any]]]:
+    """The criteria of an answer by reward; rewards without criteria are left out."""
     return {
-        str(reward): [mapping(one) for one in criteria]
+        str(reward): [mapping(criterion) for criterion in criteria]
         for reward, criteria in mapping(line.get("criteria")).items()
         if isinstance(criteria, list) and criteria
     }
 
 
-def verdict(one: Mapping[str, Any]) -> bool | None:
-    kept = one.get("kept")
+def verdict(criterion: Mapping[str, Any]) -> bool | None:
+    kept = criterion.get("kept")
     return kept if isinstance(kept, bool) else None
 
 
@@ -180,7 +180,7 @@ def level(value: float, kept: bool | None) -> str:
 
 
 def _prompt(lines: Sequence[Line], rewards: Sequence[str]) -> Prompt:
-    count = max(len(criteria) for line in lines for criteria in told(line).values())
+    count = max(len(criteria) for line in lines for criteria in criteria_of(line).values())
     return Prompt(
         turns(next(map(prompt_of, lines), None)), [_criterion(lines, rewards, place) for place in range(min(count, MOST_CRITERIA))],
         max(0, count - MOST_CRITERIA),
@@ -190,48 +190,50 @@ def _prompt(lines: Sequence[Line], rewards: Sequence[str]) -> Prompt:
 def _criterion(lines: Sequence[Line], rewards: Sequence[str], place: int) -> Criterion:
     text, rows = "", []
     for reward in rewards:
-        cases = [(line, found[place]) for line in lines if len(found := told(line).get(reward, [])) > place]
+        cases = [
+            (line, criteria[place]) for line in lines if len(criteria := criteria_of(line).get(reward, [])) > place
+        ]
         if cases:
             text = text or str(cases[0][1].get("text") or "")
             rows.append(_row(reward, cases))
     return Criterion(long(text), rows)
 
 
-def _row(reward: str, cases: Sequence[tuple[Line, Mapping[str, Any]]]) -> Row:
+def _row(reward: str, cases: Sequence[tuple[Line, Mapping[str, Any]]]) -> RewardCases:
     def first(kept: bool | None) -> Case | None:
-        some = [case for case in cases if verdict(case[1]) is kept]
-        some.sort(key=lambda case: (case[1].get("relevance") is None, not response_text(case[0]).strip()))
-        return _case(*some[0]) if some else None
+        fitting = [case for case in cases if verdict(case[1]) is kept]
+        fitting.sort(key=lambda case: (case[1].get("relevance") is None, not response_text(case[0]).strip()))
+        return _case(*fitting[0]) if fitting else None
 
     kept, broken = first(True), first(False)
-    return Row(reward, _tally(cases), kept, broken, None if kept or broken else first(None))
+    return RewardCases(reward, _tally(cases), kept, broken, None if kept or broken else first(None))
 
 
 def _tally(cases: Sequence[tuple[Line, Mapping[str, Any]]]) -> str:
     """`kept: sft 3 of 4, policy 4 of 4; 1 verdict is missing`: a share of the answers whose verdict is known."""
     kept: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    for line, one in cases:
+    for line, criterion in cases:
         model = str(line.get("model", ""))
-        asked[model] += verdict(one) is not None
-        kept[model] += verdict(one) is True
+        asked[model] += verdict(criterion) is not None
+        kept[model] += verdict(criterion) is True
     missing = len(cases) - asked.total()
     parts = [f"{model} {kept[model]} of {count}" for model, count in asked.items() if count]
-    said = f"kept: {', '.join(parts)}" if parts else "no verdict is known"
-    return said + (f"; {missing} verdict{'s are' if missing > 1 else ' is'} missing" if missing and parts else "")
+    text = f"kept: {', '.join(parts)}" if parts else "no verdict is known"
+    return text + (f"; {missing} verdict{'s are' if missing > 1 else ' is'} missing" if missing and parts else "")
 
 
-def _case(line: Line, one: Mapping[str, Any]) -> Case:
-    kept = verdict(one)
+def _case(line: Line, criterion: Mapping[str, Any]) -> Case:
+    kept = verdict(criterion)
     tokens = tokens_of(line)
-    values = one.get("relevance")
+    values = criterion.get("relevance")
     relevance = [finite(value) for value in values] if isinstance(values, list) else None
     note = ""
     if relevance is None:
         note = (
-            "What the verdict hangs on is not known."
+            "Which tokens the verdict depends on is not known."
             if kept is not None
-            else "There is no verdict that could hang on anything."
+            else "There is no verdict that could depend on tokens."
         )
     elif len(relevance) != len(tokens):
         note = f"{len(relevance)} relevances do not fit {len(tokens)} tokens, so none is drawn."
@@ -246,7 +248,7 @@ def _case(line: Line, one: Mapping[str, Any]) -> Case:
         if not places or (start <= places[0] < end)
     ]
     warnings = [] if response_text(line).strip() else ["empty"]
-    return Case(str(line.get("model", "")), *SAID[kept], warnings, pieces, start, len(tokens) - end, note)
+    return Case(str(line.get("model", "")), *VERDICTS[kept], warnings, pieces, start, len(tokens) - end, note)
 
 
 def window(relevance: Sequence[float | None], count: int) -> tuple[int, int]:
@@ -266,21 +268,21 @@ def glyphs(line: Line) -> list[tuple[str, list[int], bool]]:
     offsets: Any = line.get("offsets")
     if not _fits(offsets, len(tokens), len(text)):
         return [(token, [i], False) for i, token in enumerate(tokens)]
-    found: list[tuple[str, list[int], bool]] = []
+    pieces: list[tuple[str, list[int], bool]] = []
     last, end = -1, 0  # the last piece that covers characters, and where it ends
     begin = 0
     for i, (start, stop) in enumerate(offsets):
         if start == stop:
-            found.append((tokens[i], [i], True))
+            pieces.append((tokens[i], [i], True))
         elif start < end:
             end = max(end, stop)
-            found[last] = (text[begin:end], [*found[last][1], i], False)
+            pieces[last] = (text[begin:end], [*pieces[last][1], i], False)
         else:
             if start > end:
-                found.append((text[end:start], [], False))
-            found.append((text[start:stop], [i], False))
-            last, begin, end = len(found) - 1, start, stop
-    return [*found, (text[end:], [], False)] if end < len(text) else found
+                pieces.append((text[end:start], [], False))
+            pieces.append((text[start:stop], [i], False))
+            last, begin, end = len(pieces) - 1, start, stop
+    return [*pieces, (text[end:], [], False)] if end < len(text) else pieces
 
 
 def _fits(offsets: Any, tokens: int, characters: int) -> bool:
@@ -302,14 +304,14 @@ def _piece(
 ) -> Piece:  # fmt: skip
     values = [value for i in places if relevance is not None and (value := relevance[i]) is not None]
     value = max(values, default=0.0)
-    said = []
+    texts = []
     if places:
         several = len(places) > 1
-        said = [
+        texts = [
             f"tokens {places[0] + 1} to {places[-1] + 1} of {count}" if several else f"token {places[0] + 1} of {count}"
         ]
     if values:
         low = min(values)
-        said.append(f"relevance {number(value)}" if low == value else f"relevance {number(low)} to {number(value)}")
+        texts.append(f"relevance {number(value)}" if low == value else f"relevance {number(low)} to {number(value)}")
     html = render(text) if text else Markup('<b class="hidden" title="no character of its own">·</b>')
-    return Piece(html, level(value, kept), " · ".join(said), kept is not None and value >= RELEVANT, special)
+    return Piece(html, level(value, kept), " · ".join(texts), kept is not None and value >= RELEVANT, special)

@@ -94,12 +94,12 @@ class ShownEstimate:
 
 def known_values(estimates: Iterable[Estimate]) -> list[float]:
     """Means and ends of intervals."""
-    return [value for one in estimates for value in (one.mean, one.low, one.high) if value is not None]
+    return [value for each in estimates for value in (each.mean, each.low, each.high) if value is not None]
 
 
 def common_decimals(estimates: Sequence[Estimate]) -> int | None:
     """Decimals that show the narrowest interval with two digits; None: three significant digits for each."""
-    widths = [one.high - one.low for one in estimates if one.low is not None and one.high is not None]
+    widths = [each.high - each.low for each in estimates if each.low is not None and each.high is not None]
     widths = [width for width in widths if width > 0]
     largest = max(map(abs, known_values(estimates)), default=0.0)
     if not widths or largest >= ADJUSTABLE or min(widths) < NARROWEST:

@@ -62,24 +62,24 @@ class Fit:
 
 
 @dataclass
-class Evaluation:
+class EvaluationSection:
     stage: str
     baseline: str
     headlines: list[ShownHeadline]
     measures: list[ShownMeasure]
     answers: Answers | None
     criteria: Attributions | None
-    """None when no answer was held against a rubric."""
+    """None when no prompt has a rubric."""
 
 
 @dataclass
 class View:
-    """All that the template sees."""
+    """Everything that the template reads."""
 
     run: RunFolder
     css: Markup
     stopped_at: StageFolder | None
-    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluations: list[EvaluationSection] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
 
@@ -190,7 +190,7 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
     return Fit(stage, label, {key: value for key, value in shown.items() if not isinstance(value, dict | list)}, drawn)
 
 
-def _evaluation(stage: StageFolder, notes: list[str]) -> Evaluation | None:
+def _evaluation(stage: StageFolder, notes: list[str]) -> EvaluationSection | None:
     assert stage.folder is not None
     metrics, answers = stage.folder / "out" / METRICS, stage.folder / "out" / ANSWERS
     if not metrics.exists() and not answers.exists():
@@ -202,4 +202,4 @@ def _evaluation(stage: StageFolder, notes: list[str]) -> Evaluation | None:
         shown = collect(read_lines(answers, notes, stage.name), baseline)
         criteria = attribution.collect(lambda: read_lines(answers, [], stage.name), baseline)  # lines are noted once
     best = [shown_headline(headline) for headline in headlines(evaluation.measures, baseline)]
-    return Evaluation(stage.name, baseline, best, [*map(shown_measure, evaluation.measures)], shown, criteria)
+    return EvaluationSection(stage.name, baseline, best, [*map(shown_measure, evaluation.measures)], shown, criteria)

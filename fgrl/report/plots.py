@@ -69,7 +69,7 @@ class Frame:
         return float(right), self.height - float(up)
 
     def svg(self, label: str, on_top: Sequence[str] = ()) -> Markup:
-        """The plot; `label` is what a screen reader says, `on_top` is trusted markup."""
+        """The plot; `label` is for screen readers, `on_top` is trusted markup."""
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with matplotlib.rc_context(REPRODUCIBLE_SVG):
@@ -85,8 +85,8 @@ def _clean(svg: str) -> list[str]:
         tag = element.tag.rpartition("}")[2]
         style = element.get("style", "")
         if tag == "path":
-            found = re.search(r"stroke: (#\w{6})", style)
-            if found and (kind := CLASSES.get(found[1])):
+            colour = re.search(r"stroke: (#\w{6})", style)
+            if colour and (kind := CLASSES.get(colour[1])):
                 parts.append(f'<path class="{kind}" d="{_short(element.get("d", ""))}"/>')
         elif tag == "text":
             anchor = re.search(r"text-anchor: (\w+)", style)
@@ -125,8 +125,8 @@ def _frame(width: int, height: int, x: tuple[float, float], y: tuple[float, floa
 def _ticks(limits: tuple[float, float], at_most: int, *, integer: bool = False) -> list[float]:
     low, high = limits
     slack = (high - low) * 1e-9
-    found = tickers.MaxNLocator(nbins=at_most, integer=integer, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [float(tick) for tick in found if low - slack <= tick <= high + slack]
+    ticks = tickers.MaxNLocator(nbins=at_most, integer=integer, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [float(tick) for tick in ticks if low - slack <= tick <= high + slack]
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:
@@ -212,8 +212,10 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
         marks.append(f'<path class="broken" d="M{x - 3:.1f} {bottom - 8}l6 6m0 -6l-6 6"/>')
     if values:
         marks += _hover(frame, steps, values)
-    said = f"from {number(values[0])} to {number(values[-1])} in {len(values)} values" if values else "no finite value"
-    return frame.svg(f"{series.name}: {said}", marks)
+    summary = (
+        f"from {number(values[0])} to {number(values[-1])} in {len(values)} values" if values else "no finite value"
+    )
+    return frame.svg(f"{series.name}: {summary}", marks)
 
 
 def _dot(x: float, y: float) -> str:
@@ -289,10 +291,10 @@ def fit(
             continue
         x, y = frame.at(point.p, point.value)
         radius = 1.5 + 5.5 * math.sqrt(max(0.0, point.count) / most)
-        said = f"p {number(point.p)}: {what} {number(point.value)}, {number(point.count)} segments"
-        said += "" if point.used else ", not used"
+        text = f"p {number(point.p)}: {what} {number(point.value)}, {number(point.count)} segments"
+        text += "" if point.used else ", not used"
         circles.append(
             f'<circle class="bin{"" if point.used else " unused"}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
-            f"<title>{escape(said)}</title></circle>"
+            f"<title>{escape(text)}</title></circle>"
         )
     return frame.svg(f"{what} of segment rewards against their location, {len(points)} points", circles)

@@ -2,7 +2,7 @@
 for each criterion, with its verdict and the relevance of the tokens.
 
 What comes from data is never interpreted: no markup, no emoji codes, no escape sequences. Where the output is no
-terminal, or has no colours, brackets and numbers say the same.
+terminal, or has no colours, brackets and numbers show the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIDDLE = "#efece6"
 """Backgrounds of rewards below, above and around 0 (the page's, blue and orange: safe for the colour-blind)."""
 BAR = "│"
 VERDICTS = {True: ("✓ kept", "bold green"), False: ("✗ broken", "bold red"), None: ("? missing", "bold yellow")}
-"""What is said of a criterion, and how."""
+"""Text and style of a verdict."""
 PAD_RUN = 3
 """Longer runs of padding are counted instead of printed."""
 
@@ -47,7 +47,7 @@ class Annotated:
     segments: list[int] | None = None
     """Index of the segment of each token, -1 for none."""
     values: list[float] | None = None
-    """Reward of each token; NaN = nothing was said. Values of the prompt and of padding are not shown."""
+    """Reward of each token; NaN = no reward. Values of the prompt and of padding are not shown."""
     note: str = ""
     criteria: list[Attribution] = field(default_factory=list)
     """Of the response: relevances are of the tokens of kind "response" and "eos"."""
@@ -58,10 +58,10 @@ class Annotated:
             if column is not None and len(column) != len(self.tokens):
                 raise ValueError(f"{self.title}: {len(self.tokens)} tokens, but {len(column)} {name}")
         drawn = len(self.response())
-        for one in self.criteria:
-            if one.relevance is not None and len(one.relevance) != drawn:
+        for criterion in self.criteria:
+            if criterion.relevance is not None and len(criterion.relevance) != drawn:
                 raise ValueError(
-                    f"{self.title}: {drawn} response tokens, but {len(one.relevance)} relevances of {one.text!r}"
+                    f"{self.title}: {drawn} response tokens, but {len(criterion.relevance)} relevances of {criterion.text!r}"
                 )
 
     def response(self) -> list[str]:
@@ -81,8 +81,8 @@ def print_annotated(items: Iterable[Annotated], console: Console | None = None) 
                 console.print(_legend(scale))
         else:
             console.print(rich_text.Text(plain(item)), soft_wrap=True)
-        for one in item.criteria:
-            console.print(_criterion(item, one, colours), soft_wrap=not colours)
+        for criterion in item.criteria:
+            console.print(_criterion(item, criterion, colours), soft_wrap=not colours)
         if item.criteria and colours:
             console.print(_relevance_legend())
         if item.note:
@@ -139,18 +139,18 @@ def _style(item: Annotated, place: int, kind: str, segment: int | None, reach: f
     return "underline" if segment is not None and segment % 2 else ""
 
 
-def _criterion(item: Annotated, one: Attribution, colours: bool) -> Text:
+def _criterion(item: Annotated, criterion: Attribution, colours: bool) -> Text:
     """The verdict, the criterion, and the response: shaded, or with `[tokens | relevance]` where that is not 0."""
-    result = rich_text.Text().append(*VERDICTS[one.kept]).append(f"  {visible(one.text)}\n")
+    result = rich_text.Text().append(*VERDICTS[criterion.kept]).append(f"  {visible(criterion.text)}\n")
     tokens = item.response()
-    if one.relevance is None:
-        return result.append("what its verdict hangs on is not known", "dim")
-    for value, places in groupby(range(len(tokens)), one.relevance.__getitem__):
+    if criterion.relevance is None:
+        return result.append("which tokens its verdict depends on is not known", "dim")
+    for value, places in groupby(range(len(tokens)), criterion.relevance.__getitem__):
         text = "".join(_shown(tokens[place]) for place in places)
         if not value:
             result.append(text)
         elif colours:
-            result.append(text, f"black on {_heat(value if one.kept else -value, 1.0)}")
+            result.append(text, f"black on {_heat(value if criterion.kept else -value, 1.0)}")
         else:
             result.append(f"[{text} | {number(value)}]")
     return result
@@ -158,11 +158,11 @@ def _criterion(item: Annotated, one: Attribution, colours: bool) -> Text:
 
 def _relevance_legend() -> Text:
     result = rich_text.Text()
-    for side, said in ((HIGH, "kept"), (LOW, "broken")):
+    for side, verdict in ((HIGH, "kept"), (LOW, "broken")):
         result.append("0 ", "dim")
         for colour in side:
             result.append("  ", f"on {colour}")
-        result.append(f" 1  {said}   ", "dim")
+        result.append(f" 1  {verdict}   ", "dim")
     return result.append("relevance of a token", "dim")
 
 

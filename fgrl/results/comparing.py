@@ -137,7 +137,7 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
     before = _before(evaluations, name, model, remeasured)
     number = ComparedNumber(name, model, about, options.get("level"), remeasured, before, numbers)
     if not remeasured:
-        reason = next((one.not_remeasured[name.metric] for one in every if name.metric in one.not_remeasured), None)
+        reason = next((each.not_remeasured[name.metric] for each in every if name.metric in each.not_remeasured), None)
         reason = reason or (
             "its units differ between runs" if len(units) > 1 else "it cannot be measured from the answers alone"
         )

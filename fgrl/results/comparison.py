@@ -146,7 +146,7 @@ class Comparison:
             "recipes": {name: recipe.as_json() for name, recipe in self.recipes.items()},
             "seeds": self.seeds,
             "settings": [
-                {"key": one.key, "values": dict(zip(names, one.values, strict=True))} for one in self.settings
+                {"key": each.key, "values": dict(zip(names, each.values, strict=True))} for each in self.settings
             ],
             "stages": {evaluation.name: evaluation.as_json() for evaluation in self.evaluations},
             "missing": [missing.as_json() for missing in self.missing],

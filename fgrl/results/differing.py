@@ -14,6 +14,7 @@ ABSENT = "–"
 MOST_IN_LABEL = 3
 DESCRIPTIONS = ("about", "extends", "vars")
 """Parts of a recipe that are no settings: variables appear where they are used."""
+NOT_COMPARED = ("name", "version")
 _NOTHING: Any = object()
 
 
@@ -35,31 +36,32 @@ def differing(
     without the defaults: where two components differ in kind, each is shown as it was written, and not field by field.
     """
     written = [{}] * len(built) if written is None else written
-    found: list[Differing] = []
-    for stage in dict.fromkeys(name for one in built for name in one):
-        stages = [one.get(stage, _NOTHING) for one in built]
-        names = [_name(one) for one in stages]
+    result: list[Differing] = []
+    for stage in dict.fromkeys(name for stages in built for name in stages):
+        values = [stages.get(stage, _NOTHING) for stages in built]
+        names = [_name(value) for value in values]
+        as_written = [_inside(stages, stage) for stages in written]
         if len(set(names)) == 1:
-            _walk(stage, stages, [_inside(one, stage) for one in written], found)
+            _walk(stage, values, as_written, result)
             continue
-        found.append(Differing(stage, [name or ABSENT for name in names]))
-        if _NOTHING not in stages:  # two kinds of stages: the settings that both have
-            shared = [key for key in stages[0] if all(key in one for one in stages) and key not in ("name", "version")]
+        result.append(Differing(stage, [name or ABSENT for name in names]))
+        if _NOTHING not in values:  # two kinds of stages: the settings that both have
+            shared = [key for key in values[0] if all(key in value for value in values) and key not in NOT_COMPARED]
             for key in shared:
-                inner = [_inside(_inside(one, stage), key) for one in written]
-                _walk(f"{stage}.{key}", [one[key] for one in stages], inner, found)
-    return found
+                inner = [_inside(value, key) for value in as_written]
+                _walk(f"{stage}.{key}", [value[key] for value in values], inner, result)
+    return result
 
 
 def labels(results: Sequence[RecipeResults]) -> list[str]:
     """Of each, the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty where it does not."""
     texts = []
-    for one in results:
-        others = [other.settings for other in results if other.recipe == one.recipe]
+    for each in results:
+        others = [other.settings for other in results if other.recipe == each.recipe]
         differing = [
-            path for path, value in one.settings.items() if any(other.get(path, _NOTHING) != value for other in others)
+            path for path, value in each.settings.items() if any(other.get(path, _NOTHING) != value for other in others)
         ]
-        parts = [f"{path.rsplit('.', 1)[-1]} {_short(one.settings[path])}" for path in differing[:MOST_IN_LABEL]]
+        parts = [f"{path.rsplit('.', 1)[-1]} {_short(each.settings[path])}" for path in differing[:MOST_IN_LABEL]]
         texts.append(", ".join(parts))
     return texts
 
@@ -81,19 +83,19 @@ def _short(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _walk(path: str, values: Sequence[Any], written: Sequence[Any], found: list[Differing]) -> None:
+def _walk(path: str, values: Sequence[Any], written: Sequence[Any], result: list[Differing]) -> None:
     if all(value is not _NOTHING and value == values[0] for value in values):
         return
     if all(isinstance(value, Mapping) for value in values) and len({_name(value) for value in values}) == 1:
         for key in dict.fromkeys(key for value in values for key in value if key != "version"):
             inner = [value.get(key, _NOTHING) for value in values]
-            _walk(f"{path}.{key}", inner, [_inside(one, key) for one in written], found)
+            _walk(f"{path}.{key}", inner, [_inside(value, key) for value in written], result)
     elif all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
         for index in range(len(values[0])):
             inner = [value[index] for value in values]
-            _walk(f"{path}.{index}", inner, [_inside(one, index) for one in written], found)
+            _walk(f"{path}.{index}", inner, [_inside(value, index) for value in written], result)
     else:
-        found.append(Differing(path, [_brief(*pair) for pair in zip(values, written, strict=True)]))
+        result.append(Differing(path, [_brief(*pair) for pair in zip(values, written, strict=True)]))
 
 
 def _inside(value: Any, key: Any) -> Any:

@@ -27,7 +27,7 @@ NumberTable = Mapping[str, Sequence[TableNumber] | None]
 def number_table(results: Sequence[RecipeResults], wanted: Sequence[str] = ()) -> NumberTable:
     """All numbers, or those with one of the texts in their names. Raises `UsageError` for a text that is in no name."""
     several = any(len(recipe.evaluations) > 1 for recipe in results)
-    known = [measure.name for recipe in results for one in recipe.evaluations.values() for measure in one.measures]
+    known = [measure.name for recipe in results for each in recipe.evaluations.values() for measure in each.measures]
     check_known(known, wanted)
     return {
         name: _numbers(recipe, several, wanted) if recipe.evaluations else None

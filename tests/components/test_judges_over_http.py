@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fgrl import registry
-from fgrl.cli.checking import told
+from fgrl.cli.checking import estimate_lines
 from fgrl.kinds import Stage
 from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.run import Run
@@ -195,7 +195,7 @@ def test_a_plan_says_how_many_questions_and_what_they_cost_at_most(tmp_path: Pat
     assert calls["calls"] == len(asked) == 12
     assert calls["completion tokens"] == 12 * 64
     assert calls["usd"] == pytest.approx((calls["prompt tokens"] + 2 * 12 * 64) / 1e6)
-    (line,) = [line for line in told(estimate) if line.startswith("calls")]
+    (line,) = [line for line in estimate_lines(estimate) if line.startswith("calls")]
     assert line.startswith("calls: 12 to make, ")
     again = made.estimate(Peek(tmp_path / "cache", None, {}))["calls"]
     assert (again["calls"], again["cached"]) == (0, 12)
@@ -221,4 +221,4 @@ def test_a_plan_bounds_what_models_are_still_to_say(tmp_path: Path) -> None:
     assert calls["calls"] == 2 * 2 * 5 * 2 + 3 * 5 * 2 * 2
     assert calls["completion tokens"] == calls["calls"] * 64
     assert calls["prompt tokens"] >= 40 * (50 + 2 * 2 * 100) + 60 * (50 + 2 * 100)
-    assert told({"calls": calls})[0].startswith("calls: 100 to make, at most ")
+    assert estimate_lines({"calls": calls})[0].startswith("calls: 100 to make, at most ")

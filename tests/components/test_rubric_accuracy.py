@@ -16,7 +16,7 @@ from pydantic import PrivateAttr
 from scratch_registry import scratch
 
 from fgrl import registry
-from fgrl.cli.checking import told
+from fgrl.cli.checking import estimate_lines
 from fgrl.components.rewards import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
@@ -329,7 +329,7 @@ def test_a_plan_bounds_the_questions_about_answers_that_are_to_be_drawn(tmp_path
     assert calls["calls"] == 2 * 5 * 2  # models, answers, soft criteria
     assert calls["prompt tokens"] >= 20 * 100
     assert calls["completion tokens"] == 20 * 16
-    assert told({"calls": calls})[0].startswith("calls: at most 20 to make, at most ")
+    assert estimate_lines({"calls": calls})[0].startswith("calls: at most 20 to make, at most ")
     recorded = evaluation(tmp_path, PROMPTS, {}, None, **fields, rewards={"r": {"name": "rubric", "judge": judge}},
                           metrics=["length"])  # fmt: skip
     assert recorded.estimate(Peek(tmp_path / "cache", None, {}))["calls"] == calls

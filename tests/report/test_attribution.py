@@ -1,4 +1,4 @@
-"""Which tokens each criterion hangs on: the right tokens in the right shade, and nothing of the data runs."""
+"""Which tokens each verdict depends on: the right tokens in the right shade, and nothing of the data runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def shown(run: Path, rows: list[dict[str, Any]]) -> tuple[str, str]:
 def cases(section: str) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """(verdict, (classes, title, html) of each piece) of every drawing."""
     answers = re.findall(r'<div class="answer">(.*?)</div>', section, re.DOTALL)
-    return [(re.search(r'class="said \w+">(.*?)<', one)[1], ITEM.findall(one)) for one in answers]  # type: ignore[index]
+    return [(re.search(r'class="criterion-verdict \w+">(.*?)<', one)[1], ITEM.findall(one)) for one in answers]  # type: ignore[index]
 
 
 def test_the_answer_that_keeps_a_criterion_stands_beside_the_one_that_breaks_it(run: Path) -> None:
@@ -106,8 +106,8 @@ def test_what_is_missing_beside_what_is_known(run: Path) -> None:
     assert [said for said, _ in cases(section)] == ["✓ kept", "✗ broken", "? missing", "✗ broken", "✓ kept"]
     assert "✗ broken policy empty" in words
     assert "no verdict is known" in words
-    assert "There is no verdict that could hang on anything." in words
-    assert "What the verdict hangs on is not known." in words
+    assert "There is no verdict that could depend on tokens." in words
+    assert "Which tokens the verdict depends on is not known." in words
     assert "2 relevances do not fit 3 tokens, so none is drawn." in words
     assert "No answer keeps it." in words
     assert "No answer breaks it." in words
@@ -150,7 +150,7 @@ def test_long_files_stay_small_and_say_so(run: Path) -> None:
     rows = [line("x" * 400, id=str(n), a=many, b=many, c=many, d=many) for n in range(40)]
     section, words = shown(run, rows)
     assert "3 of 40 prompts with a rubric" in words  # full after so many tokens
-    assert "3 criteria more" in words
+    assert "3 more criteria" in words
     assert "Not drawn: d." in words
     assert f"… {401 - MOST_TOKENS} tokens more" in words
     assert len(section) < 4_000_000

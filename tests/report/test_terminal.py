@@ -108,8 +108,8 @@ def test_criteria() -> None:
     text = printed(item(criteria=CRITERIA))
     assert "✗ broken  no c\na b[ c | 0.750]</s>\n" in text
     assert "✓ kept  some [b]\n[a b | 1][ c | 0.250]</s>\n" in text
-    assert "? missing  kind\nwhat its verdict hangs on is not known\n" in text
-    assert "✓ kept  short\nwhat its verdict hangs on is not known\n" in text
+    assert "? missing  kind\nwhich tokens its verdict depends on is not known\n" in text
+    assert "✓ kept  short\nwhich tokens its verdict depends on is not known\n" in text
 
 
 def test_coloured_criteria() -> None:

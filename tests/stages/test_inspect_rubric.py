@@ -51,7 +51,7 @@ def test_every_criterion_with_its_verdict_and_relevance(show) -> None:
 
 def test_without_relevance_the_verdicts_are_shown(show) -> None:
     text = show("null")
-    assert text.count("what its verdict hangs on is not known") == 2
+    assert text.count("which tokens its verdict depends on is not known") == 2
 
 
 def test_as_json(show) -> None:

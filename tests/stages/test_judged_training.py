@@ -10,7 +10,7 @@ import pytest
 from fault_server import FaultServer
 
 from fgrl import recipe
-from fgrl.cli.checking import told
+from fgrl.cli.checking import estimate_lines
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.log import read_log
 
@@ -141,7 +141,7 @@ def test_a_plan_bounds_the_judge_s_questions(
     assert calls["prompt tokens"] > most * 8
     assert calls["usd"] == pytest.approx((calls["prompt tokens"] + 2 * most * 16) / 1e6)
     assert "actor" in found["parameters"]
-    (line,) = [line for line in told(found) if line.startswith("calls")]
+    (line,) = [line for line in estimate_lines(found) if line.startswith("calls")]
     assert line.startswith(f"calls: at most {most} to make, at most ")
 
 

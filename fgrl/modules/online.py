@@ -47,7 +47,7 @@ class OnlineModule(RoundModule):
         self._frozen = (reference,)  # a tuple: not registered, so neither trained nor saved
         self.watch = Watch(alarms or Alarms(), run.say)
         needs = algorithm.needs()
-        if steps == 1 and algorithm.spares_old_logp():
+        if steps == 1 and algorithm.can_skip_old_logp():
             rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution
             needs -= {"old_logp"}
         self.needs = needs | reward.needs()

@@ -109,10 +109,10 @@ def spread(x: Tensor, ids: Tensor, how: Spread) -> Tensor:
     check_choice("spread", how, ("even", "repeat", "last"))
     if ids.numel() and int(ids.max()) >= x.shape[1]:
         raise ValueError(f"segment {int(ids.max())} has no reward: x is {tuple(x.shape)}, one column a segment")
-    own = x.gather(1, ids.clamp(min=0))
+    per_token = x.gather(1, ids.clamp(min=0))
     if how == "even":
-        own = own / _lengths(ids, x.shape[1]).gather(1, ids.clamp(min=0)).clamp(min=1)
-    return zero_masked(own, segment_ends(ids) if how == "last" else ids >= 0)
+        per_token = per_token / _lengths(ids, x.shape[1]).gather(1, ids.clamp(min=0)).clamp(min=1)
+    return zero_masked(per_token, segment_ends(ids) if how == "last" else ids >= 0)
 
 
 def aggregate_segments(x: Tensor, valid: Tensor, how: Literal["mean", "sum", "last"]) -> Tensor:

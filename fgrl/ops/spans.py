@@ -74,7 +74,7 @@ def without_characters(labels: Tensor, offsets: Sequence[tuple[int, int]]) -> Te
     """`labels` [T] with 1 for tokens that cover no character where every other token's label is above 0, else 0 for them.
 
     No span contains such tokens (the end of a response, the mark before a first word), but a criterion on the whole response
-    includes them ("Rubrics to Tokens", appendix C.3: all tokens): with 0, they alone would stand out.
+    includes them ("Rubrics to Tokens", appendix C.3: all tokens): with 0, they alone would be outliers.
     """
     bare = torch.tensor([start >= end for start, end in offsets], dtype=torch.bool, device=labels.device)
     rest = labels[~bare]

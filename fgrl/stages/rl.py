@@ -83,7 +83,7 @@ class RLStage(Stage):
                 f"rollout.batch_size {self.rollout.batch_size} is not a multiple of "
                 f"train.batch_size {self.train.batch_size}"
             )
-        least = self.algorithm.least_per_prompt
+        least = self.algorithm.min_per_prompt
         if self.rollout.per_prompt < least:
             raise ValueError(
                 f"{name_of(self.algorithm)[1]} compares the responses to a prompt with each other: set "

@@ -57,7 +57,7 @@ class Curious(FakeReward):
 class Scored(GRPO):
     """GRPO that wants the policy's pass over a rollout before training, always."""
 
-    def spares_old_logp(self) -> bool:
+    def can_skip_old_logp(self) -> bool:
         return False
 
 

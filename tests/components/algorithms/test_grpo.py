@@ -383,11 +383,11 @@ def test_what_is_asked_of_a_rollout_is_little() -> None:
     assert made(kl_coef=0.1).needs() == {"old_logp", "ref_logp"}
     assert not GRPO.critic
     for name in ("grpo", "rtt_grpo"):
-        assert made(name, kl_coef=0.1).spares_old_logp()
-        assert made(name, kl_in="reward").spares_old_logp(), "without a coefficient there is no KL"
-        assert not made(name, kl_coef=0.1, kl_in="reward").spares_old_logp()
-        assert not made(name, skip_zero_variance=True).spares_old_logp()
-    assert not PPO().spares_old_logp()
+        assert made(name, kl_coef=0.1).can_skip_old_logp()
+        assert made(name, kl_in="reward").can_skip_old_logp(), "without a coefficient there is no KL"
+        assert not made(name, kl_coef=0.1, kl_in="reward").can_skip_old_logp()
+        assert not made(name, skip_zero_variance=True).can_skip_old_logp()
+    assert not PPO().can_skip_old_logp()
     assert made("rtt_grpo").reads() == {"criterion"}
 
 

@@ -1,29 +1,32 @@
-"""What makers of negatives share: which criterion is broken, the form of the new sample, and what a rule says of it."""
+"""What makers of negatives share: responses that break one criterion of a rubric, each a sample of its own."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import Field
+
+from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.kinds import Verifier
 from fgrl.types import Criterion, Response, Sample
 
-RUBRIC = Literal["whole", "broken"]
-Told = Literal["broken", "kept", "undecided", "unknown"]
-"""What is known of a criterion in a response; `unknown`: no rule can say."""
+Status = Literal["broken", "kept", "undecided", "unknown"]
+"""What is known of a criterion in a response; `unknown`: no rule can decide it."""
 
 
-def told(rule: Verifier | None, response: str) -> Told:
-    """What the rule of a criterion says of a response; `unknown` without a rule."""
+def status(rule: Verifier | None, response: str) -> Status:
+    """The verdict of a criterion's rule on a response; `unknown` without a rule."""
     if rule is None:
         return "unknown"
     kept = rule.verdict(response)
     return "undecided" if kept is None else "kept" if kept else "broken"
 
 
-def drawn(items: Sequence[int], count: int | None, seed: int, owner: str) -> list[int]:
-    """Some of the items, in order; None takes all. The draw hangs on the seed and on `owner` alone."""
+def draw(items: Sequence[int], count: int | None, seed: int, owner: str) -> list[int]:
+    """`count` of the items, in order; None takes all. The draw depends on the seed and on `owner` alone."""
     if count is None:
         return list(items)
 
@@ -33,36 +36,74 @@ def drawn(items: Sequence[int], count: int | None, seed: int, owner: str) -> lis
     return sorted(sorted(items, key=lot)[:count])
 
 
-def negative(
-    sample: Sample, response: str, number: int, how: str, *, made_of: str, rubric: RUBRIC, certain: bool, **more: Any
-) -> Sample:
-    """A sample with a response that breaks (or was written without) criterion `number` of the rubric.
-
-    `meta` gets `negative` (how it was made), `broken` (the criterion's text), `criterion` (its number), `from` (the id of what
-    it was made of), `certain` (a rule says that it is broken), and `more`.
-    """
-    broken = sample.rubric[number]
-    about = {
-        "negative": how,
-        "broken": broken.text,
-        "criterion": number,
-        "from": made_of,
-        "certain": certain,
-        **more,
-    }
-    return sample.only_with(
-        Response(text=response),
-        id=f"{made_of}/{how}/{number}",
-        rubric=list(sample.rubric) if rubric == "whole" else [broken],
-        meta={**sample.meta, **about},
+def listed(rubric: Sequence[Criterion]) -> str:
+    """Criteria as a prompt shows them: numbered, one per line."""
+    return (
+        "\n".join(f"{number}. {criterion.text.strip()}" for number, criterion in enumerate(rubric, start=1)) or "(none)"
     )
 
 
-def beside(samples: Sequence[Sample], made: Sequence[Sequence[Sample]], *, originals: bool) -> list[Sample]:
-    """Each sample (when they are kept) followed by the negatives that were made of it."""
-    return [one for sample, some in zip(samples, made, strict=True) for one in [*([sample] * originals), *some]]
+@dataclass(frozen=True)
+class Target:
+    """A criterion of a sample's rubric that a negative is to break."""
+
+    owner: int
+    """Place of the sample among the samples that were given."""
+    sample: Sample
+    number: int
+    """Place of the criterion in the rubric."""
+    rule: Verifier | None
+    """Decides the criterion; None: no rule can."""
+    made_of: str
+    """Identifies what the negative is made of: the sample, or one of its responses."""
+    response: str = ""
+    """The response to change; empty where a new one is written."""
+
+    @property
+    def criterion(self) -> Criterion:
+        return self.sample.rubric[self.number]
+
+    def status(self, response: str) -> Status:
+        """What is known of the criterion in a response."""
+        return status(self.rule, response)
 
 
-def listed(rubric: Sequence[Criterion]) -> str:
-    """Criteria as a prompt shows them: numbered, one a line."""
-    return "\n".join(f"{number}. {one.text.strip()}" for number, one in enumerate(rubric, start=1)) or "(none)"
+class NegativeMaker(AskingAnnotator):
+    """Asks for responses that break a criterion, and puts each into a sample of its own."""
+
+    rubric: Literal["whole", "broken"] = "whole"
+    """Give a negative the whole rubric, or only the criterion that it was made to break."""
+    keep_originals: bool = True
+    """Also return the samples that were given, each before its negatives."""
+    seed: int = Field(0, ge=0)
+    """Other seeds draw other criteria."""
+    max_tokens: int | None = Field(4096, ge=1)
+    """Length limit of an answer; null is the client's own."""
+
+    def negative(self, target: Target, response: str, how: str, *, certain: bool, **more: Any) -> Sample:
+        """A sample with a response that breaks (or was written without) the target's criterion.
+
+        `meta` gets `negative` (how it was made), `broken` (the criterion's text), `criterion` (its number), `from` (the id of
+        what it was made of), `certain` (a rule decided that it is broken), and `more`.
+        """
+        about = {
+            "negative": how,
+            "broken": target.criterion.text,
+            "criterion": target.number,
+            "from": target.made_of,
+            "certain": certain,
+            **more,
+        }
+        return target.sample.only_with(
+            Response(text=response),
+            id=f"{target.made_of}/{how}/{target.number}",
+            rubric=list(target.sample.rubric) if self.rubric == "whole" else [target.criterion],
+            meta={**target.sample.meta, **about},
+        )
+
+    def with_originals(self, samples: Sequence[Sample], negatives: Iterable[tuple[Target, Sample]]) -> list[Sample]:
+        """Each sample that was given (when they are kept), followed by its negatives."""
+        groups = [[sample] if self.keep_originals else [] for sample in samples]
+        for target, sample in negatives:
+            groups[target.owner].append(sample)
+        return [sample for group in groups for sample in group]

@@ -12,7 +12,7 @@ from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.components.annotators.minimal_modification import MinimalModification, change
 from fgrl.components.clients.replay import Replay
 from fgrl.errors import DataError
-from fgrl.feedback.negatives import drawn
+from fgrl.feedback.negatives import draw
 from fgrl.kinds import Annotator
 from fgrl.registry import build
 from fgrl.types import Criterion, Response, Sample
@@ -154,8 +154,8 @@ def test_which_criteria_are_drawn_hangs_on_the_seed_and_the_response(tmp_path):
     assert asked(per_response=1) == first != asked(per_response=1, seed=1)
     assert len(set(first)) == 3, "each criterion now and then"
     assert len(asked(per_response=2)) == 60
-    assert drawn([0, 2, 3], None, 0, "s") == [0, 2, 3]
-    assert drawn([0, 2, 3], 5, 0, "s") == [0, 2, 3]
+    assert draw([0, 2, 3], None, 0, "s") == [0, 2, 3]
+    assert draw([0, 2, 3], 5, 0, "s") == [0, 2, 3]
 
 
 def test_change_is_the_share_of_characters():
@@ -199,7 +199,7 @@ def test_an_answer_that_keeps_the_criterion_is_drawn_again_without_a_word(tmp_pa
     counts = annotator.counts()
     expected = {"negatives": 1, "certain": 1, "drawn again": 2, "kept all the same": 1, "questions": 2, "answered": 2}
     assert {name: counts[name] for name in expected} == expected
-    requests = annotator._question(annotator._template(), annotator._plan([one(SEA)])[0][0], 1).request
+    requests = annotator.question(annotator.template(), annotator.cases([one(SEA)])[0][0], 1).request
     assert (requests.sample, len(requests.messages)) == (1, 1)
 
 

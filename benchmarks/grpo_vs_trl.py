@@ -260,8 +260,9 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     from fgrl.components.engines.hf import HF
     from fgrl.kinds import Reward
     from fgrl.modules.alarms import Alarms
-    from fgrl.modules.online import OnlineModule
+    from fgrl.modules.online import OnlineRounds
     from fgrl.modules.trainer import OnlineSettings
+    from fgrl.modules.training_module import TrainingModule
     from fgrl.pipeline.run import Run
     from fgrl.rollouts import collecting
     from fgrl.specs import LoraSpec, ModelSpec, Sampling
@@ -277,20 +278,21 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
             last[torch.arange(len(last)), rollout.mask.sum(1) - 1] = True
             return Rewards(response=response, token=torch.where(last, response[:, None], 0.0), credit_mask=last)
 
-    class Module(OnlineModule):
-        """Asks before each step, takes the prompts in their order, says what a step took."""
+    class Rounds(OnlineRounds):
+        """Waits before each step, takes the prompts in their order, reports the time of a step."""
 
-        def prompts_of(self, round_number: int) -> list[Sample]:
-            start = round_number * self.prompts_per_iteration
+        def prompts_of(self, number: int) -> list[Sample]:
+            start = number * self.prompts_per_iteration
             return list(self.prompts[start : start + self.prompts_per_iteration])
 
-        def loader(self) -> Any:
+        def start(self, number: int, process: Any) -> Any:
             side.wait()
-            return super().loader()
+            return super().start(number, process)
 
-        def on_train_epoch_end(self) -> None:
-            super().on_train_epoch_end()
+        def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
+            shown = super().report(metrics, number)
             side.done()
+            return shown
 
     spec = ModelSpec(
         base=BASE, dtype="bfloat16", lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
@@ -305,7 +307,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
         warmup=0.0, betas=list(LEARNING["betas"]), eps=LEARNING["eps"], clip_norm=LEARNING["clip_norm"],
         accelerator="cpu", iterations=options.steps + 1, checkpoint_every=options.steps + 1,
     )  # fmt: skip
-    module = Module(
+    rounds = Rounds(
         models.ActorCritic(model, None),
         GRPO(clip=LEARNING["clip"], kl_coef=LEARNING["beta"]),
         reward,
@@ -314,7 +316,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
         Run("grpo", folder, cache=folder / "cache"),
         engine=HF(fold=options.fold),
         sampling=Sampling(max_new_tokens=options.new, batch_size=options.completions),
-        per_iteration=options.completions,
+        rollout_batch_size=options.completions,
         per_prompt=options.per_prompt,
         alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )
@@ -339,7 +341,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     object.__setattr__(model, "score_states", clock.timed(lambda *_a, **_o: asked, model.score_states))
     object.__setattr__(reward, "score", clock.timed("reward", score))
     (folder / "out").mkdir()
-    module.fit(checkpoint_every=settings.checkpoint_every)
+    TrainingModule(rounds).fit(checkpoint_every=settings.checkpoint_every)
 
 
 # -- trl ---------------------------------------------------------------------------------------------------------------

@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 
-from fgrl.modules import base, callbacks, online
+from fgrl.modules import callbacks, online
+from fgrl.modules.training_module import TrainingModule
 
 FOLDER = Path(os.environ["SPY"])
 WHAT, RANK, CALL = [*os.environ.get("SPY_BREAK", "nothing:0:0").split(":"), ""][:3]
 calls = iter(range(10**6))
-fit, collect, training_step, before_step, save = (
-    base.RoundModule.fit, online.OnlineModule.collect, base.RoundModule.training_step,
-    base.RoundModule.on_before_optimizer_step, callbacks.save,
+fit, start, training_step, before_step, save = (
+    TrainingModule.fit, online.OnlineRounds.start, TrainingModule.training_step,
+    TrainingModule.on_before_optimizer_step, callbacks.save,
 )  # fmt: skip
 
 
@@ -33,12 +34,12 @@ def spied_fit(self: Any, **options: Any) -> None:
     (FOLDER / f"weights-{self.run.stage}-{self.run.rank}.json").write_text(json.dumps(digest))
 
 
-def spied_collect(self: Any) -> Any:
-    found = collect(self)
-    rollout = found[0]
+def spied_start(self: Any, number: int, process: Any) -> Any:
+    loader = start(self, number, process)
+    rollout = loader.units.rollout
     ids = [row[: int(mask.sum())].tolist() for row, mask in zip(rollout.response_ids, rollout.mask, strict=True)]
     write(self, "rollouts", {"ids": ids, "group": rollout.group.tolist()})
-    return found
+    return loader
 
 
 def spied_step(self: Any, batch: Any, index: int) -> Any:
@@ -78,9 +79,9 @@ def spied_save(trainer: Any, folder: Path) -> None:
     save(trainer, folder)
 
 
-base.RoundModule.fit = spied_fit  # type: ignore[method-assign]
-online.OnlineModule.collect = spied_collect  # type: ignore[method-assign]
-base.RoundModule.training_step = spied_step  # type: ignore[method-assign]
-base.RoundModule.on_before_optimizer_step = spied_before_step  # type: ignore[method-assign]
+TrainingModule.fit = spied_fit  # type: ignore[method-assign]
+online.OnlineRounds.start = spied_start  # type: ignore[method-assign]
+TrainingModule.training_step = spied_step  # type: ignore[method-assign]
+TrainingModule.on_before_optimizer_step = spied_before_step  # type: ignore[method-assign]
 if WHAT == "full":
     callbacks.save = spied_save

@@ -1,4 +1,4 @@
-"""Alarms: what a policy looks like when it has found a way round the reward."""
+"""Alarms: bounds of the metrics in which reward hacking and collapse show."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Alarm(Settings):
     """Bounds of one metric; `*_first` bounds are shares of the metric's value in the first iteration."""
 
     below: float | None = None
-    """Ring when the metric is smaller than this."""
+    """Alarm when the metric is smaller than this."""
     above: float | None = None
-    """Ring when the metric is greater than this."""
+    """Alarm when the metric is greater than this."""
     below_first: float | None = None
-    """Ring when the metric is smaller than this share of its first value."""
+    """Alarm when the metric is smaller than this share of its first value."""
     above_first: float | None = None
-    """Ring when the metric is greater than this multiple of its first value."""
+    """Alarm when the metric is greater than this multiple of its first value."""
     patience: int = Field(2, ge=1)
     """Iterations in a row that must break the bound."""
     action: Literal["warn", "stop"] = "warn"
-    """Say so, or stop the run with exit code 5."""
+    """Print a warning, or stop the run with exit code 5."""
 
     def broken(self, value: float, first: float) -> str | None:
-        """What is wrong with `value`, in words."""
+        """The bound that `value` breaks, in words; None when it breaks none."""
         bounds = (
             (self.below is not None and value < self.below, f"below {self.below}"),
             (self.above is not None and value > self.above, f"above {self.above}"),
@@ -42,7 +42,7 @@ class Alarm(Settings):
                 f"above {self.above_first} times its first value {first:.3g}",
             ),
         )
-        return next((words for rings, words in bounds if rings), None)
+        return next((words for is_broken, words in bounds if is_broken), None)
 
 
 class Alarms(Settings):
@@ -53,24 +53,24 @@ class Alarms(Settings):
     empty: Alarm | None = Alarm(above=0.2)
     """Share of responses with no text."""
     finished: Alarm | None = Alarm(below_first=0.4)
-    """Share of responses that end by themselves."""
+    """Share of responses that end with an end-of-sequence token."""
     kl: Alarm | None = Alarm(above=100.0)
-    """KL to the reference, nats a response."""
+    """KL to the reference, nats per response."""
     entropy: Alarm | None = Alarm(below=0.1)
     """Mean surprise of sampled tokens under the policy, nats: an estimate of its entropy."""
     zero_variance: Alarm | None = Alarm(above=0.8)
-    """Share of prompts whose responses all got the same reward (when there are several a prompt)."""
+    """Share of prompts whose responses all got the same reward (with several responses per prompt)."""
     missing: Alarm | None = Alarm(above=0.2)
     """Share of responses whose reward failed."""
     missing_verdicts: Alarm | None = Alarm(above=0.2)
-    """Share of the criteria of rubrics that nobody decided: failed judgements, undecided rules. (A response whose other criteria
+    """Share of the criteria of rubrics without a verdict: failed judgements, undecided rules. (A response whose other criteria
     are known still has a reward.)"""
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
 
 
 class Watch:
-    """Rings the alarms of a run; one message per alarm until the metric has recovered."""
+    """Checks the alarms of a run; one message per alarm until the metric has recovered."""
 
     def __init__(self, alarms: Alarms, say: Callable[[str], None]) -> None:
         self.alarms, self.say = alarms, say
@@ -78,8 +78,8 @@ class Watch:
         self.streak: dict[str, int] = defaultdict(int)
 
     def look(self, metrics: Mapping[str, float], example: str) -> list[str]:
-        """Check one iteration's metrics. Returns the names of ringing alarms; raises `Stopped` when one says stop."""
-        ringing = []
+        """Check one iteration's metrics. Returns the names of the alarms that are on; raises `Stopped` when the action of one is stop."""
+        on = []
         for name in type(self.alarms).model_fields:
             alarm: Alarm | None = getattr(self.alarms, name)
             value = metrics.get(name, metrics.get(f"reward/{name}"))
@@ -89,13 +89,13 @@ class Watch:
             self.streak[name] = self.streak[name] + 1 if words else 0
             if not words or self.streak[name] < alarm.patience:
                 continue
-            ringing.append(name)
+            on.append(name)
             message = f"alarm: {name} is {value:.3g}, {words}. A response: {example[:200]!r}"
             if alarm.action == "stop":
                 raise Stopped(f"{message}\nstopped by alarms.{name}; set its action to warn to go on")
             if self.streak[name] == alarm.patience:
                 self.say(message)
-        return ringing
+        return on
 
     def state_dict(self) -> dict[str, dict[str, float]]:
         return {"first": dict(self.first), "streak": dict(self.streak)}

@@ -1,4 +1,4 @@
-"""What happens between two rounds: the checkpoint, and leaving on Ctrl-C."""
+"""Between two rounds: the checkpoint, and stopping after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fgrl.kinds import Run
 
 
 class BetweenRounds(Checkpoint):
-    """Writes `last.ckpt` after every `every` rounds and after the last one; ends training after a round in which we were asked to.
+    """Writes `last.ckpt` after every `every` rounds and after the last one, and stops after a round that was interrupted.
 
-    A `Checkpoint`, because Lightning calls those after the module's own `on_train_epoch_end`: the round is counted and
-    logged by then, so that a process killed right after the checkpoint has lost nothing.
+    It is a `Checkpoint`, because Lightning calls those after the module's own `on_train_epoch_end`: the round is already
+    counted and logged, so that a process killed right after the checkpoint has lost nothing.
     """
 
     def __init__(self, run: Run, every: int) -> None:
@@ -24,15 +24,15 @@ class BetweenRounds(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         done = trainer.current_epoch + 1  # Lightning counts it after this hook
-        leave = trainer.strategy.reduce_boolean_decision(self.run.interrupted, all=False)
-        if leave:
+        interrupted = trainer.strategy.reduce_boolean_decision(self.run.interrupted, all=False)
+        if interrupted:
             trainer.should_stop = True
-        if leave or done % self.every == 0 or done == trainer.max_epochs:
+        if interrupted or done % self.every == 0 or done == trainer.max_epochs:
             save(trainer, self.run.dir)
 
 
 def save(trainer: Trainer, folder: Path) -> None:
-    """`last.ckpt` in `folder`, finished by rename; called by every process. A failure leaves the last one as it was."""
+    """`last.ckpt` in `folder`, finished by rename; every process calls this. A failure leaves the last one as it was."""
     path, partial, replaced = (folder / f"{name}.ckpt" for name in ("last", "writing", "replaced"))
     if trainer.is_global_zero:
         _remove(partial)  # of a process that was killed while writing

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run
-from fgrl.modules.base import RoundModule
+from fgrl.modules.rounds import Process, Rounds
 from fgrl.modules.steps import Step, StepLoader, micro_batches_per_step, order
 from fgrl.modules.tally import Tally
 from fgrl.modules.trainer import OfflineSettings
@@ -17,11 +17,12 @@ from fgrl.modules.units import EncodedUnits, Row
 from fgrl.types import Batch
 
 
-class OfflineModule(RoundModule):
-    """An `OfflineAlgorithm` over `units` (rows, or pairs of rows)."""
+class OfflineRounds(Rounds):
+    """An `OfflineAlgorithm` over `units` (rows, or pairs of rows). A round is `checkpoint_every` optimizer steps."""
 
+    unit = "training"
+    reports = "step"
     settings: OfflineSettings
-    counted = "training"
 
     def __init__(
         self,
@@ -31,51 +32,41 @@ class OfflineModule(RoundModule):
         settings: OfflineSettings,
         run: Run,
     ) -> None:
-        self.algorithm = algorithm
-        self.units = self._encoded(model, units)
-        self.pieces = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.devices)
-        steps = order(len(units), settings.batch_size, settings.epochs, run.seed)
-        self.steps = steps[: settings.max_steps]
-        rounds = -(-len(self.steps) // settings.checkpoint_every)
-        super().__init__(model, settings, run, rounds=rounds, total_steps=len(self.steps))
+        self.model, self.algorithm, self.settings, self.run = model, algorithm, settings, run
+        self.units = self._encoded(units)
+        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.devices)
+        self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]
+        self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)
 
-    def _encoded(self, model: Any, units: Sequence[Sequence[Row]]) -> EncodedUnits:
-        return EncodedUnits(units, pad_id=model.pad_id, eos_ids=model.eos_ids, columns=self.algorithm.columns)
+    def _encoded(self, units: Sequence[Sequence[Row]]) -> EncodedUnits:
+        return EncodedUnits(units, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids, columns=self.algorithm.columns)
 
-    def progress(self) -> tuple[int, int]:
-        return min(self.round * self.settings.checkpoint_every, len(self.steps)), len(self.steps)
+    def progress(self, number: int) -> tuple[int, int]:
+        return min(number * self.settings.checkpoint_every, len(self.steps)), len(self.steps)
 
-    def loader(self) -> StepLoader:
+    def start(self, number: int, process: Process) -> StepLoader:
         self.model.train()
         every = self.settings.checkpoint_every
         return StepLoader(
-            self.units, self.steps[self.round * every : (self.round + 1) * every], micro_batches=self.pieces,
-            rank=self.global_rank, world=self.trainer.world_size, shared=self.model.shares_prompts(gradient=True),
+            self.units, self.steps[number * every : (number + 1) * every], micro_batches=self.micro_batches,
+            rank=process.rank, world=process.world, shared=self.model.shares_prompts(gradient=True),
         )  # fmt: skip
 
     def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
         return self.algorithm.loss(self.model, batch)
 
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        if (batch_idx + 1) % self.pieces:
-            return
-        metrics = self.noted()
-        self.run.log(metrics, step=self.trainer.global_step)
-        if self.ticker is not None:
-            self.ticker.advance(1, **{name: metrics[name] for name in ("loss", "accuracy") if name in metrics})
-
-    def on_train_epoch_end(self) -> None:
-        self.round += 1
+    def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
+        self.run.log(metrics, step=number)
+        return {name: metrics[name] for name in ("loss", "accuracy") if name in metrics}
 
     @torch.no_grad()
     def measure(self, units: Sequence[Sequence[Row]]) -> dict[str, float]:
         """The algorithm's metrics on held-out units."""
         self.model.eval()
-        tally = Tally()
-        size = self.settings.micro_batch_size
-        parts = [list(range(i, min(i + size, len(units)))) for i in range(0, len(units), size)]
-        for part in parts:
-            for batch in StepLoader(self._encoded(self.model, units), [Step(part)], micro_batches=1):
+        tally, encoded, micro_batch_size = Tally(), self._encoded(units), self.settings.micro_batch_size
+        for start in range(0, len(units), micro_batch_size):
+            step = Step(list(range(start, min(start + micro_batch_size, len(units)))))
+            for batch in StepLoader(encoded, [step], micro_batches=1):
                 _loss, metrics = self.algorithm.loss(self.model, batch.to(self.model.device))
                 tally.add(metrics, rows=len(batch.mask))
         return tally.take()

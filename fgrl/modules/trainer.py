@@ -1,8 +1,8 @@
 """Typed settings of training, and the Lightning trainer made of them.
 
-A training is a row of rounds (Lightning epochs): a rollout of online training, or some optimizer steps of offline
-training. Rounds are what a checkpoint falls between; everything random inside a round is seeded by its number, so a
-training that was killed goes on from its last round and ends with the same bytes.
+A training is a sequence of rounds (Lightning epochs): an iteration of online training, or some optimizer steps of offline
+training. Checkpoints are written between rounds. Everything random inside a round is seeded by its number, so a training
+that was killed resumes after its last checkpoint and ends with the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ callbacks = lazy.load("fgrl.modules.callbacks")
 
 Strategy = Literal["auto", "ddp", "fsdp", "deepspeed_stage_2", "deepspeed_stage_3"]
 SHARDED = ("fsdp", "deepspeed_stage_3")
-"""Strategies that leave each process with a part of the weights."""
+"""Strategies under which each process holds only a part of the weights."""
 
 
 class TrainSettings(Settings):
@@ -62,7 +62,7 @@ class TrainSettings(Settings):
     strategy: Strategy = "auto"
     """Lightning's strategy. DeepSpeed clips the gradient of actor and critic together."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1)
-    """Processes, one a device."""
+    """Processes, one per device."""
     accelerator: Annotated[Accelerator, Unkeyed] = "auto"
     """Kind of device, of frozen models, too."""
 
@@ -90,9 +90,9 @@ class OnlineSettings(TrainSettings):
     """Training on the policy's own samples."""
 
     critic_lr: float | None = Field(None, gt=0)
-    """Peak learning rate of the critic; null: as the actor's."""
+    """Peak learning rate of the critic; null: the actor's."""
     iterations: int | None = Field(None, ge=1)
-    """Rollouts to collect; null: as many as `epochs` passes over the prompts need."""
+    """Number of iterations, each with a rollout of its own; null: as many as `epochs` passes over the prompts need."""
     epochs: int = Field(1, ge=1)
     """Passes over the prompts, when `iterations` is null."""
     checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1)
@@ -160,8 +160,8 @@ def strategy(settings: TrainSettings) -> Any:
     return settings.strategy
 
 
-def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, checkpoint_every: int) -> Trainer:
-    """A Lightning trainer for `rounds` rounds whose optimizer steps take `pieces` micro-batches each."""
+def trainer(settings: TrainSettings, run: Run, *, rounds: int, micro_batches: int, checkpoint_every: int) -> Trainer:
+    """A Lightning trainer for `rounds` rounds whose optimizer steps take `micro_batches` micro-batches on each device."""
     check(settings)
     _hush()
     return lightning.pytorch.Trainer(
@@ -170,7 +170,7 @@ def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, chec
         strategy=strategy(settings),
         precision=settings.precision,
         max_epochs=rounds,
-        accumulate_grad_batches=pieces,
+        accumulate_grad_batches=micro_batches,
         gradient_clip_val=settings.clip_norm,
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
@@ -185,10 +185,10 @@ def trainer(settings: TrainSettings, run: Run, *, rounds: int, pieces: int, chec
 
 
 def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
-    """Train, going on from `last.ckpt` when there is one.
+    """Train, resuming from `last.ckpt` if it exists.
 
-    Raises `Aborted` after a second Ctrl-C, where Lightning would leave the interpreter. A process that
-    fails takes the processes that it started with it: they would wait for it in a collective operation.
+    Raises `Aborted` after a second Ctrl-C, where Lightning would exit the interpreter. A process that
+    fails kills the processes that it started, because they would wait for it in a collective operation.
     """
     failed = True
     try:
@@ -206,15 +206,15 @@ def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint to go on from, if there is one."""
-    found = (folder / name for name in ("last.ckpt", "replaced.ckpt"))
-    return next((path for path in found if path.exists()), None)
+    """The checkpoint to resume from, if there is one."""
+    paths = (folder / name for name in ("last.ckpt", "replaced.ckpt"))
+    return next((path for path in paths if path.exists()), None)
 
 
 def _hush() -> None:
-    """Leave Lightning's messages to the handlers of the root logger: it brings one of its own, which writes to stderr.
+    """Pass Lightning's messages to the root logger instead of its own handler, which writes to stderr.
 
-    What it says of devices, of its limits and of other products goes nowhere.
+    Its messages about devices, its own limits and other products are dropped.
     """
     for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logger = logging.getLogger(name)
@@ -227,13 +227,13 @@ def _hush() -> None:
 EXPECTED = (
     r"Found .* in eval mode.*",  # online training has no dropout, so that the probability ratio starts at 1
     r".*does not have many workers.*",
-    r"Total length of .* across ranks is zero.*",  # going on from a checkpoint after the last round
+    r"Total length of .* across ranks is zero.*",  # resuming from a checkpoint after the last round
     r".*isinstance\(treespec, LeafSpec\).*",
     r".*weights_only.*",
     r".*Checkpoint directory .* exists and is not empty.*",
     r".*`training_step` returned.*",
 )
-"""What libraries warn of during a training that is as it should be."""
+"""Warnings that libraries emit during a normal training."""
 
 
 @contextmanager

@@ -23,6 +23,7 @@ offline = lazy.load("fgrl.modules.offline")
 previews = lazy.load("fgrl.stages.previews")
 sizes = lazy.load("fgrl.modules.sizes")
 training = lazy.load("fgrl.modules.trainer")
+training_module = lazy.load("fgrl.modules.training_module")
 weights = lazy.load("fgrl.modules.weights")
 
 
@@ -73,13 +74,14 @@ class FinetuneStage(Stage):
         settings = self.train
         if run.limit is not None:
             settings = settings.model_copy(update={"max_steps": min(settings.max_steps or run.limit, run.limit)})
-        module = offline.OfflineModule(model, self.algorithm, units[:kept], settings, run)
-        if not module.steps:
+        rounds = offline.OfflineRounds(model, self.algorithm, units[:kept], settings, run)
+        if not rounds.steps:
             raise DataError(f"{kept} rows do not fill one step of train.batch_size {self.train.batch_size}")
-        summary: dict[str, Any] = {"rows": kept, "steps": len(module.steps)} | units.rows.cut_counts()
+        summary: dict[str, Any] = {"rows": kept, "steps": len(rounds.steps)} | units.rows.cut_counts()
         before = run.dir / "holdout_before.json"
         if units[kept:] and not before.exists() and run.rank == 0:
-            write_json(before, module.measure(units[kept:]))
+            write_json(before, rounds.measure(units[kept:]))
+        module = training_module.TrainingModule(rounds)
         module.fit(checkpoint_every=1)  # a round is `train.checkpoint_every` optimizer steps
         run.stop_if_interrupted()
         # 4. the product
@@ -87,13 +89,13 @@ class FinetuneStage(Stage):
             state = weights.full_state(module)
             if state is not None:
                 model = run.model(self.model, head=self.algorithm.head, trainable=True)
-                module.model = weights.fill(model, state)
+                rounds.model = weights.fill(model, state)
             if units[kept:]:
-                module.model.to(run.device)  # Lightning leaves it on the CPU
+                rounds.model.to(run.device)  # Lightning leaves it on the CPU
                 summary["holdout"] = {
                     "rows": len(units) - kept,
                     "before": json.loads(before.read_text(encoding="utf-8")),
-                    "after": module.measure(units[kept:]),
+                    "after": rounds.measure(units[kept:]),
                 }
             models.save(model, run.out, {"algorithm": dump(self.algorithm)} | self.algorithm.describe())
         return summary

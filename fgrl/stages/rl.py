@@ -25,6 +25,7 @@ rollouts = lazy.load("fgrl.rollouts")
 sizes = lazy.load("fgrl.modules.sizes")
 vocabulary = lazy.load("fgrl.rollouts.vocabulary")
 training = lazy.load("fgrl.modules.trainer")
+training_module = lazy.load("fgrl.modules.training_module")
 weights = lazy.load("fgrl.modules.weights")
 
 
@@ -151,11 +152,11 @@ class RLStage(Stage):
         return ToDraw(lambda: [prompt], lambda: (1, 1), ["policy"], self.rollout.per_prompt, self.rollout.sampling)
 
     def reads_reference(self) -> bool:
-        """Does anybody ask what the reference says?"""
+        """Does the algorithm or the reward need log-probabilities or entropies of the reference?"""
         return bool(self.algorithm.needs() & {"ref_logp", "ref_entropy", "ref_kl"}) or self.reward.reads_reference
 
     def run(self, run: Run) -> dict[str, Any]:
-        # 1. models: the policy, its critic, the frozen reference (the policy without its adapter, if it has one)
+        # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
         training.check(self.train)
         self.prompts.setup(run)
         self.reward.setup(run)
@@ -168,15 +169,16 @@ class RLStage(Stage):
         reference = None
         if self.reads_reference() and not self.model.lora:
             reference = run.model(self.model, head="lm")
-        # 2. training
+        # 2. training: `OnlineRounds.start` is one iteration, from prompts to micro-batches
         settings = self.train
         if run.limit is not None:
             settings = settings.model_copy(update={"iterations": min(settings.iterations or run.limit, run.limit)})
-        module = online.OnlineModule(
+        rounds = online.OnlineRounds(
             models.ActorCritic(actor, critic), self.algorithm, self.reward, list(self.prompts.read()), settings, run,
-            engine=self.rollout.engine, sampling=self.rollout.sampling, per_iteration=self.rollout.batch_size,
+            engine=self.rollout.engine, sampling=self.rollout.sampling, rollout_batch_size=self.rollout.batch_size,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
         )  # fmt: skip
+        module = training_module.TrainingModule(rounds)
         module.fit(checkpoint_every=self.train.checkpoint_every)
         run.stop_if_interrupted()
         # 3. the product: the policy alone
@@ -188,8 +190,8 @@ class RLStage(Stage):
                 }
                 actor = weights.fill(run.model(self.model, head="lm", trainable=True), parts)
             models.save(actor, run.out, {"algorithm": dump(self.algorithm)})
-        return {"iterations": module.rounds, "responses": module.rounds * self.rollout.batch_size} | {
-            f"last {name}": value for name, value in module.collected.items() if name in ("reward", "kl", "tokens")
+        return {"iterations": rounds.count, "responses": rounds.count * self.rollout.batch_size} | {
+            f"last {name}": value for name, value in rounds.metrics.items() if name in ("reward", "kl", "tokens")
         }
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:

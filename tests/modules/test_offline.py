@@ -16,8 +16,9 @@ from fgrl.components.segmenters.entropy import Entropy
 from fgrl.components.segmenters.ngram import NGram
 from fgrl.errors import Stopped
 from fgrl.models import load, save
-from fgrl.modules.offline import OfflineModule
+from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.trainer import OfflineSettings
+from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.log import read_log
 from fgrl.specs import ModelSpec
 
@@ -39,14 +40,14 @@ def pairs(count: int) -> list[list[dict[str, Any]]]:
     return units
 
 
-def module_of(folder: Path, model: Any, algorithm: Any, units: Any, **train: Any) -> OfflineModule:
+def module_of(folder: Path, model: Any, algorithm: Any, units: Any, **train: Any) -> Any:
     run = a_run(folder)
     algorithm.prepare([one for unit in units for one in unit], run, model)
     settings = {"lr": 1e-3, "batch_size": 6, "micro_batch_size": 6, "accelerator": "cpu"} | train
-    return OfflineModule(model, algorithm, units, OfflineSettings(**settings), run)
+    return TrainingModule(OfflineRounds(model, algorithm, units, OfflineSettings(**settings), run))
 
 
-def fitted(module: OfflineModule) -> list[dict[str, Any]]:
+def fitted(module: TrainingModule) -> list[dict[str, Any]]:
     module.fit(checkpoint_every=1)
     return read_log(module.run.dir / "log.jsonl")
 
@@ -84,9 +85,9 @@ def test_it_learns_which_response_is_better(tiny_model_dir: Path, tmp_path: Path
     module = module_of(tmp_path, model, algorithm, pairs(40), epochs=5, batch_size=8, micro_batch_size=8, lr=5e-3)
     held_out = pairs(60)[40:]
     algorithm.prepare([one for unit in held_out for one in unit], module.run, model)
-    before = module.measure(held_out)
+    before = module.rounds.measure(held_out)
     rows = fitted(module)
-    after = module.measure(held_out)
+    after = module.rounds.measure(held_out)
     assert len(rows) == 25
     assert before["accuracy"] < 0.9
     assert after["accuracy"] > 0.9
@@ -99,7 +100,7 @@ def test_measuring_is_the_algorithm_on_all_units_and_changes_nothing(tiny_model_
     algorithm = BradleyTerry(segmenter=Bandit())
     module = module_of(tmp_path, model, algorithm, units, micro_batch_size=3)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    found = module.measure(units)
+    found = module.rounds.measure(units)
     (batch,) = whole(units)
     with torch.no_grad():
         _loss, wanted = algorithm.loss(model.eval(), batch)
@@ -112,10 +113,10 @@ def test_training_uses_dropout_and_measuring_does_not(tiny_model_dir: Path, tmp_
     model = tiny(tiny_model_dir, trainable=True, lora=LORA | {"dropout": 0.5})
     seen = []
     module = module_of(tmp_path, model, SFT(), samples(6), max_steps=1)
-    loss = module.algorithm.loss
-    object.__setattr__(module.algorithm, "loss", lambda m, b: seen.append(m.training) or loss(m, b))
+    loss = module.rounds.algorithm.loss
+    object.__setattr__(module.rounds.algorithm, "loss", lambda m, b: seen.append(m.training) or loss(m, b))
     fitted(module)
-    module.measure(samples(3))
+    module.rounds.measure(samples(3))
     assert seen == [True, False]
 
 
@@ -154,15 +155,21 @@ def test_the_gradient_is_clipped(tiny_model_dir: Path, tmp_path: Path) -> None:
 def test_steps_are_limited_and_logged(tiny_model_dir: Path, tmp_path: Path) -> None:
     model = tiny(tiny_model_dir, trainable=True, lora=LORA)
     module = module_of(tmp_path, model, SFT(), samples(13), epochs=3, max_steps=5, micro_batch_size=2)
-    assert [len(step.units) for step in module.steps] == [6, 6, 1, 6, 6]  # the rest of the first pass is a step too
+    assert [len(step.units) for step in module.rounds.steps] == [
+        6,
+        6,
+        1,
+        6,
+        6,
+    ]  # the rest of the first pass is a step too
     assert [row["step"] for row in fitted(module)] == [1, 2, 3, 4, 5]
 
 
 def test_a_loss_that_is_not_finite_stops_and_leaves_the_weights(tiny_model_dir: Path, tmp_path: Path) -> None:
     model = tiny(tiny_model_dir, trainable=True, lora=LORA)
     module = module_of(tmp_path, model, SFT(), samples(12))
-    loss = module.algorithm.loss
-    object.__setattr__(module.algorithm, "loss", lambda m, b: (loss(m, b)[0] * float("nan"), {}))
+    loss = module.rounds.algorithm.loss
+    object.__setattr__(module.rounds.algorithm, "loss", lambda m, b: (loss(m, b)[0] * float("nan"), {}))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     with pytest.raises(Stopped, match=r"the loss is not finite at step 0"):
         fitted(module)

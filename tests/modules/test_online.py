@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pydantic import PrivateAttr
+from torch import Tensor
 from training_helpers import a_run, distance, tiny
 
 from fgrl.components.algorithms import GRPO, PPO
@@ -18,11 +20,12 @@ from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Reward
 from fgrl.models import ActorCritic
 from fgrl.modules.alarms import Alarm, Alarms
-from fgrl.modules.online import OnlineModule
+from fgrl.modules.online import OnlineRounds
 from fgrl.modules.trainer import OnlineSettings
+from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.log import read_log
 from fgrl.specs import Sampling
-from fgrl.types import Rewards, Rollout, Sample
+from fgrl.types import Rewards, Rollout, Sample, per_response, per_token
 
 QUIET = Alarms(**dict.fromkeys(Alarms.model_fields))
 PROMPTS = [
@@ -45,6 +48,26 @@ class FakeReward(Reward):
         last = torch.zeros_like(rollout.mask)
         last[torch.arange(len(last)), rollout.mask.sum(1) - 1] = True
         return Rewards(response=response, token=torch.where(last, response[:, None], 0.0), credit_mask=last)
+
+
+@dataclass
+class Weighted(Rewards):
+    """Rewards with columns that fgrl does not know."""
+
+    weight: Tensor = field(kw_only=True, metadata={"column": per_token(fill=3.0)})
+    difficulty: Tensor = field(kw_only=True, metadata={"column": per_response()})
+
+
+class Weighing(FakeReward):
+    """Gives each token a weight, which its id tells, and each response a difficulty."""
+
+    def score(self, rollout: Rollout) -> Rewards:
+        rewards = super().score(rollout)
+        weight = torch.where(rollout.mask, rollout.response_ids * 0.5, NAN)
+        return Weighted(
+            **vars(rewards) | {"segment_ids": torch.where(rollout.mask, torch.arange(rollout.mask.shape[1]) // 2, -1)},
+            weight=weight, difficulty=rollout.mask.sum(dim=1),
+        )  # fmt: skip
 
 
 class Curious(FakeReward):
@@ -74,20 +97,21 @@ def by_ids(rollout: Rollout, i: int) -> float:
 def module_of(
     model_dir: Path, folder: Path, reward: Any, *, algorithm: Any = None, temperature: float = 1.0, lora: Any = LORA,
     per_iteration: int = 6, per_prompt: int = 1, prompts: Any = PROMPTS, alarms: Alarms = QUIET, seed: int = 0, **train: Any,
-) -> OnlineModule:  # fmt: skip
+) -> Any:  # fmt: skip
     spec = {"lora": lora} if lora else {}
     actor = tiny(model_dir, trainable=True, **spec)
     critic = tiny(model_dir, head="scalar", trainable=True, seed=1, **spec)
     settings = {"lr": 1e-30, "batch_size": 3, "micro_batch_size": 2, "accelerator": "cpu", "iterations": 2} | train
-    return OnlineModule(
+    rounds = OnlineRounds(
         ActorCritic(actor, critic), algorithm or PPO(), reward, prompts, OnlineSettings(**settings),
         a_run(folder, seed=seed), engine=HF(), sampling=Sampling(max_new_tokens=8, temperature=temperature),
-        per_iteration=per_iteration, per_prompt=per_prompt, alarms=alarms,
+        rollout_batch_size=per_iteration, per_prompt=per_prompt, alarms=alarms,
         reference=None if lora else tiny(model_dir),
     )  # fmt: skip
+    return TrainingModule(rounds)
 
 
-def fitted(module: OnlineModule) -> list[dict[str, Any]]:
+def fitted(module: TrainingModule) -> list[dict[str, Any]]:
     """Train; the logged rows."""
     module.fit(checkpoint_every=1)
     return read_log(module.run.dir / "log.jsonl")
@@ -124,8 +148,10 @@ def test_missing_rewards_are_dropped_and_counted(tiny_model_dir: Path, tmp_path:
     reward = reward_of(lambda rollout, i: NAN if i in (1, 4) else by_ids(rollout, i))
     module = module_of(tiny_model_dir, tmp_path, reward, iterations=1, batch_size=4)
     batches: list[Any] = []
-    loss = module.algorithm.loss
-    object.__setattr__(module.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch))
+    loss = module.rounds.algorithm.loss
+    object.__setattr__(
+        module.rounds.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch)
+    )
     (row,) = fitted(module)
     assert row["missing"] == pytest.approx(2 / 6)
     (rollout,) = reward._seen
@@ -148,8 +174,10 @@ def test_columns_sit_beside_the_tokens_they_were_computed_for(tiny_model_dir: Pa
     """Every row of every micro-batch, put through the models alone and without padding, gives its columns back."""
     module = module_of(tiny_model_dir, tmp_path, reward_of(by_ids), iterations=1, lora=None)
     batches: list[Any] = []
-    loss = module.algorithm.loss
-    object.__setattr__(module.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch))
+    loss = module.rounds.algorithm.loss
+    object.__setattr__(
+        module.rounds.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch)
+    )
     fitted(module)
     reference, actor, critic = tiny(tiny_model_dir), module.model.actor, module.model.critic
     assert sum(len(batch.mask) for batch in batches) == 6
@@ -166,6 +194,30 @@ def test_columns_sit_beside_the_tokens_they_were_computed_for(tiny_model_dir: Pa
                 states = critic.net(input_ids=ids).last_hidden_state[0, before]
             values = states @ critic.number.weight
             torch.testing.assert_close(batch.columns["values"][i][real], values.detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_columns_of_a_reward_reach_the_loss_unchanged(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Columns that only the reward declares, and the library's own: cut to the micro-batch, with the declared fill."""
+    reward = Weighing()
+    reward._worth = lambda rollout, i: NAN if i == 2 else by_ids(rollout, i)
+    module = module_of(tiny_model_dir, tmp_path, reward, algorithm=GRPO(), per_prompt=3, iterations=1, batch_size=5)
+    batches: list[Any] = []
+    loss = module.rounds.algorithm.loss
+    object.__setattr__(
+        module.rounds.algorithm, "loss", lambda model, batch: batches.append(batch) or loss(model, batch)
+    )
+    fitted(module)
+    assert sum(len(batch.mask) for batch in batches) == 5, "the response without a reward takes its columns with it"
+    for batch in batches:
+        column, mask = batch.columns, batch.mask
+        assert torch.equal(column["weight"], torch.where(mask, batch.response_ids * 0.5, 3.0))
+        assert column["difficulty"].tolist() == mask.sum(dim=1).tolist()
+        assert torch.equal(column["segment_ids"], torch.where(mask, torch.arange(mask.shape[1]) // 2, -1))
+        assert column["credit_mask"].sum(dim=1).tolist() == [1] * len(mask)
+        assert torch.equal(
+            column["credit_mask"] & (column["difficulty"][:, None] - 1 == torch.arange(mask.shape[1])),
+            column["credit_mask"],
+        )
 
 
 def test_the_micro_batch_size_changes_nothing_that_is_learned(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -189,7 +241,7 @@ def test_the_micro_batch_size_changes_nothing_that_is_learned(tiny_model_dir: Pa
 ONE_STEP = {"per_iteration": 6, "per_prompt": 3, "batch_size": 6, "lora": None}
 
 
-def passes_of(module: OnlineModule) -> list[str]:
+def passes_of(module: TrainingModule) -> list[str]:
     """What each pass of the policy over whole rows is for, as they come: "score" or "train"."""
     seen: list[str] = []
     actor = module.model.actor
@@ -352,8 +404,8 @@ def test_every_pass_over_the_prompts_visits_each_once_in_an_order_of_its_own(
     module = module_of(
         tiny_model_dir, tmp_path, reward_of(by_ids), per_iteration=4, per_prompt=2, epochs=2, iterations=None
     )
-    assert module.rounds == 6
-    passes = [[sample.id for r in range(n, n + 3) for sample in module.prompts_of(r)] for n in (0, 3)]
+    assert module.rounds.count == 6
+    passes = [[sample.id for r in range(n, n + 3) for sample in module.rounds.prompts_of(r)] for n in (0, 3)]
     assert [sorted(one) for one in passes] == [sorted(sample.id for sample in PROMPTS)] * 2
     assert passes[0] != passes[1]
 

@@ -17,8 +17,8 @@ from tiny_recipe import a_run, alone, log, weights
 
 from fgrl.errors import Stopped
 from fgrl.modules import callbacks
-from fgrl.modules.base import RoundModule
-from fgrl.modules.online import OnlineModule
+from fgrl.modules.online import OnlineRounds
+from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.run import Run
 
 ONE_STEP = [
@@ -61,25 +61,25 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, recipe: Path) -> Calla
 
 def crash_inside(patch: pytest.MonkeyPatch, call: int) -> None:
     """Crash in the `call`-th micro-batch of this process."""
-    whole, calls = RoundModule.training_step, iter(range(10_000))
+    whole, calls = TrainingModule.training_step, iter(range(10_000))
 
     def training_step(self: Any, batch: Any, index: int) -> Any:
         if next(calls) == call:
             raise Bomb
         return whole(self, batch, index)
 
-    patch.setattr(RoundModule, "training_step", training_step)
+    patch.setattr(TrainingModule, "training_step", training_step)
 
 
 def crash_while_collecting(patch: pytest.MonkeyPatch, call: int) -> None:
-    whole, calls = RoundModule.seed_round, iter(range(10_000))
+    whole, calls = TrainingModule.seed_round, iter(range(10_000))
 
     def seed_round(self: Any) -> None:
         whole(self)
         if next(calls) == call:
             raise Bomb
 
-    patch.setattr(RoundModule, "seed_round", seed_round)
+    patch.setattr(TrainingModule, "seed_round", seed_round)
 
 
 def crash_around_saving(patch: pytest.MonkeyPatch, call: int, *, before: bool) -> None:
@@ -191,13 +191,13 @@ def test_lightning_counts_as_we_do(recipe: Path, tmp_path: Path, monkeypatch: py
     assert (saved["round"], saved["epoch"], saved["global_step"]) == (2, 2, 4)
     assert saved["lr_schedulers"][0]["last_epoch"] == 4
     seen: list[tuple[int, int, int]] = []
-    whole = OnlineModule.training_step
+    whole = TrainingModule.training_step
 
     def training_step(self: Any, batch: Any, index: int) -> Any:
         seen.append((self.round, self.trainer.current_epoch, self.trainer.global_step))
         return whole(self, batch, index)
 
-    monkeypatch.setattr(OnlineModule, "training_step", training_step)
+    monkeypatch.setattr(TrainingModule, "training_step", training_step)
     shown: list[tuple[str, int, int]] = []
     run = a_run(folder)
     bar = run.progress
@@ -331,6 +331,6 @@ def test_the_summary_is_the_same_when_only_the_product_was_missing(
     folder = tmp_path / "run"
     wanted = dict(alone(recipe, "policy").run(a_run(folder)))
     assert {"last reward", "last kl"} <= set(wanted)
-    monkeypatch.setattr(OnlineModule, "collect", lambda self: pytest.fail("sampled a round too many"))
+    monkeypatch.setattr(OnlineRounds, "start", lambda self, number, process: pytest.fail("sampled a round too many"))
     assert dict(alone(recipe, "policy").run(a_run(folder))) == wanted
     assert json.dumps(wanted)

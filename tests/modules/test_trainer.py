@@ -23,8 +23,8 @@ from fgrl import recipe as recipes
 from fgrl.errors import Unavailable
 from fgrl.modules import trainer as trainers
 from fgrl.modules import weights
-from fgrl.modules.base import RoundModule
 from fgrl.modules.trainer import OfflineSettings, TrainSettings, check, deepspeed_config, schedule
+from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import Problems
 
 
@@ -132,13 +132,13 @@ def test_recipes_that_cannot_work_are_refused(recipe: Path, overrides: list[str]
 # -- clipping ----------------------------------------------------------------------------------------------------------
 
 
-class Module(RoundModule):
-    """As little of a `RoundModule` as clipping needs."""
+class Module(TrainingModule):
+    """As little of a `TrainingModule` as clipping needs."""
 
     def __init__(self, strategy: str, wrapper: Any = None) -> None:
         nn.Module.__init__(self)
         self.settings = settings(strategy=strategy)
-        self._extra = {}
+        self._step_metrics = {}
         self.model = nn.ModuleDict({"actor": nn.Linear(2, 2), "critic": nn.Linear(2, 2)})
         for parameter in self.model.parameters():
             parameter.grad = torch.full_like(parameter, 3.0)
@@ -157,16 +157,12 @@ class Module(RoundModule):
     def norm(self, name: str) -> float:
         return float(torch.cat([p.grad.flatten() for p in self.model[name].parameters() if p.grad is not None]).norm())
 
-    def loader(self) -> Any: ...
-    def loss(self, batch: Any) -> Any: ...
-    def progress(self) -> Any: ...
-
 
 def test_actor_and_critic_are_clipped_each_for_itself() -> None:
     module = Module("auto")
     before = {name: module.norm(name) for name in ("actor", "critic")}
     module.configure_gradient_clipping(module.optimizer(), 1.0, "norm")
-    assert module._extra == pytest.approx({"grad_norm": before["actor"], "critic_grad_norm": before["critic"]})
+    assert module._step_metrics == pytest.approx({"grad_norm": before["actor"], "critic_grad_norm": before["critic"]})
     assert module.norm("actor") == pytest.approx(1.0, rel=1e-4)
     assert module.norm("critic") == pytest.approx(before["critic"]), "a loud actor must not silence the critic"
 
@@ -176,7 +172,7 @@ def test_no_limit_measures_only() -> None:
     before = module.norm("actor")
     module.configure_gradient_clipping(module.optimizer(), None, None)
     assert module.norm("actor") == before
-    assert module._extra["grad_norm"] == pytest.approx(before)
+    assert module._step_metrics["grad_norm"] == pytest.approx(before)
 
 
 @pytest.mark.parametrize("name", ["deepspeed_stage_2", "deepspeed_stage_3"])
@@ -192,7 +188,7 @@ def test_fsdp_clips_by_the_norm_over_all_pieces() -> None:
     module = Module("fsdp", SimpleNamespace(clip_grad_norm_=lambda limit: asked.append(limit) or torch.tensor(7.0)))
     before = module.norm("actor")
     module.configure_gradient_clipping(module.optimizer(), 1.0, "norm")
-    assert (asked, module._extra) == ([1.0], {"grad_norm": 7.0})
+    assert (asked, module._step_metrics) == ([1.0], {"grad_norm": 7.0})
     assert module.norm("actor") == before
 
 
@@ -236,12 +232,12 @@ def test_weights_of_fsdp_come_from_its_checkpoint(tmp_path: Path) -> None:
 def test_weights_that_are_not_whole_are_never_saved(change: Any, message: str) -> None:
     state = {f"free.{name}": value for name, value in Small().free.state_dict().items()}
     change(state)
-    with pytest.raises(RuntimeError, match=f"not whole, nothing was saved: {message}"):
+    with pytest.raises(RuntimeError, match=f"incomplete, nothing was saved: {message}"):
         weights.fill(Small(), state)
 
 
 def test_without_a_checkpoint_there_is_nothing_to_gather(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="deepspeed_stage_3 are nowhere whole"):
+    with pytest.raises(FileNotFoundError, match="no process has the complete weights of deepspeed_stage_3"):
         weights.full_state(trained(tmp_path, "deepspeed_stage_3"))
 
 
@@ -327,7 +323,7 @@ def test_an_aborted_training_is_an_interrupt(recipe: Path, tmp_path: Path, monke
     def training_step(self: Any, batch: Any, index: int) -> Any:
         raise KeyboardInterrupt("aborted")
 
-    monkeypatch.setattr(RoundModule, "training_step", training_step)
+    monkeypatch.setattr(TrainingModule, "training_step", training_step)
     with pytest.raises(KeyboardInterrupt, match="aborted"):
         alone(recipe, "policy").run(a_run(tmp_path / "run"))
 
@@ -337,14 +333,14 @@ def test_sigterm_asks_to_leave_after_the_round(recipe: Path, tmp_path: Path, mon
 
     asked: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
-    whole = RoundModule.training_step
+    whole = TrainingModule.training_step
 
     def training_step(self: Any, batch: Any, index: int) -> Any:
         if not asked:
             os.kill(os.getpid(), signal.SIGTERM)
         return whole(self, batch, index)
 
-    monkeypatch.setattr(RoundModule, "training_step", training_step)
+    monkeypatch.setattr(TrainingModule, "training_step", training_step)
     try:
         with pytest.raises(KeyboardInterrupt):
             alone(recipe, "policy").run(a_run(tmp_path / "run", interrupted=lambda: bool(asked)))

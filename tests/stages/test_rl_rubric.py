@@ -19,8 +19,9 @@ from fgrl.errors import DataError
 from fgrl.kinds import Reward
 from fgrl.models import ActorCritic
 from fgrl.modules.alarms import Alarms
-from fgrl.modules.online import OnlineModule
+from fgrl.modules.online import OnlineRounds
 from fgrl.modules.trainer import OnlineSettings
+from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.registry import Problems
@@ -154,14 +155,14 @@ def test_groups_that_teach_nothing_are_in_no_step(skip: bool, tiny_model_dir: Pa
     algorithm = GRPO(skip_zero_variance=skip)
     loss = algorithm.loss
     object.__setattr__(algorithm, "loss", lambda model, batch: trained.append(batch) or loss(model, batch))
-    module = OnlineModule(
+    rounds = OnlineRounds(
         ActorCritic(tiny(tiny_model_dir, trainable=True)), algorithm, reward,
         [Sample(id=str(i), prompt=f"Question {i}") for i in range(2)],
         OnlineSettings(lr=1e-3, batch_size=4, micro_batch_size=4, accelerator="cpu", iterations=1), a_run(tmp_path),
-        engine=HF(), sampling=Sampling(max_new_tokens=6), per_iteration=8, per_prompt=4,
+        engine=HF(), sampling=Sampling(max_new_tokens=6), rollout_batch_size=8, per_prompt=4,
         alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )  # fmt: skip
-    module.fit(checkpoint_every=1)
+    TrainingModule(rounds).fit(checkpoint_every=1)
     (rollout,) = reward._seen
     seen = sorted(ids[real].tolist() for b in trained for ids, real in zip(b.response_ids, b.mask, strict=True))
     kept = range(4) if skip else range(8)

@@ -16,8 +16,9 @@ from fgrl import models, rollouts
 from fgrl.errors import DataError
 from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt
 from fgrl.kinds import Checked
-from fgrl.modules.offline import OfflineModule
+from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.trainer import OfflineSettings
+from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import build
 from fgrl.rollouts.rows import Table, Units
 from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
@@ -167,10 +168,10 @@ def test_what_is_learned_is_what_the_relevance_says(tiny_model_dir: Path, tmp_pa
     settings = OfflineSettings(
         lr=1e-2, epochs=6, batch_size=16, micro_batch_size=16, accelerator="cpu", schedule="constant", warmup=0.0
     )
-    module = OfflineModule(model, algorithm(), units, settings, a_run(tmp_path / "train"))
-    before = module.measure(units)
-    module.fit(checkpoint_every=100)
-    after = module.measure(units)
+    rounds = OfflineRounds(model, algorithm(), units, settings, a_run(tmp_path / "train"))
+    before = rounds.measure(units)
+    TrainingModule(rounds).fit(checkpoint_every=100)
+    after = rounds.measure(units)
     assert after["loss"] < before["loss"] / 2
     assert after["f1"] > 0.9
     models.save(model, tmp_path / "made", algorithm().describe())

@@ -1,0 +1,54 @@
+"""Metrics of one iteration before it is trained on: reward, length, endings, entropy, repetition, agreement inside groups."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+
+from fgrl.types import Advantages, Rewards, Rollout
+from fgrl.types.metrics import as_numbers
+
+
+def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) -> dict[str, float]:
+    """The metrics of responses, and those that the reward (as reward/...) and the algorithm report."""
+    of_reward = {
+        name if name.startswith("seconds/") else f"reward/{name}": value
+        for name, value in as_numbers(rewards.metrics).items()
+    }
+    return of_responses(rollout, rewards) | of_reward | as_numbers(advantages.metrics)
+
+
+def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
+    """Metrics of the responses and their rewards."""
+    mask = rollout.mask
+    lengths = mask.sum(dim=1).float()
+    metrics = {
+        "reward": float(rewards.response.mean()),
+        "reward_std": float(rewards.response.std(correction=0)),
+        "tokens": float(lengths.mean()),
+        "empty": sum(not text.strip() for text in rollout.texts) / len(rollout.texts),
+        "finished": float(rollout.eos.any(dim=1).float().mean()),
+        "credited": float((rewards.credit_mask & mask).sum() / mask.sum()),
+        "distinct": distinct_pairs(rollout),
+    }
+    if rollout.old_logp is not None:
+        metrics["entropy"] = float(-torch.where(mask, rollout.old_logp, 0.0).sum() / mask.sum())
+    if rollout.ref_entropy is not None:
+        metrics["ref_entropy"] = float(torch.where(mask, rollout.ref_entropy, 0.0).sum() / mask.sum())
+    group_sizes = torch.bincount(rollout.group)
+    if int(group_sizes.max()) > 1:
+        groups = group_sizes.nonzero().flatten()
+        spread = [rewards.response[rollout.group == group].std(correction=0) for group in groups]
+        metrics["zero_variance"] = float((torch.stack(spread) < 1e-8).float().mean())
+    return metrics
+
+
+def distinct_pairs(rollout: Rollout) -> float:
+    """Distinct two-token sequences over all two-token sequences of the rollout."""
+    pairs = [
+        pair
+        for ids, length in zip(rollout.response_ids.tolist(), rollout.mask.sum(dim=1).tolist(), strict=True)
+        for pair in pairwise(ids[:length])
+    ]
+    return len(set(pairs)) / len(pairs) if pairs else 0.0

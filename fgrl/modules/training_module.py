@@ -1,0 +1,177 @@
+"""The Lightning module that runs rounds: optimizer, schedule, clipping, seeds, slim checkpoints, metrics."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from fgrl import models, seeds
+from fgrl.errors import Stopped
+from fgrl.kinds import Ticker
+from fgrl.modules.rounds import Process, Rounds
+from fgrl.modules.tally import Tally
+from fgrl.modules.trainer import SHARDED, fit, schedule, trainer
+from fgrl.types import Batch
+
+
+class TrainingModule(LightningModule):
+    """Trains `rounds.model`: Lightning calls the hooks below, in the order in which they stand, and `rounds` decides what
+    is learned from."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        super().__init__()
+        self.rounds, self.settings, self.run = rounds, rounds.settings, rounds.run
+        self.model = rounds.model
+        for part in self.model.modules():
+            if isinstance(part, models.LanguageModel):
+                part.sharded = self.settings.strategy in SHARDED
+        self.strict_loading = False  # checkpoints hold only what training changes
+        self.round = 0
+        self.ticker: Ticker | None = None
+        self._stack = ExitStack()
+        self._sigterm = signal.getsignal(signal.SIGTERM)
+        self.tally = Tally()
+        self._step_metrics: dict[str, float] = {}
+        self._loss = 0.0
+        self._steps = 0
+
+    def fit(self, checkpoint_every: int) -> None:
+        """Train, resuming from `last.ckpt` if it exists; a checkpoint every `checkpoint_every` rounds."""
+        engine = trainer(
+            self.settings, self.run, rounds=self.rounds.count, micro_batches=self.rounds.micro_batches,
+            checkpoint_every=checkpoint_every,
+        )  # fmt: skip
+        with self._stack:
+            fit(engine, self, self.run)
+        self.ticker = None
+
+    # -- before the first round ---------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> Any:
+        settings = self.settings
+        optimizer = torch.optim.AdamW(
+            self.rounds.parameter_groups(),
+            lr=settings.lr,
+            betas=(settings.betas[0], settings.betas[1]),
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+        )
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule(settings, self.rounds.total_steps))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.round = checkpoint["round"]
+        self.rounds.load_state_dict(checkpoint)
+        self.run.say(f"going on from round {self.round} of {self.rounds.count}")
+
+    # -- one round ----------------------------------------------------------------------------------------------------
+
+    def train_dataloader(self) -> Iterable[Batch]:
+        if self.trainer.current_epoch != self.round:  # the seeds follow the round, the end follows Lightning's count
+            raise RuntimeError(
+                f"Lightning is in epoch {self.trainer.current_epoch}, this training in round {self.round}"
+            )
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._sigterm)  # Lightning's own handler leaves in the middle of a round
+        if self.ticker is None:
+            done, total = self.rounds.progress(self.round)
+            self.ticker = self._stack.enter_context(self.run.progress(self.rounds.unit, total, done))
+        if self.round == self.rounds.count:  # Lightning asks before it sees that nothing is left to do
+            return []
+        self.seed_round()
+        context = self.trainer.strategy.precision_plugin.forward_context
+        return self.rounds.start(self.round, Process(self.global_rank, self.trainer.world_size, context))
+
+    def seed_round(self) -> None:
+        """Seed every library's generator from the seed and the round, so that no generator's state has to be saved."""
+        seed = seeds.of_round(self.run.seed, self.round * 7919 + self.run.rank) % 2**31
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        loss, metrics = self.rounds.loss(batch)
+        if not self.trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss))):  # all processes stop, or none
+            raise Stopped(
+                f"the loss is not finite at step {self.trainer.global_step}; the last good checkpoint is kept. "
+                "Lower train.lr, or look at the curves with `fgrl report`."
+            )
+        self.tally.add(metrics, rows=len(batch.mask) if batch.scale else 0)
+        if batch.scale:
+            self._loss += float(loss.detach()) / batch.scale
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self._step_metrics["lr"] = optimizer.param_groups[0]["lr"]
+        self._steps += 1
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        limit = gradient_clip_val
+        if self.settings.strategy.startswith("deepspeed"):
+            return  # DeepSpeed clips by itself, and has no gradients here
+        if self.settings.strategy in SHARDED:  # each process has a part of each gradient: the wrapper knows the norm
+            wrapper: Any = self.trainer.strategy.model
+            self._step_metrics["grad_norm"] = float(wrapper.clip_grad_norm_(float("inf") if limit is None else limit))
+            return
+        networks: dict[str, list[Any]] = defaultdict(list)
+        for group in optimizer.param_groups:
+            networks[group.get("name", "").removesuffix("_no_decay")] += group["params"]
+        for name, group in networks.items():
+            norm = torch.nn.utils.clip_grad_norm_(group, float("inf") if limit is None else limit)
+            self._step_metrics["critic_grad_norm" if name == "critic" else "grad_norm"] = float(norm)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        if self.rounds.reports == "step" and (batch_idx + 1) % self.rounds.micro_batches == 0:
+            self._report(self.trainer.global_step)
+
+    def on_train_epoch_end(self) -> None:
+        if self.rounds.reports == "round":
+            self._report(self.round)
+        self.round += 1
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what training changes; frozen weights are loaded with the model itself."""
+        trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        checkpoint["state_dict"] = {k: v for k, v in checkpoint["state_dict"].items() if k in trained}
+        checkpoint["round"] = self.round
+        checkpoint.update(self.rounds.state_dict())
+        # Lightning saves before it counts the epoch as completed, and would then ask for the next round's data twice
+        for counts in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
+            counts["completed"] = counts["processed"]
+        checkpoint["epoch"] = self.round
+
+    # -- metrics ------------------------------------------------------------------------------------------------------
+
+    def _report(self, number: int) -> None:
+        shown = self.rounds.report(self.metrics(), number)
+        if self.ticker is not None:
+            self.ticker.advance(1, **shown)
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics since the last call, over all micro-batches and processes; every process has to call this.
+
+        "loss" is the mean loss of an optimizer step, however the step was cut into micro-batches.
+        """
+        reduce = self._over_processes if self.trainer.world_size > 1 else None
+        metrics = self.tally.take(reduce) | self._step_metrics
+        loss = self._loss if reduce is None else reduce([self._loss], "sum")[0]
+        if self._steps:
+            metrics["loss"] = loss / self._steps
+        self._loss, self._steps = 0.0, 0
+        return metrics
+
+    def _over_processes(self, numbers: list[float], how: str) -> list[float]:
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        return self.trainer.strategy.reduce(tensor, reduce_op=how).tolist()  # type: ignore[arg-type, union-attr]

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from fgrl import lazy
 from fgrl.data.row import Row
-from fgrl.data.rows import Rows
+from fgrl.data.row_reader import RowReader
 from fgrl.errors import DataError
 from fgrl.files import sha256_of_file, sha256_of_folder
 from fgrl.registry import File
@@ -21,7 +21,7 @@ huggingface_hub = lazy.load("huggingface_hub")
 KINDS = ("json", "parquet", "csv")
 
 
-class Hub(Rows):
+class Hub(RowReader):
     """Rows of a data set by hub id, of a local folder, or of local files of one kind (`path: json` with `files`)."""
 
     path: str

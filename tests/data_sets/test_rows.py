@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fgrl.data.nested import has
+from fgrl.data.omissions import Omissions
 from fgrl.data.row import BadRow, Row
-from fgrl.data.rows import Omissions, Rows
+from fgrl.data.row_reader import RowReader
 from fgrl.data.rubrics.demand import Demand, Tally
 from fgrl.data.rubrics.values import as_list, check_lengths, parsed
 from fgrl.data.turns import as_one_text, as_prompt, as_text_or_turns, as_turns
@@ -22,7 +23,7 @@ ANSWER = {"role": "assistant", "content": "Because."}
 
 
 def test_a_row_that_does_not_fit_stops_or_is_a_text() -> None:
-    class Two(Rows):
+    class Two(RowReader):
         def rows(self) -> tuple[str, Sequence[Row]]:
             return "here", [{}, {}]
 

@@ -17,6 +17,7 @@ from fgrl.components.readers import (
     truthful_qa,
     unilc,
     verinstruct,
+    versus,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "truthful_qa",
     "unilc",
     "verinstruct",
+    "versus",
 ]

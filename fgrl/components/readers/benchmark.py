@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from fgrl.data.hub import download
 from fgrl.data.row import Row, preview
-from fgrl.data.sliced import Sliced
+from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
@@ -28,7 +28,7 @@ from fgrl.types import Message, Response, Sample
 
 
 @register("benchmark")
-class Benchmark(Sliced):
+class Benchmark(SlicedReader):
     """A file of AlpacaEval, Arena-Hard or MT-Bench: prompts, or the answers of one model (for `given` of an evaluation).
 
     Also reads what an evaluation's `files` wrote.

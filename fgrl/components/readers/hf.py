@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from fgrl.data.formats.columns import Format
 from fgrl.data.formats.converter import Converter
-from fgrl.data.formats.table import Table
+from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.hub import Hub
 from fgrl.registry import register
 from fgrl.types import Pair, Sample
 
 
 @register("hf")
-class HuggingFace(Hub, Table):
+class HuggingFace(Hub, TableReader):
     """A data set by hub id, a local folder, or local files of one kind (`path: json` with `files`).
 
     `format: preference` reads hendrydong/preference_700K, HuggingFaceH4/ultrafeedback_binarized (split `train_prefs`)

@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
-from fgrl.data.formats.table import Table
+from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.row import Row
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
@@ -23,7 +23,7 @@ R = TypeVar("R", Sample, Pair)
 
 
 @register("jsonl")
-class JsonLines(Table):
+class JsonLines(TableReader):
     """A file with one JSON object per line: our own samples and pairs, or columns in one of TRL's formats."""
 
     path: Annotated[str, File]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import field_validator
 
-from fgrl.data.sliced import Sliced
+from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
@@ -16,7 +16,7 @@ from fgrl.types import Sample
 
 
 @register("lines")
-class Lines(Sliced):
+class Lines(SlicedReader):
     """A prompt for each line of a text file, put into a template.
 
     Empty lines and lines that start with `#` are skipped. A line that occurs twice is an error: it could end up

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, Meaning, Verdict
+from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, LabelMeaning, YesOrNo
 from fgrl.data.questions.source import LeftOut, Source
 from fgrl.data.row import Row, short
 from fgrl.errors import DataError
@@ -48,7 +48,12 @@ class ClimateFever(LabelledClaims):
     """Which split; there is one."""
     columns: ClimateColumns = ClimateColumns()
     """Which column holds what, where the hub's names do not fit."""
-    labels: dict[str, Meaning] = {"SUPPORTS": "yes", "REFUTES": "no", "NOT_ENOUGH_INFO": "drop", "DISPUTED": "drop"}
+    labels: dict[str, LabelMeaning] = {
+        "SUPPORTS": "yes",
+        "REFUTES": "no",
+        "NOT_ENOUGH_INFO": "drop",
+        "DISPUTED": "drop",
+    }
     """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["SUPPORTS", "REFUTES", "NOT_ENOUGH_INFO", "DISPUTED"]
     """What whole numbers stand for, where the data does not define it itself."""
@@ -79,7 +84,7 @@ class PubHealth(LabelledClaims):
     """Which split; `test[:10%]` works."""
     columns: PubHealthColumns = PubHealthColumns()
     """Which column holds what, where the hub's names do not fit."""
-    labels: dict[str, Meaning] = {"true": "yes", "false": "no", "mixture": "drop", "unproven": "drop"}
+    labels: dict[str, LabelMeaning] = {"true": "yes", "false": "no", "mixture": "drop", "unproven": "drop"}
     """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["false", "mixture", "true", "unproven"]
     """What whole numbers stand for, where the data does not define it itself."""
@@ -106,7 +111,7 @@ class HateSpeech(LabelledClaims):
     """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: HateColumns = HateColumns()
     """Which column holds what, where the hub's names do not fit."""
-    labels: dict[str, Meaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
+    labels: dict[str, LabelMeaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
     """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
     """What whole numbers stand for, where the data does not define it itself."""
@@ -141,7 +146,7 @@ class SocialBias(ClaimSet):
     """Which column holds what, where the hub's names do not fit."""
     threshold: float = Field(0.5, ge=0, le=1)
     """A post whose mean mark is above this is offensive."""
-    undecided: Meaning = "drop"
+    undecided: LabelMeaning = "drop"
     """What a post is whose mean mark is the threshold."""
 
     def rows(self) -> tuple[str, Any]:
@@ -161,7 +166,7 @@ class SocialBias(ClaimSet):
         means = [sum(post_marks) / len(post_marks) if post_marks else None for post_marks in marks.values()]
         return where, flat.select(first).remove_columns(label).add_column(label, means)
 
-    def verdict(self, source: Source, row: Row) -> Verdict:
+    def verdict(self, source: Source, row: Row) -> YesOrNo:
         mean = source.value(row, "label")
         if mean is None:
             raise LeftOut("without a label")

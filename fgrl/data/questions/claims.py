@@ -12,8 +12,8 @@ from fgrl.data.questions.source import Item, LeftOut, Source
 from fgrl.data.row import BadRow, Row, short
 from fgrl.templates import Prompt
 
-Verdict = Literal["yes", "no"]
-Meaning = Literal["yes", "no", "drop"]
+YesOrNo = Literal["yes", "no"]
+LabelMeaning = Literal["yes", "no", "drop"]
 
 
 class ClaimColumns(ContextColumns):
@@ -34,7 +34,7 @@ class ClaimSet(QuestionSet):
     """Which column holds what, where the usual names do not fit."""
 
     @abstractmethod
-    def verdict(self, source: Source, row: Row) -> Verdict:
+    def verdict(self, source: Source, row: Row) -> YesOrNo:
         """The verdict that the row's label means. Raises `LeftOut` where it means none, and `BadRow`."""
 
     def example(self) -> str:
@@ -52,7 +52,7 @@ class ClaimSet(QuestionSet):
 class LabelledClaims(ClaimSet):
     """Claims whose label is one of a few names."""
 
-    labels: dict[str, Meaning] = {
+    labels: dict[str, LabelMeaning] = {
         "SUPPORTS": "yes", "REFUTES": "no", "NOT_ENOUGH_INFO": "drop", "DISPUTED": "drop",
         "yes": "yes", "no": "no", "true": "yes", "false": "no",
     }  # fmt: skip
@@ -61,7 +61,7 @@ class LabelledClaims(ClaimSet):
     label_names: list[str] = []
     """What whole numbers stand for (0 for the first name), where the data does not define it itself."""
 
-    def verdict(self, source: Source, row: Row) -> Verdict:
+    def verdict(self, source: Source, row: Row) -> YesOrNo:
         value = source.value(row, "label")
         column = source.columns["label"]
         label = label_name(value, source.label_names.get(column) or self.label_names)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.data.rows import Omissions
+from fgrl.data.omissions import Omissions
 from fgrl.rules.code import CODE_CHECKER
 
 Check = dict[str, Any]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.components.annotators.rubric_score import RubricScore
-from fgrl.components.readers.products import Versus
+from fgrl.components.readers.versus import Versus
 from fgrl.errors import DataError
 from fgrl.kinds import Judge
 from fgrl.types import Criterion, Response, Sample, write_jsonl

@@ -8,14 +8,14 @@ from typing import TypeVar
 from fgrl.data.formats.columns import Columns, Format
 from fgrl.data.formats.converter import Converter
 from fgrl.data.row import BadRow, Row
-from fgrl.data.rows import Rows
+from fgrl.data.row_reader import RowReader
 from fgrl.errors import DataError
 from fgrl.types import Pair, Sample
 
 Record = TypeVar("Record", Sample, Pair)
 
 
-class Table(Rows):
+class TableReader(RowReader):
     """Rows with columns in one of TRL's formats."""
 
     columns: Columns = Columns()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field
 
 from fgrl.data.row import Row, preview
-from fgrl.data.sliced import Sliced
+from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import name_of
 
 
-class Rows(Sliced):
+class RowReader(SlicedReader):
     """Rows with columns."""
 
     bad_rows: Literal["error", "drop"] = "error"
@@ -61,26 +59,3 @@ class Rows(Sliced):
             f"{where}: {what}, which reader `{name_of(self)[1]}` needs. Set `columns.{role}` to {meaning}; dots reach into "
             f"nested columns.\nIts first row:\n{preview(first)}"
         )
-
-
-@dataclass
-class Omissions:
-    """Rows that were left out, by reason."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    first_misfit: str = ""
-    """The first row that does not fit, for messages that end with it; empty when all fit."""
-
-    def add(self, reason: str) -> None:
-        self.counts[reason] += 1
-
-    def add_misfit(self, misfit: str) -> None:
-        """misfit: the row in words."""
-        self.counts["that do not fit"] += 1
-        self.first_misfit = self.first_misfit or f"; the first that does not fit: {misfit}"
-
-    def __bool__(self) -> bool:
-        return bool(self.counts)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{count:,} {reason}" for reason, count in self.counts.items())

@@ -12,7 +12,7 @@ from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader
 
 
-class Sliced(Reader):
+class SlicedReader(Reader):
     """Rows are shuffled (when `shuffle_seed` is set), then `skip` of them are skipped, then `limit` are read.
 
     So `limit: 400` and `skip: 400` with one `shuffle_seed` are two sets without a row in common: one to train on, one

@@ -1,0 +1,83 @@
+"""The answers of two stages as preference pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from fgrl.data.sliced_reader import SlicedReader
+from fgrl.errors import DataError
+from fgrl.kinds import Expected, Peek
+from fgrl.registry import register
+from fgrl.types import Pair, Ref, Sample, Samples
+
+
+@register("versus")
+class Versus(SlicedReader):
+    """The answers of one stage are preferred to those of another, prompt by prompt:
+    `{name: versus, better: "${out:strong}", worse: "${out:weak}"}`.
+
+    An answer is a sample's chosen response, or else its first one. Prompts that only one side has, or that both answer with
+    the same text, make no pair and are counted.
+    """
+
+    better: Ref[Samples]
+    """The stage whose answers are preferred."""
+    worse: Ref[Samples]
+    """The stage whose answers are not."""
+
+    _folders: tuple[Path, Path] | None = PrivateAttr(default=None)
+
+    def setup(self, run: Any) -> None:
+        super().setup(run)
+        self._folders = run.path(self.better), run.path(self.worse)
+
+    def expects(self, peek: Peek) -> Expected | None:
+        sides = [peek.expects(self.better), peek.expects(self.worse)]
+        known = [side.samples for side in sides if side is not None]
+        return Expected(min(known)).after(self.skip, self.limit) if known else None
+
+    def read(self) -> Iterator[Sample]:
+        raise DataError(
+            "the reader 'versus' has pairs, not samples: read one of its stages with {name: samples, of: ...}"
+        )
+
+    def pairs(self) -> Iterator[Pair]:
+        assert self._folders is not None, "setup(run) comes first"
+        better, worse = (
+            _by_id(folder, ref) for folder, ref in zip(self._folders, (self.better, self.worse), strict=True)
+        )
+        pairs = [
+            Pair(id=key, prompt=sample.prompt, chosen=chosen, rejected=rejected)
+            for key, sample in better.items()
+            if key in worse
+            and (chosen := _answer_of(sample)) is not None
+            and (rejected := _answer_of(worse[key])) is not None
+            and chosen != rejected
+        ]
+        alone = len(better.keys() ^ worse.keys())
+        self.say(
+            f"versus: {len(pairs):,} pairs; {alone:,} prompts only one side has; "
+            f"{len(better.keys() & worse.keys()) - len(pairs):,} with the same answer twice or none"
+        )
+        return (pairs[row] for row in self.chosen(len(pairs), f"{self.better} versus {self.worse}"))
+
+
+def _by_id(folder: Path, ref: Ref[Samples]) -> dict[str, Sample]:
+    """A stage's samples by their ids. Raises `DataError` when two have the same."""
+    samples: dict[str, Sample] = {}
+    for sample in Samples(folder).read():
+        if sample.id in samples:
+            raise DataError(
+                f"{ref} has two samples {sample.id!r}: versus pairs them by id, so each prompt may be there once"
+            )
+        samples[sample.id] = sample
+    return samples
+
+
+def _answer_of(sample: Sample) -> str | None:
+    """The text of the chosen response, or else of the first one."""
+    return sample.responses[sample.chosen or 0].text if sample.responses else None

@@ -46,7 +46,7 @@ class Unavailable(FgrlError):
 
 
 class DataError(FgrlError):
-    """Data that cannot be used. The message says where and what to do next."""
+    """Data that cannot be used. The message names the place and the next step."""
 
     exit_code = 3
     heading = "data: "

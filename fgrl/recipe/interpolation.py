@@ -196,7 +196,7 @@ def _touches(wanted: Key, other: Key) -> bool:
 
 
 def _without_value(recipe: Tree, texts: dict[Key, str], problems: dict[Key, Problem]) -> dict[Key, Tree]:
-    """Variables that somebody uses but that are null."""
+    """Variables that are used but null."""
     empty = {}
     for path, text in texts.items():
         for wanted in mentions(text):

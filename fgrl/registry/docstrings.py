@@ -1,4 +1,4 @@
-"""The docstring under a field is its help. Read from the source when somebody asks, not at import.
+"""The docstring under a field is its help. Read from the source when it is asked for, not at import.
 
 pydantic's `use_attribute_docstrings` does the same at the creation of every class, which every start would pay for, and
 through `inspect.getmodule`, which touches every module in `sys.modules` and so wakes up lazy ones.

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of somebody who writes a recipe."""
+"""The errors of pydantic in the terms of a recipe."""
 
 from __future__ import annotations
 

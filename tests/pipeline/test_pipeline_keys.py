@@ -105,6 +105,18 @@ class Inner(Settings):
     assert len(keys_with_words | {before}) == 3
 
 
+def test_files_in_a_field_that_is_left_out_do_not_count(stages: ModuleType, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("sea\n")
+    nested = f"""
+class Inner(Settings):
+    words: Annotated[str | None, File] = None
+{BEFORE}    group: Annotated[Inner, KeyedUnless(Inner(words={str(words)!r}))] = Inner(words={str(words)!r})
+"""
+    assert key_with(stages, nested) == key_with(stages, BEFORE)
+    assert key_with(stages, nested, group={"words": None}) != key_with(stages, BEFORE)
+
+
 def test_a_recipe_shows_an_added_field_at_every_value() -> None:
     later = settings_of(registry.Settings, MARKED)
     assert registry.dump(later()) == {"limit": 1, "clip": 0.0}

@@ -106,12 +106,13 @@ def arrange(
     prompts: Sequence[Hashable],
     prompt_lengths: Sequence[int],
     response_lengths: Sequence[int],
-    sizes: Sequence[int],
+    micro_batch_sizes: Sequence[int],
     *,
     each: int = 1,
     shared: bool = True,
 ) -> list[int]:
-    """The order in which units, cut into padded micro-batches of `sizes`, cost the fewest tokens; the longest first.
+    """The order in which units, cut into padded micro-batches of `micro_batch_sizes` units, cost the fewest tokens; the
+    longest first.
 
     A unit is `each` rows with one prompt. Either units of similar length are placed together, or (if `shared` prompts are
     read once) the units of a prompt.
@@ -128,7 +129,7 @@ def arrange(
 
     def cost(order: Sequence[int]) -> int:
         total = 0
-        for start, end in pairwise(accumulate(sizes, initial=0)):
+        for start, end in pairwise(accumulate(micro_batch_sizes, initial=0)):
             units = order[start:end]
             if not units:
                 continue

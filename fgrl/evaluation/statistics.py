@@ -174,7 +174,7 @@ def averaged(parts: Sequence[Measured]) -> Measured:
     first = parts[0]
     place = {name: position for position, name in enumerate(first.clusters)}
     if any(set(part.clusters) != place.keys() for part in parts):
-        raise ValueError("a mean over runs wants the same prompts in each")
+        raise ValueError("a mean over runs needs the same prompts in each")
     orders = [np.array([place[name] for name in part.clusters], dtype=np.int64) for part in parts]
 
     def statistic(draws: Any) -> Any:
@@ -216,7 +216,7 @@ def difference(
     """
     if set(first.clusters) != set(second.clusters):
         odd = sorted(map(str, set(first.clusters) ^ set(second.clusters)))
-        raise ValueError(f"a paired difference wants the same prompts on both sides; only on one: {', '.join(odd[:3])}")
+        raise ValueError(f"a paired difference needs the same prompts on both sides; only on one: {', '.join(odd[:3])}")
     known: dict[str, Any] = {"n": min(first.n, second.n), "groups": len(first.clusters)}
     missing = [side.missing for side in (first, second) if side.missing]
     if missing:
@@ -229,47 +229,6 @@ def difference(
 
     value, drawn = _evaluate(statistic, len(first.clusters), resamples, seed)
     return _interval(value, drawn, level, known)
-
-
-def bootstrap_mean(
-    values: Sequence[float | None],
-    prompts: Sequence[Hashable],
-    *,
-    weights: Sequence[float] | None = None,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """Mean of answers' values; `prompts` names the prompt of each."""
-    return estimate(weighted_mean(values, prompts, weights), resamples=resamples, level=level, seed=seed)
-
-
-def bootstrap_difference(
-    first: Sequence[float | None],
-    first_prompts: Sequence[Hashable],
-    second: Sequence[float | None],
-    second_prompts: Sequence[Hashable],
-    *,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """Mean of `first` minus mean of `second`, paired by prompt."""
-    sides = weighted_mean(first, first_prompts), weighted_mean(second, second_prompts)
-    return difference(*sides, resamples=resamples, level=level, seed=seed)
-
-
-def bootstrap_auc(
-    scores: Sequence[float],
-    positive: Sequence[bool],
-    clusters: Sequence[Hashable],
-    *,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """`auc` with an interval; `clusters` names the answer or prompt of each score."""
-    return estimate(area_under_curve(scores, positive, clusters), resamples=resamples, level=level, seed=seed)
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
@@ -287,7 +246,7 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
 
 def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
-    """Mean of independent values (one a seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s the sample's standard
+    """Mean of independent values (one per seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s the sample's standard
     deviation (n - 1). One value has no interval. Raises ValueError for a level outside (0, 1)."""
     if not 0 < level < 1:
         raise ValueError(f"level {level}: wants a number between 0 and 1")

@@ -247,7 +247,7 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
 def _loaded(path: Path) -> list[tuple[Path, RunFolder]]:
     folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
     if not folders:
-        raise UsageError(f"{path} holds no runs")
+        raise UsageError(f"{path} contains no runs")
     return [(folder, load_run_folder(folder)) for folder in folders]
 
 

@@ -53,7 +53,7 @@ class Answer:
     missing: bool
     facts: list[tuple[str, str]]
     sums: list[str]
-    """Of the token rewards, one a reward."""
+    """Sums of the token rewards, one for each reward."""
     warnings: list[str]
     layers: list[list[Segment]]
     """One drawing for each reward of the page, in its order."""
@@ -102,7 +102,7 @@ class Answers:
     exchanges: list[Exchange]
     models: list[str]
     scales: list[Scale]
-    """One a reward; empty when nothing was rewarded."""
+    """One for each reward; empty without rewards."""
     segment_scales: list[Scale]
     prompts: int
     """How many prompts there are; `exchanges` has the first of them."""
@@ -242,7 +242,7 @@ def _facts(line: Mapping[str, Any]) -> list[tuple[str, float]]:
 def _layer(
     line: Mapping[str, Any], tokens: Sequence[str], tint: Scale | None, segment_tint: Scale | None
 ) -> list[Segment]:
-    """Tokens grouped by segment. Without segments every token stands alone, outside of all."""
+    """Tokens grouped by segment. Without segments every token is its own group."""
     reward = tint.reward if tint else ""
     values, ids = _numbers(line, reward), _segments(line, reward)
     result: list[Segment] = []

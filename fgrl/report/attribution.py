@@ -1,7 +1,7 @@
-"""Which tokens each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by relevance (after Table 6 of
-"Rubrics to Tokens").
+"""Which tokens each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by
+relevance (after Table 6 of "Rubrics to Tokens").
 
-Left out: answers to different prompts are never put side by side, also where their rubrics have a criterion in common.
+Left out: answers to different prompts are never shown side by side, even where their rubrics have a criterion in common.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_PROMPTS = 12
 MOST_CRITERIA = 8
 """Of a prompt."""
 MOST_DRAWN = 20_000
-"""Tokens: no prompt is begun after so many."""
+"""Once this many tokens are drawn, no further prompt is added."""
 RELEVANT = 0.5
 """From here on a token counts as relevant, and is underlined."""
 BEFORE = 40
@@ -286,7 +286,7 @@ def glyphs(line: Line) -> list[tuple[str, list[int], bool]]:
 
 
 def _fits(offsets: Any, tokens: int, characters: int) -> bool:
-    """Are these the offsets of so many tokens: pairs in order, inside of the text?"""
+    """Are these the offsets of `tokens` tokens: pairs in order, inside the text?"""
     if not isinstance(offsets, list) or len(offsets) != tokens:
         return False
     before = 0
@@ -313,5 +313,5 @@ def _piece(
     if values:
         low = min(values)
         texts.append(f"relevance {number(value)}" if low == value else f"relevance {number(low)} to {number(value)}")
-    html = render(text) if text else Markup('<b class="hidden" title="no character of its own">·</b>')
+    html = render(text) if text else Markup('<b class="hidden" title="covers no character">·</b>')
     return Piece(html, level(value, kept), " · ".join(texts), kept is not None and value >= RELEVANT, special)

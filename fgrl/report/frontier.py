@@ -64,7 +64,7 @@ def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "")
     axes.margins(x=0.07, y=0.1)
     legend = axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best", alignment="left")
     if shared:
-        legend.set_title(f"beside the points: {shared}", prop={"size": 9})
+        legend.set_title(f"labels: {shared}", prop={"size": 9})
         legend.get_title().set_color(MUTED)
     files = [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
     with matplotlib.rc_context(REPRODUCIBLE_SVG):

@@ -112,7 +112,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _value(value: Any) -> str:
-    """A leaf of JSON for people."""
+    """A value of JSON as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):

@@ -42,7 +42,7 @@ CLASSES = {
     "#060606": "floor",
     "#070707": "axis",
 }
-"""Colours that stand for classes of the stylesheet until `_clean` puts the class in."""
+"""Placeholders: `_clean` replaces each colour by a class of the stylesheet."""
 COLOR = {name: color for color, name in CLASSES.items()}
 LEFT, RIGHT, TOP, BOTTOM = 42, 6, 14, 20
 """Margins in pixels."""
@@ -130,7 +130,7 @@ def _ticks(limits: tuple[float, float], at_most: int, *, integer: bool = False) 
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:
-    """Texts with as many digits as it takes to tell neighbours apart."""
+    """Texts with as many digits as neighbours need to differ."""
     if len(ticks) < 2:
         return [number(tick, 4) for tick in ticks]
     step = min(b - a for a, b in pairwise(ticks))

@@ -1,4 +1,4 @@
-"""Text of models and data, made safe to look at: what cannot be seen, or would change what is seen, gets a mark.
+"""Text of models and data, made safe to display: a character that is invisible, or changes how others are displayed, gets a mark.
 
 Left alone: the zero-width joiner and variation selectors (emoji are built of them), and line feeds and tabs, about
 which the page and the terminal decide for themselves.
@@ -31,7 +31,7 @@ def mark(character: str) -> str:
 
 
 def name(character: str) -> str:
-    """What a hidden character is called, for people."""
+    """The code point and the Unicode name of a hidden character."""
     code = ord(character)
     return f"U+{code:04X} {unicodedata.name(character, 'control character' if code < 0xA0 else 'not a character')}"
 
@@ -42,7 +42,7 @@ def visible(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for people: `digits` significant ones, a real minus sign, thousands separated; a dash for none."""
+    """A number as text: `digits` significant digits, a real minus sign, thousands separated; a dash for none."""
     if value is None:
         return "–"
     if not math.isfinite(value):

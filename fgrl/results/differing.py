@@ -20,7 +20,7 @@ _NOTHING: Any = object()
 
 @dataclass
 class Differing:
-    """A setting with its value in every recipe, for the eyes."""
+    """A setting with its value in every recipe, as text."""
 
     key: str
     values: list[str]

@@ -23,7 +23,7 @@ class NumberName:
     """Its key in `metrics.json`; empty where the metric has one number without a key."""
 
     def __str__(self) -> str:
-        """`METRIC.NUMBER`; the metric alone where the number has no name of its own."""
+        """`METRIC.NUMBER`; the metric alone where the number has no other name."""
         return self.metric if self.number in ("", "mean", self.metric) else f"{self.metric}.{self.number}"
 
     @property

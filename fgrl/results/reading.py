@@ -20,13 +20,13 @@ def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
         notes.append(f"{path.name} is not JSON: {error}.")
         return {}
     if not isinstance(value, dict):
-        notes.append(f"{path.name} holds no JSON object.")
+        notes.append(f"{path.name} does not contain a JSON object.")
         return {}
     return value
 
 
 def read_lines(path: Path, notes: list[str], where: str) -> Iterator[dict[str, Any]]:
-    """JSON objects, one a line. Lines that are none (a killed process leaves half a line) are counted in a note."""
+    """JSON objects, one per line. Other lines (a killed process leaves half a line) are counted in a note."""
     broken = 0
     try:
         with path.open(encoding="utf-8", errors="replace") as file:

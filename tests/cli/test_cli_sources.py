@@ -114,6 +114,30 @@ def test_a_run_that_this_version_cannot_build_keeps_its_numbers(runs: Path) -> N
     assert number["differences"]["fine"]["over_seeds"]["mean"] == pytest.approx(SHARE["fine"][0] - SHARE["plain"][0])
 
 
+def test_what_has_not_run_in_a_folder_is_listed(runs: Path) -> None:
+    one = run_of(runs, "plain", 0)
+    summary = json.loads((one / "summary.json").read_text())
+    stage = one / summary["stages"]["evaluate"]["dir"]
+    stage = stage if stage.is_dir() else next((runs / "stages").glob(f"*-{summary['stages']['evaluate']['key']}"))
+    (stage / "stage.json").unlink()
+    summary["stages"]["evaluate"]["cached"] = False
+    (one / "summary.json").write_text(json.dumps(summary))
+    assert table(one, runs / "fine")["plain"] is None
+    data = read("compare", runs / "plain", runs / "fine")
+    assert data["missing"] == [{"recipe": "plain", "seed": "0", "stages": ["evaluate"], "command": ""}]
+    assert "- plain, seed 0: evaluate\n" in fgrl("compare", runs / "plain", runs / "fine").stdout + "\n"
+
+
+def test_a_damaged_file_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (runs / "stages").glob("evaluate-*/out/metrics.json"):
+        file.write_text("{")
+    for command in (["table", "plain.yaml"], ["frontier", "plain.yaml", "--y", "rule.kept"]):
+        with pytest.raises(SystemExit) as left:
+            main(command)
+        assert left.value.code == 3
+        assert "out: metrics.json is not JSON" in capsys.readouterr().err
+
+
 def test_a_number_is_called_the_same_everywhere(runs: Path) -> None:
     names = {row["number"] for row in read("table", "fine.yaml")["recipes"]["fine"]}
     assert {"rule.kept", NAME, "length.words"} <= names
@@ -145,7 +169,7 @@ def test_other_spellings_are_understood(runs: Path, spelling: str) -> None:
         (["frontier", "fine.yaml", "--y", "rule.kpt"], 'did you mean "rule.kept"?'),
         (["table", "runs/fine", "seed=2"], "overrides are for recipes"),
         (["table", "runs/fine", "--seeds", "7"], "runs/fine has no run with seed 7; it has 0, 2"),
-        (["table", "runs"], "runs holds no runs"),
+        (["table", "runs"], "runs contains no runs"),
         (["table", "fine.yam"], 'did you mean "fine.yaml"'),
         (["report", "fine.yaml", "vars.who=plain"], "it has not run: fgrl run fine.yaml vars.who=plain"),
     ],

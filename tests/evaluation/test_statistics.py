@@ -15,9 +15,6 @@ from fgrl.evaluation.statistics import (
     area_under_curve,
     auc,
     averaged,
-    bootstrap_auc,
-    bootstrap_difference,
-    bootstrap_mean,
     difference,
     estimate,
     lower_tail_mean,
@@ -26,6 +23,19 @@ from fgrl.evaluation.statistics import (
     value_of,
     weighted_mean,
 )
+
+
+def bootstrap_mean(values, prompts, *, weights=None, **options):
+    return estimate(weighted_mean(values, prompts, weights), **options)
+
+
+def bootstrap_difference(first, first_prompts, second, second_prompts, **options):
+    return difference(weighted_mean(first, first_prompts), weighted_mean(second, second_prompts), **options)
+
+
+def bootstrap_auc(scores, positive, clusters, **options):
+    return estimate(area_under_curve(scores, positive, clusters), **options)
+
 
 small = settings(max_examples=60, deadline=None)
 

@@ -35,7 +35,7 @@ def test_the_picture_is_there_twice_and_says_what_it_shows(tmp_path: Path) -> No
         "token",
         "bandit",
         "KL to the reference, nats per answer",
-        "beside the points: kl_coef",
+        "labels: kl_coef",
         ">0.001<",
         ">sft<",
     ):

@@ -25,5 +25,5 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     assert gone.startswith("gone.json cannot be read")
     assert gone.endswith("the run was killed.")
     assert half.startswith("half.json is not JSON")
-    assert other == "list.json holds no JSON object."
+    assert other == "list.json does not contain a JSON object."
     assert lines == "policy: 2 lines of log.jsonl could not be read and were left out."

@@ -281,7 +281,7 @@ RLA_SWEPT = {
 
 
 def test_the_sweeps_that_there_are() -> None:
-    assert {path.stem for path in (ROOT / "sweeps").glob("*.yaml")} == {*SWEEPS, "rla_ppo", "rtt_beta"}
+    assert {path.stem for path in (ROOT / "sweeps").glob("*.yaml")} == {*SWEEPS, "rla_ppo", "rtt_token_weight"}
 
 
 def test_the_sweep_of_rla_is_the_appendix_s_six_hyper_parameters() -> None:

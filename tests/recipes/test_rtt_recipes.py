@@ -141,7 +141,7 @@ def test_the_demands_are_what_the_tool_makes_and_silence_keeps_none(tmp_path: Pa
 
 
 def test_the_sweep_is_figure_3() -> None:
-    sweep = yaml.safe_load((ROOT / "sweeps" / "rtt_beta.yaml").read_text(encoding="utf-8"))
+    sweep = yaml.safe_load((ROOT / "sweeps" / "rtt_token_weight.yaml").read_text(encoding="utf-8"))
     assert sweep["command"][2] == "recipes/rtt_qwen3.yaml::aon"
     assert sweep["parameters"] == {"stages.policy.algorithm.token_weight": {"values": [0.0, 0.25, 0.5, 0.75, 1.0]}}
     assert sweep["metric"]["name"] == "ifeval/measured/rubric.policy.aon"

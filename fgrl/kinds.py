@@ -216,16 +216,16 @@ class Client(Component, ABC):
 
     @abstractmethod
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion a request, in their order; one that failed for good says why in `error`.
+        """One completion per request, in their order; one that failed for good has the reason in `error`.
 
-        Raises `OverBudget` when the recipe's money or calls are spent; what was answered until then is kept.
+        Raises `OverBudget` when the recipe's limits on money or calls are reached; all answers until then are kept.
         """
 
     def look(self, peek: Peek) -> None:
-        """Ask for what `count_tokens` needs, where a plan takes the place of a run: instead of `setup`, without models."""
+        """Get what `count_tokens` needs, for a plan: called instead of `setup`, and loads no model."""
 
     def count_tokens(self, request: Request) -> int:
-        """Tokens of the request's prompt as the model will count them, or as near as one can know without asking."""
+        """Tokens of the request's prompt as the model counts them, or the best estimate without asking."""
         return sum(len(message.content) for message in request.messages) // 4
 
     def price(self) -> tuple[float, float] | None:

@@ -14,15 +14,13 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.kinds import AtMost, Client, ToDraw
-from fgrl.llm.asking import Asked, Question, ask, tally
+from fgrl.llm.asking import FAILURES, Asked, Question, ask, tally
 from fgrl.registry import File
 from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Request
 
 V = TypeVar("V")
 
-FAILURES = {"refused": ("refused",), "unparsed": ("unreadable", "truncated"), "failed": ("error",)}
-"""Numbers of failed questions, and the failures of `ask` that each of them counts."""
 NONE = "(none)"
 """Stands in a prompt for a field that is empty."""
 

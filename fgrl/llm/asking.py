@@ -22,7 +22,9 @@ from fgrl.types import Completion, Message, Request
 
 json_repair = lazy.load("json_repair")
 
-__all__ = ["Asked", "Parsed", "Question", "Refused", "ask", "parse_json", "spent", "tally"]
+__all__ = [
+    "FAILURES", "Asked", "Parsed", "Question", "Refused", "ask", "missing", "parse_json", "spent", "summary", "tally",
+]  # fmt: skip
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
@@ -153,6 +155,20 @@ def _retried(request: Request, answer: str, reason: str) -> Request:
         Message(role="user", content=AGAIN.format(reason=reason.rstrip(". "))),
     ]
     return request.model_copy(update={"messages": [*request.messages, *turns]})
+
+
+FAILURES = {"refused": ("refused",), "unparsed": ("unreadable", "truncated"), "failed": ("error",)}
+"""Three kinds of missing judgements, by the failures that each of them contains."""
+
+
+def missing(asked: Sequence[Asked[Any]]) -> dict[str, int]:
+    """How many questions have no value, by kind of `FAILURES`."""
+    return {kind: sum(outcome.failure in names for outcome in asked) for kind, names in FAILURES.items()}
+
+
+def summary(client: Client, asked: Sequence[Asked[Any]]) -> dict[str, Any]:
+    """What a stage's summary reports of questions and of the client that was asked: `tally` and `spent`."""
+    return {**tally(asked), **spent(client)}
 
 
 def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:

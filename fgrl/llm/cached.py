@@ -114,10 +114,10 @@ class Cached(Client, ABC):
         self._run = run
         if run.rank == 0:
             book = ledger.open_at(run.dir)
-            self._books = _Books(run, CompletionStore(run.cache / FILE), book, book.totals(self.who()))
+            self._books = _Books(run, CompletionStore(run.cache / FILE), book, book.totals(self.ledger_name()))
             self._counts = self._books.counts()
 
-    def who(self) -> str:
+    def ledger_name(self) -> str:
         """The client's name in the ledger."""
         return " ".join(str(value) for value in self.identity().values())
 
@@ -198,7 +198,7 @@ class Cached(Client, ABC):
     ) -> dict[str, Completion]:
         """Outcomes of new calls, by key."""
         desk = Desk(
-            missing, run=books.run, store=books.store, book=books.book, who=self.who(), tariff=tariff,
+            missing, run=books.run, store=books.store, book=books.book, ledger_name=self.ledger_name(), tariff=tariff,
             max_calls=self.max_calls, budget_usd=self.budget_usd, cached=total - len(missing),
         )  # fmt: skip
         with books.run.progress(f"asking {self.identity()['model']}", total, total - len(missing)) as ticker:

@@ -37,15 +37,15 @@ class Desk:
         run: Run,
         store: CompletionStore,
         book: Ledger,
-        who: str,
+        ledger_name: str,
         tariff: Price | TieredPrice | None,
         max_calls: int | None,
         budget_usd: float | None,
         cached: int,
     ) -> None:
-        self.calls, self.run, self.store, self.who, self.tariff, self.cached = calls, run, store, who, tariff, cached
-        self.book = book
-        self.allowance = Allowance(book.totals(who), max_calls, budget_usd)
+        self.calls, self.run, self.store, self.tariff, self.cached = calls, run, store, tariff, cached
+        self.book, self.ledger_name = book, ledger_name
+        self.allowance = Allowance(book.totals(ledger_name), max_calls, budget_usd)
         self.outcomes: dict[str, Completion] = {}
         """By key: answered, or failed for good."""
         self.answered = 0
@@ -82,7 +82,7 @@ class Desk:
 
     def charge(self, call: Call, status: Literal["answered", "empty", "lost"], usage: Usage, seconds: float) -> None:
         """End a call that was charged, or may have been: record it in the ledger."""
-        self.book.add(self.who, call.key, status, usage, at_most=call.at_most, seconds=seconds)
+        self.book.add(self.ledger_name, call.key, status, usage, at_most=call.at_most, seconds=seconds)
         self.allowance.settle(call.at_most)
 
     def usage(
@@ -110,7 +110,7 @@ class Desk:
         self.outcomes[call.key] = Completion(error=reason, usage=usage or Usage(usd=0.0))
         self.failed += 1
         self.reasons[reason] += 1
-        self.book.fail(self.who, call.key, reason)
+        self.book.fail(self.ledger_name, call.key, reason)
 
     def halt(self, problem: BaseException) -> None:
         """Start no further call, and raise this exception when those in flight have ended; only the first one is kept."""

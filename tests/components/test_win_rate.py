@@ -24,7 +24,7 @@ from fgrl.evaluation.length_adjusted import fit, length_adjusted
 from fgrl.evaluation.pairwise import matched
 from fgrl.evaluation.statistics import Estimate, estimate
 from fgrl.kinds import Client, ToDraw
-from fgrl.llm.reading import LABELS, Refused, read_label
+from fgrl.llm.reading import read_label
 from fgrl.specs import Sampling
 from fgrl.types import Completion, Message, Request
 
@@ -270,31 +270,6 @@ def test_without_log_probabilities_the_verdict_counts_and_is_counted() -> None:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scale", [3, 5])
-def test_every_label_is_read_at_the_end_of_reasons(scale: Any) -> None:
-    for label, level in LABELS[scale].items():
-        assert read_label(f"Answer 1 is [good], 2 > 1 in style.\n**[[{label}]]**", scale) == level
-        assert read_label(f"[[{label}]] ... so [[{label}]].", scale) == level
-
-
-@pytest.mark.parametrize(
-    ("text", "scale"),
-    [("[[1]] or [[2]]", 3), ("[[3]]", 3), ("", 3), ("1 is better than 2", 3), ("NO, not [1]", 3), ("[[1]]", 5),
-     ("1>2", 5), ("[[1>2]] [[1>>2]]", 5), ("Answer 1", 3), ("[[A]]", 3)],
-)  # fmt: skip
-def test_anything_else_is_no_verdict(text: str, scale: Any) -> None:
-    with pytest.raises(ValueError, match=r"wants one of|none of 1, 2") as caught:
-        read_label(text, scale)
-    assert not isinstance(caught.value, Refused)
-
-
-@pytest.mark.parametrize("scale", [3, 5])
-def test_declining_is_a_refusal_unless_a_label_is_there(scale: Any) -> None:
-    with pytest.raises(Refused):
-        read_label(SORRY, scale)
-    assert read_label(f"{SORRY} But if I must: [[{'tie' if scale == 3 else '1=2'}]]", scale) == 0
 
 
 @settings(max_examples=200, deadline=None)

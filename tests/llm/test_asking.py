@@ -14,7 +14,7 @@ from pydantic import BaseModel, PrivateAttr
 from fgrl.errors import OverBudget
 from fgrl.kinds import Client
 from fgrl.llm.asking import EMPTY, Parsed, Question, Refused, ask, parse_json, tally
-from fgrl.llm.reading import declines, strip_fences
+from fgrl.llm.reading import declines
 from fgrl.types import Completion, Message, Request
 
 
@@ -187,24 +187,3 @@ def test_a_repair_that_does_not_help_is_not_counted():
 def test_the_reason_names_the_place(text, reason):
     with pytest.raises(ValueError, match=reason):
         parse_json(text, Verdict)
-
-
-def test_a_fence_that_is_never_closed_is_still_one():
-    assert strip_fences('```json\n{"a": 1}') == '{"a": 1}'
-    assert strip_fences("no fence") == "no fence"
-
-
-@pytest.mark.parametrize(
-    ("text", "is_refusal"),
-    [
-        ("I'm sorry, but I can't compare these.", True),
-        ("I’m sorry, but I can’t compare these.", True),
-        ("I cannot help with that.", True),
-        ("As an AI, I have no preference.", True),
-        ("1", False),
-        ("The first. I chose it because it is sorry.", False),
-        ("Both replies apologize.", False),
-    ],
-)
-def test_refusals(text, is_refusal):
-    assert declines(text) is is_refusal

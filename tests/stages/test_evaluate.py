@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fgrl import registry
-from fgrl.evaluation.answering import told
+from fgrl.evaluation.answering import token_rewards
 from fgrl.kinds import Stage
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
@@ -56,4 +56,4 @@ def test_what_fits_is_built(tmp_path: Path) -> None:
 def test_a_token_that_nothing_was_said_about_has_no_reward() -> None:
     token = torch.tensor([[0.5, 0.0, 0.0, 9.0]])
     rewards = Rewards(torch.zeros(1), token, credit_mask=torch.tensor([[True, True, False, False]]))
-    assert told(rewards, 0, 3) == [0.5, 0.0, None]
+    assert token_rewards(rewards, 0, 3) == [0.5, 0.0, None]

@@ -10,7 +10,7 @@ from pydantic import Field
 from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.negatives import listed
 from fgrl.kinds import Expected
-from fgrl.llm.asking import Question, ask, spent, tally
+from fgrl.llm.asking import Question, ask, summary
 from fgrl.llm.reading import read_answer
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, as_text, read_prompt
@@ -36,7 +36,7 @@ class Answer(AskingAnnotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         template = self.template()
         asked = ask(self.client, [self.question(template, sample) for sample in samples], self.tries)
-        self._counts = {**tally(asked), **spent(self.client)}
+        self._counts = summary(self.client, asked)
         return [
             sample.with_chosen(Response(text=answer.value))
             for sample, answer in zip(samples, asked, strict=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl.feedback.negatives import NegativeMaker, Target, draw, listed
-from fgrl.llm.asking import Asked, Question, ask, spent, tally
+from fgrl.llm.asking import Asked, Question, ask, summary
 from fgrl.llm.reading import read_answer
 from fgrl.quotes import locate
 from fgrl.registry import File, register
@@ -77,8 +77,7 @@ class ConstraintOmission(NegativeMaker):
             "certain": decided.count("broken"),
             "cut from the prompt": sum(map(_stands_in_the_question, targets)),
             **{name: count for name, count in draws.items() if count},
-            **tally(list(last.values())),
-            **spent(self.client),
+            **summary(self.client, list(last.values())),
             **skipped,
         }
         return self.with_originals(samples, negatives)

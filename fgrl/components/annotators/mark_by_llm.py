@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fgrl.feedback.marks import Case, Extent, cases, marked, thin
 from fgrl.feedback.quoting import Quotes, QuotingAnnotator
-from fgrl.llm.asking import Parsed, Question, Refused, ask, parse_json, spent, tally
+from fgrl.llm.asking import Parsed, Question, Refused, ask, parse_json, summary
 from fgrl.llm.reading import declines
 from fgrl.registry import File, register
 from fgrl.rules.criterion_rules import CriterionRules
@@ -91,8 +91,7 @@ class MarkByLLM(QuotingAnnotator):
             "labels": len(kept),
             **{f"relevant: {extent}": extents[extent] for extent in EXTENTS.values()},
             **self.check_unmatched(quotes),
-            **tally(asked),
-            **spent(self.client),
+            **summary(self.client, asked),
             **skipped,
         }
         if len(labelled) > len(kept):

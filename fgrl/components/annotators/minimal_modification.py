@@ -12,7 +12,7 @@ from pydantic import Field
 from fgrl import lazy
 from fgrl.feedback.marks import responses
 from fgrl.feedback.negatives import NegativeMaker, Target, draw, status
-from fgrl.llm.asking import Asked, Question, Refused, ask, spent, tally
+from fgrl.llm.asking import Asked, Question, Refused, ask, summary
 from fgrl.llm.reading import declines
 from fgrl.registry import File, register
 from fgrl.rules.criterion_rules import CriterionRules
@@ -65,8 +65,7 @@ class MinimalModification(NegativeMaker):
             "negatives": len(negatives),
             "certain": sum(sample.meta["certain"] for _target, sample in negatives),
             **why(asked, REASONS),
-            **tally(asked),
-            **spent(self.client),
+            **summary(self.client, asked),
             **skipped,
         }
         return self.with_originals(samples, negatives)

@@ -14,7 +14,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.pairwise import Ballot, Comparison, Disagreement, Orders
 from fgrl.kinds import Annotator, Client, Expected
-from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, spent, tally
+from fgrl.llm.asking import Asked, Parsed, Question, Refused, ask, parse_json, summary
 from fgrl.llm.reading import Verdict, declines, odds, read_verdict
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, read_prompt
@@ -158,8 +158,7 @@ class Preference(Annotator):
             "pairs": pairs.pop("pairs"),
             "position bias": None if share is None else round(share, 4),
             **pairs,
-            **tally(asked),
-            **spent(self.client),
+            **summary(self.client, asked),
             **({"without log-probabilities of 1 and 2": without} if without else {}),
         }
 

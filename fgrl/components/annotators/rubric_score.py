@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.evaluation.judging import FAILURES
 from fgrl.kinds import Annotator, Expected, Judge, Run
+from fgrl.llm.asking import FAILURES
 from fgrl.registry import register
 from fgrl.rules import rubrics
 from fgrl.rules.criterion_rules import CriterionRules

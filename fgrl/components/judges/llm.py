@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.evaluation.judging import FAILURES
 from fgrl.kinds import Client, Judge
 from fgrl.llm import together
-from fgrl.llm.asking import Question, ask, tally
+from fgrl.llm.asking import Question, ask, missing, tally
 from fgrl.llm.reading import read_yes_no
 from fgrl.registry import File, register
 from fgrl.templates import Prompt, as_text, read_prompt
@@ -80,7 +79,7 @@ class LLMJudge(Judge):
             "questions": float(totals["questions"]),
             "cached": float(totals["cached"]),
             "asked_again": float(totals["asked again"]),
-            **{kind: float(sum(answer.failure in names for answer in asked)) for kind, names in FAILURES.items()},
+            **{kind: float(count) for kind, count in missing(asked).items()},
         }
         return {case: answer.value for case, answer in zip(distinct, asked, strict=True)}
 

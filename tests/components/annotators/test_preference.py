@@ -16,7 +16,6 @@ from fgrl.components.clients.replay import Replay
 from fgrl.components.pair_builders.judged import Judged
 from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Client, Expected
-from fgrl.llm.reading import odds, read_verdict
 from fgrl.registry import build
 from fgrl.types import Completion, Message, PairVerdict, Response, Sample
 
@@ -290,26 +289,3 @@ def test_a_pair_keeps_how_sure_the_judge_was_of_it():
         verdicts=[entry(0, 1, "second", 0.1)], meta={"topic": "x"},
     )  # fmt: skip
     assert Judged().build(one)[0].meta == {"topic": "x", "p": 0.9, "agree": True}
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("1", "first"), (" 2.\n", "second"), ("**1**", "first"), ("[2]", "second"), ("Tie", "tie"), ('"1"', "first")],
-)
-def test_verdicts(text, expected):
-    assert read_verdict(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "12", "1 and 2", "0", "3", "Reply 1", "1 because", "one", "１"])
-def test_what_is_no_verdict_is_none(text):
-    with pytest.raises(ValueError, match="is none of 1, 2 and tie"):
-        read_verdict(text)
-
-
-def test_odds():
-    assert odds({"1": math.log(0.3), "2": math.log(0.1), "x": -0.5}) == pytest.approx(0.75)
-    assert odds({" 1": -1.0}) == 1.0
-    assert odds({"x": -0.1, "12": -0.2}) is None

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 from fault_server import FaultServer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fgrl.components.judges.llm import LLMJudge
 from fgrl.components.rewards.rubric import Rubric
@@ -19,7 +17,6 @@ from fgrl.errors import DataError, OverBudget
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.judging import asked_text
 from fgrl.kinds import Client, Judge
-from fgrl.llm.reading import Refused, read_yes_no
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import build
@@ -55,49 +52,6 @@ def endpoint(server: FaultServer, **fields: Any) -> dict[str, Any]:
 
 def text_of(messages: Iterable[Message]) -> str:
     return "\n".join(message.content for message in messages)
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["YES", "yes", "Yes.", " **YES** ", '"YES"', "'yes'.", '"Yes."', "“YES”", "`YES`\n", "\n\tYeS.\n", "**Yes.**"],
-)
-def test_a_yes_is_a_yes_however_it_is_dressed(text: str) -> None:
-    assert read_yes_no(text) is True
-    no = text.replace("YES", "NO").replace("Yes", "No").replace("yes", "no").replace("YeS", "nO")
-    assert read_yes_no(no) is False
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "   ", "NO, not a YES", "YES, but NO", "Yes and no", "YES NO", "YESNO", "Y", "no..", "not", "yes!", "1", "null",
-        "The answer is YES", "YES: it rhymes.", "<think>NO</think>YES", "{\"verdict\": \"YES\"}", "[[YES]]", "ye s", "**", ".",
-        "ＹＥＳ", "yeſ", "yes?", ".yes", "# YES",
-    ],
-)  # fmt: skip
-def test_what_is_neither_is_never_guessed(text: str) -> None:
-    with pytest.raises(ValueError, match="is neither YES nor NO alone") as raised:
-        read_yes_no(text)
-    assert not isinstance(raised.value, Refused)
-
-
-def test_declining_is_told_apart() -> None:
-    with pytest.raises(Refused):
-        read_yes_no("I'm sorry, I cannot judge this text.")
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.text(max_size=12))
-def test_only_letters_of_yes_and_no_decide(text: str) -> None:
-    letters = "".join(char for char in text if char.isalnum()).lower()
-    try:
-        verdict = read_yes_no(text)
-    except ValueError:
-        return
-    assert letters == ("yes" if verdict else "no")
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------

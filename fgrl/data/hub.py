@@ -41,12 +41,12 @@ class Hub(RowReader):
     def _files_need_their_kind(self) -> Hub:
         if (self.path in KINDS) != bool(self.files):
             raise ValueError(f"files: goes with path: {' | '.join(KINDS)}, and these go with files")
-        if self.files and (self.data_files or self.revision or self._set_value("config")):
+        if self.files and (self.data_files or self.revision or self._unless_default("config")):
             raise ValueError("files: local files have no data_files, revision or config")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """Of a local folder a hash of its contents; of the hub the revision (null = whatever was there)."""
+        """Of a local folder a hash of its contents; of data on the hub the revision (null = whatever is there)."""
         if self.files:
             return {}
         if not Path(self.path).is_dir():
@@ -94,7 +94,7 @@ class Hub(RowReader):
         """Further options for the library that loads the data."""
         return {}
 
-    def _set_value(self, name: str) -> Any:
+    def _unless_default(self, name: str) -> Any:
         """A field's value; None where it is the reader's default, which is a name on the hub and nowhere else."""
         value = getattr(self, name)
         return None if value == type(self).model_fields[name].default else value
@@ -109,10 +109,9 @@ class Hub(RowReader):
                 raise ValueError(f'no split "{self.split}"; it has {", ".join(saved)}')
             return saved[self.split]
         inside = self.files or self.data_files or None
-        config = self._set_value("config") if self.files or folder.is_dir() else self.hub_config()
-        split = (
-            (self._set_value("split") or "train") if self.files else self.split
-        )  # files alone are always called train
+        config = self._unless_default("config") if self.files or folder.is_dir() else self.hub_config()
+        # the split of files alone is always called train
+        split = (self._unless_default("split") or "train") if self.files else self.split
         return datasets.load_dataset(
             self.path, config, data_files=inside, split=split, revision=self.revision, **self.load_options()
         )

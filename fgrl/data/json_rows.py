@@ -12,7 +12,7 @@ from fgrl.errors import DataError
 
 
 def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
-    """The rows of files that hold a list of objects each, or an object a line. Raises `DataError` with the place."""
+    """The rows of files that hold a list of objects each, or one object per line. Raises `DataError` with the place."""
     return [row for path in paths for row in _rows_of(Path(path))]
 
 

@@ -13,7 +13,7 @@ from fgrl.kinds import Expected, Peek, Reader
 
 
 class SlicedReader(Reader):
-    """Rows are shuffled (when `shuffle_seed` is set), then `skip` of them are skipped, then `limit` are read.
+    """Rows are shuffled (when `shuffle_seed` is set), then the first `skip` are left out, and `limit` are read.
 
     So `limit: 400` and `skip: 400` with one `shuffle_seed` are two sets without a row in common: one to train on, one
     held out.

@@ -50,19 +50,17 @@ class Hir(CodedSet):
     columns: HirColumns = HirColumns()
     """Which column holds what, where these names do not fit."""
     list_criteria: bool = False
-    """Add the criteria to the prompt, a line each, for files whose prompts do not state them. The reader reports in how
+    """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in how
     many prompts none of them stands word for word."""
 
     def roles(self) -> dict[str, str]:
-        wanted = {"source": self.columns.source, "ground_truth": self.columns.ground_truth}
-        return wanted | ({} if self.columns.texts is None else {"texts": self.columns.texts})
+        roles = {"source": self.columns.source, "ground_truth": self.columns.ground_truth}
+        return roles | ({} if self.columns.texts is None else {"texts": self.columns.texts})
 
     def prompt_of(self, row: Row) -> Prompt:
-        named = self.columns.prompt
-        column = "messages" if named == "prompt" and row.get("prompt") is None and "messages" in row else named
-        if column == named:
-            return super().prompt_of(row)
-        return as_prompt(row[column], column)
+        if self.columns.prompt == "prompt" and row.get("prompt") is None and "messages" in row:
+            return as_prompt(row["messages"], "messages")
+        return super().prompt_of(row)
 
     def id_of(self, row: Row, name: str) -> str:
         """With its source: rows of different sources may have the same number."""
@@ -102,8 +100,9 @@ class Hir(CodedSet):
         )
 
     def _texts(self, row: Row) -> list[str]:
-        named = self.columns.texts
-        column = named or next((name for name in ("criteria", "rubrics") if row.get(name) is not None), None)
+        column = self.columns.texts or next(
+            (name for name in ("criteria", "rubrics") if row.get(name) is not None), None
+        )
         if column is None:
             raise BadRow('no column "criteria" or "rubrics"; name it as columns.texts')
         texts = []

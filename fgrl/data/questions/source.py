@@ -53,7 +53,7 @@ class Source:
         """A text that is not blank. Raises `BadRow`."""
         value = self.value(row, role)
         if not isinstance(value, str) or not value.strip():
-            raise BadRow(f'"{self.columns[role]}" is {short(value)}: wants a text that says something')
+            raise BadRow(f'"{self.columns[role]}" is {short(value)}: wants a text that is not blank')
         return value.strip()
 
     def texts(self, row: Row, role: str) -> list[str]:
@@ -65,7 +65,7 @@ class Source:
         return list(dict.fromkeys(item.strip() for item in listed if item and item.strip()))
 
     def narrowed(self) -> Source:
-        """Only the columns that are read, so that a page of text that nobody asked for is never decoded."""
+        """Only the columns that are read, so that long texts of other columns are never decoded."""
         if not hasattr(self.rows, "flatten"):
             return self
         flat = self.rows.flatten()

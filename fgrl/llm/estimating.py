@@ -97,7 +97,8 @@ def bound(client: Client, most: Sequence[AtMost]) -> Load:
 def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
     """At most what `drawn` prompts come to, which are taken in passes of `per_pass` different ones.
 
-    loads: one for each prompt. Which prompts a pass takes is not known, so the greatest count, each number by itself.
+    loads: one for each prompt. Which prompts an unfinished pass takes is not known: those with the greatest numbers are counted,
+    for calls and tokens separately.
     """
     passes, rest = divmod(drawn, per_pass)
 

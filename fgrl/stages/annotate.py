@@ -40,7 +40,7 @@ class AnnotateStage(Stage):
         if questions and (not answered or questions - answered > self.max_missing * questions):
             raise DataError(
                 f"{questions - answered:,} of {questions:,} questions got no answer that can be used: {counts}. Run the "
-                f"same command to ask them again; `max_missing` ({self.max_missing:g}) says how many may be missing"
+                f"same command to ask them again; `max_missing` ({self.max_missing:g}) sets how many may be missing"
             )
         write_jsonl(run.out / "samples.jsonl", annotated)
         return {"samples": len(annotated), **counts}

@@ -27,7 +27,7 @@ class Choice(Referenced):
     `answers: one` (the prompt of MC1): `accuracy`, the share of answers whose first number is right. `answers: several`
     (the prompt of MC2, which asks for a list such as `[1, 3]`): the named set against the right one, `f1`, `precision`
     (what MC2 would be if a model spread its probability evenly over the choices that it names), `recall`, and `exact`,
-    the share of sets that are equal; the paper does not say how it scored lists. `unparsed` is the share of answers
+    the share of sets that are equal; the paper does not specify how it scored lists. `unparsed` is the share of answers
     without a number. References are numbers or lists of them; those of one prompt are taken together.
     """
 

@@ -48,7 +48,7 @@ class WinRate(Judged):
     weighting: Literal["verdict", "logprob"] = "verdict"
     """`logprob`: take the probability of the token 1 against 2 as the first token of the answer, where the endpoint gives it
     (AlpacaEval 2.0's soft preference); the prompt must ask for nothing but 1 or 2. Where it does not, the verdict counts, and
-    `hard` says how often that was."""
+    `hard` reports how often that was."""
     top_logprobs: int = Field(20, ge=2)
     """With `weighting: logprob`, how many of the most probable tokens to ask for."""
     ridge: float = Field(1.0, gt=0)

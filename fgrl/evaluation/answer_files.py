@@ -28,9 +28,9 @@ def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) ->
     folder = out / benchmark
     folder.mkdir(exist_ok=True)
     written = []
-    for model, found in answers.items():
+    for model, own in answers.items():
         by_prompt: dict[str, list[Answer]] = {}
-        for answer in found:
+        for answer in own:
             by_prompt.setdefault(answer.id, []).append(answer)
         rows = [FORMATS[benchmark](model, group) for group in by_prompt.values()]
         if benchmark == "alpaca_eval":
@@ -90,7 +90,9 @@ FORMATS = {"alpaca_eval": alpaca_eval, "arena_hard": arena_hard, "mt_bench": mt_
 
 def _single(benchmark: str, answers: Sequence[Answer]) -> Sequence[Answer]:
     if len(answers) > 1:
-        raise DataError(f"files: {benchmark} has one answer a prompt: set `per_prompt: 1`, or leave it out of `files`")
+        raise DataError(
+            f"files: {benchmark} holds one answer per prompt: set `per_prompt: 1`, or leave it out of `files`"
+        )
     if answers[0].follow_ups:
         raise DataError(f"files: {benchmark} has one turn, and prompt {answers[0].id} has follow-ups")
     return answers

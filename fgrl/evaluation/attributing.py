@@ -1,4 +1,4 @@
-"""Responses that are already there, as rollouts that rewards can score."""
+"""Existing responses as rollouts that rewards can score, and what a reward records about criteria."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def attributions(rewards: Rewards, sample: Sample, i: int, length: int) -> list[
     """
     if rewards.verdict is None:
         return None
-    found = []
+    criteria = []
     for place, criterion in enumerate(sample.rubric[: rewards.verdict.shape[1]]):
         verdict = rewards.verdict[i, place]
         relevance = None
         if rewards.criterion is not None:
             values = rewards.criterion[i, place, :length] * verdict
             relevance = None if bool(values.isnan().any()) else [round(value, DECIMALS) for value in values.tolist()]
-        found.append(Attribution(criterion.text, None if bool(verdict.isnan()) else bool(verdict > 0), relevance))
-    return found
+        criteria.append(Attribution(criterion.text, None if bool(verdict.isnan()) else bool(verdict > 0), relevance))
+    return criteria

@@ -130,3 +130,16 @@ def _difference(
         return difference(first, second, **options).model_dump()
     except ValueError as error:
         raise DataError(f"{model} and {baseline}: {error}") from None
+
+
+def means_by_name(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """`{"similarity.policy.cosine": 0.5}` of what `Metric.measure` returned: what a tracker and a sweep read. Differences are
+    left out, and means that are missing."""
+    return {
+        f"{metric}.{model}.{number}": float(reported["mean"])
+        for metric, by_model in measured.items()
+        for model, numbers in by_model.items()
+        if model not in ("differences", "about")
+        for number, reported in numbers.items()
+        if reported.get("mean") is not None
+    }

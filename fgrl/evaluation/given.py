@@ -10,24 +10,24 @@ from fgrl.types import Response, Sample
 
 
 def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:
-    """The samples' responses as answers, in the prompts' order; several to one prompt stay in their own.
+    """The samples' responses as answers, in the prompts' order; several to one prompt keep their own order.
 
-    cut: the prompts are only the first of what the recipe reads, so answers to others are passed over.
+    cut: the prompts are only the first of those that the recipe reads, so answers to others are skipped.
 
     Raises `DataError` when a prompt has no answer, an answer has no prompt, or a sample has no response.
     """
-    found: dict[str, list[Sample]] = {prompt.id: [] for prompt in prompts}
-    if len(found) < len(prompts):
+    by_prompt: dict[str, list[Sample]] = {prompt.id: [] for prompt in prompts}
+    if len(by_prompt) < len(prompts):
         raise DataError(f"given.{name}: two prompts share an id, so answers cannot be matched to them")
     extra: list[str] = []
     for sample in samples:
         if sample.chosen_response is None:
             raise DataError(f"given.{name}: sample {sample.id} has no `response`: map its column as `columns.response`")
-        if sample.id in found:
-            found[sample.id].append(sample)
+        if sample.id in by_prompt:
+            by_prompt[sample.id].append(sample)
         else:
             extra.append(sample.id)
-    missing = [id for id, group in found.items() if not group]
+    missing = [id for id, group in by_prompt.items() if not group]
     for ids, what in ((missing, "no answer to"), (extra if not cut else [], "answers to what is not asked, the")):
         if ids:
             shown = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
@@ -35,7 +35,7 @@ def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, 
                 f"given.{name}: {what} prompt{'s' * (len(ids) > 1)} {shown}. Answers belong to the prompt of the same id: "
                 "read both with the same ids, `skip` and `limit`"
             )
-    return [_answer(name, prompt, sample) for prompt in prompts for sample in found[prompt.id]]
+    return [_answer(name, prompt, sample) for prompt in prompts for sample in by_prompt[prompt.id]]
 
 
 def _answer(name: str, prompt: Sample, sample: Sample) -> Answer:
@@ -72,8 +72,8 @@ def shortened(prompt: Sample, turns: int) -> Sample:
 
 
 def follow_ups(prompt: Sample) -> list[str]:
-    """What the user says after the first answer, turn by turn: `meta.follow_ups`."""
-    found = prompt.meta.get("follow_ups") or []
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise DataError(f"prompt {prompt.id}: `follow_ups` wants a list of texts, one a turn")
-    return found
+    """What the user asks after the first answer, turn by turn: `meta.follow_ups`."""
+    questions = prompt.meta.get("follow_ups") or []
+    if not isinstance(questions, list) or not all(isinstance(text, str) for text in questions):
+        raise DataError(f"prompt {prompt.id}: `follow_ups` should be a list of texts, one per turn")
+    return questions

@@ -1,4 +1,4 @@
-"""What markers share: which responses of a sample are marked, the form of a marked sample, and how many mark everything."""
+"""What markers share: which responses of a sample are marked, the form of a marked sample, and how many labels mark a whole response."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cases(samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
 
     A text that a sample has twice is marked once; an empty one has nothing to mark.
     """
-    found: list[Case] = []
+    every: list[Case] = []
     counts = dict.fromkeys(("without a rubric", "without a response", "empty responses", "repeated responses"), 0)
     for sample in samples:
         counts["without a rubric"] += not sample.rubric
@@ -56,10 +56,12 @@ def cases(samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
             counts["empty responses"] += not text
             counts["repeated responses"] += text in seen
             if text and text not in seen:
-                found += [Case(sample, text, place, one, number) for number, one in enumerate(sample.rubric)]
+                every += [
+                    Case(sample, text, place, criterion, number) for number, criterion in enumerate(sample.rubric)
+                ]
             seen.add(text)
         counts["without a response"] += not seen
-    return found, counts
+    return every, counts
 
 
 def marked(
@@ -68,7 +70,7 @@ def marked(
     """The labelled sample of a case, and how much of the response is relevant.
 
     Its `meta` gets `kept` (null where nobody knows), `relevant`, `scope` and `group` (the rule's name; null without a
-    rule), and `more`; the original's stays beside them.
+    rule), and `more`; the original's is kept as well.
     """
     extent = _extent(spans, len(case.response))
     about = {
@@ -92,16 +94,16 @@ def _extent(spans: Sequence[Span], length: int) -> Extent:
     return "none" if not spans else "all" if reached >= length else "part"
 
 
-def thin(found: Sequence[tuple[Sample, Extent]], max_all: float | None) -> list[Sample]:
-    """The samples, in order, of which at most the share `max_all` is marked as a whole. Which of those stay hangs on their
-    ids alone: a hash decides, not the order."""
-    whole = [sample.id for sample, extent in found if extent == "all"]
-    others = len(found) - len(whole)
+def thin(labelled: Sequence[tuple[Sample, Extent]], max_all: float | None) -> list[Sample]:
+    """The samples, in order, of which at most the share `max_all` is marked as a whole. Which of those stay depends
+    on their ids alone: a hash decides, not the order."""
+    whole = [sample.id for sample, extent in labelled if extent == "all"]
+    others = len(labelled) - len(whole)
     room = len(whole)
     if max_all is not None and max_all < 1:
         room = int(max_all * others / (1 - max_all) + 1e-9)
     stay = set(sorted(whole, key=_lot)[:room])
-    return [sample for sample, extent in found if extent != "all" or sample.id in stay]
+    return [sample for sample, extent in labelled if extent != "all" or sample.id in stay]
 
 
 def _lot(name: str) -> bytes:

@@ -14,7 +14,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
-from fgrl.evaluation.comparison import Compared
+from fgrl.evaluation.comparison import Compared, means_by_name
 from fgrl.files import write_json
 from fgrl.kinds import Engine, Metric, Peek, Reader, Reward, Run, Stage, ToDraw, default_engine
 from fgrl.llm import estimating
@@ -37,8 +37,8 @@ class EvaluateStage(Stage):
     models: dict[str, ModelSpec] = {}
     """What to compare, by the names that tables show."""
     given: dict[str, Reader] = {}
-    """More to compare, whose answers are there already: samples with a `response`, one or several to each prompt, of the
-    same ids as the prompts."""
+    """More to compare, whose answers exist already: samples with a response, one or several to each prompt, with the same
+    ids as the prompts."""
     baseline: str
     """Name of the model that differences are taken to, drawn or given."""
     reference: str | None = None
@@ -62,7 +62,7 @@ class EvaluateStage(Stage):
 
     @property
     def names(self) -> list[str]:
-        """All that is compared."""
+        """Everything that is compared."""
         return [*self.models, *self.given]
 
     @property
@@ -206,7 +206,7 @@ class EvaluateStage(Stage):
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:
             run.say(f"{shown}: {answer.question!r} -> {answer.text!r}")
-        return {"prompts": len(prompts), "models": list(answers), "measured": flat(measured)} | self._counts()
+        return {"prompts": len(prompts), "models": list(answers), "measured": means_by_name(measured)} | self._counts()
 
     def _counts(self) -> dict[str, Any]:
         """What the metrics' judges did."""
@@ -216,15 +216,3 @@ class EvaluateStage(Stage):
             if isinstance(metric, Compared)
             for k, n in metric.counts().items()
         }
-
-
-def flat(measured: dict[str, Any]) -> dict[str, float]:
-    """`{"similarity.policy.cosine": 0.5}`: what a tracker and a sweep look at. Differences are left out."""
-    return {
-        f"{metric}.{model}.{number}": float(estimate["mean"])
-        for metric, by_model in measured.items()
-        for model, numbers in by_model.items()
-        if model not in ("differences", "about")
-        for number, estimate in numbers.items()
-        if estimate.get("mean") is not None
-    }

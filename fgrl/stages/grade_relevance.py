@@ -14,14 +14,13 @@ from pydantic import Field, model_validator
 from fgrl import lazy, ops
 from fgrl.errors import DataError
 from fgrl.evaluation import statistics
-from fgrl.evaluation.comparison import against
+from fgrl.evaluation.comparison import against, means_by_name
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json, write_text
 from fgrl.kinds import Checked, Peek, Reader, Relevance, Stage
 from fgrl.registry import Unkeyed, register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.specs import ModelSpec
-from fgrl.stages.evaluate import flat
 from fgrl.types import Report, Rollout, Sample
 
 rollouts = lazy.load("fgrl.rollouts")
@@ -33,22 +32,22 @@ GRADE = "relevance"
 
 @dataclass(frozen=True)
 class Graded:
-    """A response and a criterion: what was marked, and what a relevance says of it."""
+    """The tokens of a response under one criterion: which are marked, and how a relevance weighs them."""
 
     prompt: str
     group: str
     marked: Sequence[bool]
     """[T]"""
     weight: Sequence[float] | None
-    """[T]; None where it cannot say."""
+    """[T]; None where the relevance is not known."""
 
 
 @register("grade_relevance")
 class GradeRelevanceStage(Stage):
-    """Precision, recall, F1 and AUC of token weights against marked spans, in all and for each kind of criterion.
+    """Precision, recall, F1 and AUC of token weights against marked spans, overall and for each kind of criterion.
 
-    The tokens are the policy's, as in training. F1 and its parts take a token for relevant when its weight is above
-    `threshold`; the AUC is the probability that a marked token weighs more than one that is not (ties count a half),
+    The tokens are the policy's, as in training. For F1 and its parts a token counts as relevant when its weight is above
+    `threshold`; the AUC is the probability that a marked token weighs more than one that is not (ties count one half),
     and is missing where all tokens are marked, as by demands on the whole response. Intervals resample prompts.
     """
 
@@ -57,17 +56,17 @@ class GradeRelevanceStage(Stage):
     data: Reader
     """Samples of one criterion each with marked spans, as mark_by_rules and mark_by_llm make them."""
     policy: ModelSpec
-    """Whose tokens are weighed."""
+    """The model whose tokens are weighed."""
     relevance: dict[str, Relevance] = Field(min_length=1)
-    """What to grade, by the names that tables show."""
+    """What to grade, by the names shown in tables."""
     baseline: str | None = None
-    """The one that differences are taken to; null: the last."""
+    """The relevance that differences are taken to; null: the last one."""
     threshold: float = Field(0.5, ge=0, lt=1)
-    """Weights above it call a token relevant."""
+    """Tokens with a higher weight count as relevant."""
     resamples: int = Field(1000, ge=100)
     """Draws of the bootstrap."""
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
-    """Responses that are weighed at the same time."""
+    """Responses weighed at the same time."""
 
     @model_validator(mode="after")
     def _baseline(self) -> GradeRelevanceStage:
@@ -83,8 +82,8 @@ class GradeRelevanceStage(Stage):
 
     def run(self, run: Any) -> dict[str, Any]:
         self.data.setup(run)
-        for one in self.relevance.values():
-            one.setup(run)
+        for relevance in self.relevance.values():
+            relevance.setup(run)
         tokenizer = run.model(self.policy).tokenizer
         read = list(islice(self.data.read(), run.limit))
         samples = [sample for sample in read if text_of(sample)]
@@ -96,26 +95,26 @@ class GradeRelevanceStage(Stage):
         with run.progress("responses", len(samples) * len(graded)) as ticker:
             for name, relevance in self.relevance.items():
                 for start in range(0, len(samples), self.batch_size):
-                    some = samples[start : start + self.batch_size]
-                    graded[name] += grade(relevance, some, rules, tokenizer)
-                    ticker.advance(len(some))
+                    batch = samples[start : start + self.batch_size]
+                    graded[name] += grade(relevance, batch, rules, tokenizer)
+                    ticker.advance(len(batch))
                     run.stop_if_interrupted()
         # 2. numbers, and differences to the baseline
         baseline = self.baseline or list(self.relevance)[-1]
-        found = {name: numbers(rows, self.threshold) for name, rows in graded.items()}
-        measured = against(found, baseline, {"resamples": self.resamples})
+        by_relevance = {name: numbers(rows, self.threshold) for name, rows in graded.items()}
+        measured = against(by_relevance, baseline, {"resamples": self.resamples})
         write_json(run.out / "metrics.json", {"baseline": baseline, "metrics": {GRADE: measured}})
         write_text(run.out / "answers.jsonl", "")
-        silent = {"without a response": len(read) - len(samples)} if len(samples) < len(read) else {}
+        left_out = {"without a response": len(read) - len(samples)} if len(samples) < len(read) else {}
         return {
             "responses": len(samples),
-            **silent,
-            "measured": flat({GRADE: measured}),
+            **left_out,
+            "measured": means_by_name({GRADE: measured}),
         }
 
 
 def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules, tokenizer: Any) -> Iterator[Graded]:
-    """The weights of each sample's tokens beside the marks. Raises `DataError` for a sample that is not of one criterion."""
+    """Each sample's tokens with their marks and weights. Raises `DataError` for a sample that is not of one criterion."""
     encoded = [rollouts.encode_text(tokenizer, text_of(sample)) for sample in samples]
     tokens = rollouts.pad([[0]] * len(samples), [ids for ids, _offsets in encoded], pad_id=0, eos_ids=())
     rollout = Rollout(
@@ -130,8 +129,8 @@ def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules
         response = sample.chosen_response
         spans = [] if response is None else response.spans
         marked = (ops.without_characters(ops.spans_to_tokens(spans, offsets), offsets) > 0).tolist()
-        said = None if weight is None else weight.tolist()
-        yield Graded(json.dumps(sample.model_dump()["prompt"]), group_of(sample), marked, said)
+        weights_of_tokens = None if weight is None else weight.tolist()
+        yield Graded(json.dumps(sample.model_dump()["prompt"]), group_of(sample), marked, weights_of_tokens)
 
 
 def text_of(sample: Sample) -> str:
@@ -144,7 +143,7 @@ def checked(row: int, sample: Sample, rules: CriterionRules) -> Checked:
     """The sample's criterion with its verdict."""
     if len(sample.rubric) != 1:
         raise DataError(
-            f"sample {sample.id} has {len(sample.rubric)} criteria, and one is wanted in each: mark_by_rules and "
+            f"sample {sample.id} has {len(sample.rubric)} criteria, and each should have one: mark_by_rules and "
             "mark_by_llm make such samples"
         )
     criterion = sample.rubric[0]
@@ -164,48 +163,52 @@ def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
         [float(row.weight is None) for row in graded], [row.prompt for row in graded]
     )
     for kind in sorted({row.group for row in graded}):
-        some = [row if row.group == kind else Graded(row.prompt, row.group, [], None) for row in graded]
-        result |= {f"{name} {kind}": one for name, one in shares(some, threshold).items()}
+        of_kind = [row if row.group == kind else Graded(row.prompt, row.group, [], None) for row in graded]
+        result |= {f"{name} {kind}": number for name, number in shares(of_kind, threshold).items()}
     return result
 
 
 def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
-    """`precision` is undefined where nothing is said, `recall` where nothing is marked."""
+    """`precision` is undefined where no token is relevant, `recall` where none is marked."""
     return {
-        "precision": of_counts(graded, threshold, lambda both, said, marked: both / said if said else math.nan),
-        "recall": of_counts(graded, threshold, lambda both, said, marked: both / marked if marked else math.nan),
+        "precision": of_counts(
+            graded, threshold, lambda both, relevant, marked: both / relevant if relevant else math.nan
+        ),
+        "recall": of_counts(graded, threshold, lambda both, relevant, marked: both / marked if marked else math.nan),
         "f1": f1(graded, threshold),
         "auc": area(graded),
     }
 
 
 def f1(graded: Sequence[Graded], threshold: float) -> Measured:
-    """2 x both / (said + marked), tokens of all responses together; undefined where nothing is either."""
+    """2 x both / (relevant + marked), tokens of all responses together; undefined where no token is either."""
     return of_counts(
-        graded, threshold, lambda both, said, marked: 2 * both / (said + marked) if said + marked else math.nan
+        graded,
+        threshold,
+        lambda both, relevant, marked: 2 * both / (relevant + marked) if relevant + marked else math.nan,
     )
 
 
 def of_counts(graded: Sequence[Graded], threshold: float, value: Any) -> Measured:
-    """`value(both, said, marked)` of the counts of tokens; responses without weights are left out."""
+    """`value(both, relevant, marked)` of the counts of tokens; responses without weights are left out."""
     rows: list[tuple[float, ...] | None] = []
     for row in graded:
         if row.weight is None:
             rows.append(None)
             continue
-        said = [weight > threshold for weight in row.weight]
-        both = sum(a and b for a, b in zip(said, row.marked, strict=True))
-        rows.append((float(both), float(sum(said)), float(sum(row.marked))))
+        relevant = [weight > threshold for weight in row.weight]
+        both = sum(above and marked for above, marked in zip(relevant, row.marked, strict=True))
+        rows.append((float(both), float(sum(relevant)), float(sum(row.marked))))
     return statistics.of_sums(rows, [row.prompt for row in graded], lambda sums: value(*map(float, sums)))
 
 
 def area(graded: Sequence[Graded]) -> Measured:
     """The area under the curve, over the tokens of all responses that have weights."""
-    told: list[tuple[float, bool, str]] = [
+    tokens: list[tuple[float, bool, str]] = [
         (weight, marked, row.prompt)
         for row in graded
         if row.weight is not None
         for weight, marked in zip(row.weight, row.marked, strict=True)
     ]
-    scores, labels, prompts = [list(part) for part in zip(*told, strict=True)] if told else ([], [], [])
+    scores, labels, prompts = [list(part) for part in zip(*tokens, strict=True)] if tokens else ([], [], [])
     return statistics.area_under_curve(scores, labels, prompts, [row.prompt for row in graded])

@@ -25,8 +25,8 @@ class PairStage(Stage):
         self.data.setup(run)
         self.builder.setup(run)
         samples = list(self.data.read())
-        built = [self.builder.build(sample) for sample in samples]
-        pairs = [pair for found in built for pair in found]
+        by_prompt = [self.builder.build(sample) for sample in samples]
+        pairs = [pair for own in by_prompt for pair in own]
         if not pairs:
             raise DataError(
                 f"no pairs: none of the {len(samples)} prompts has responses that {type(self.builder).__name__} can "
@@ -35,6 +35,6 @@ class PairStage(Stage):
         write_jsonl(run.out / "pairs.jsonl", pairs)
         return {
             "pairs": len(pairs),
-            "prompts with a pair": sum(bool(found) for found in built),
+            "prompts with a pair": sum(bool(own) for own in by_prompt),
             "prompts": len(samples),
         }

@@ -53,24 +53,24 @@ class SampleStage(Stage):
         folder.mkdir(exist_ok=True)
         with run.progress("responses", len(prompts) * self.per_prompt) as ticker:
             for start in range(0, len(prompts), chunk):
-                some = prompts[start : start + chunk]
+                batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
-                part = folder / f"{start:08d}-{start + len(some):08d}.jsonl"
+                part = folder / f"{start:08d}-{start + len(batch):08d}.jsonl"
                 parts.append(part)
                 if not part.exists():
                     drawn = drawing.draw(
-                        model, self.engine, some, self.sampling, self.per_prompt, seed=run.seed, first=start
+                        model, self.engine, batch, self.sampling, self.per_prompt, seed=run.seed, first=start
                     )
                     write_jsonl(
-                        part, (with_drawn(sample, generated) for sample, generated in zip(some, drawn, strict=True))
+                        part, (with_drawn(sample, generated) for sample, generated in zip(batch, drawn, strict=True))
                     )
-                ticker.advance(len(some) * self.per_prompt)
+                ticker.advance(len(batch) * self.per_prompt)
                 run.stop_if_interrupted()
         count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))
         return {"prompts": count, "responses": count * self.per_prompt}
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Prompts as the model sees them, with their right answers where these are known."""
+        """Prompts as the model sees them, with their references where these are known."""
         self.prompts.setup(run)
         tokenizer = run.model(self.model).tokenizer
         for sample in islice(self.prompts.read(), count):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
@@ -189,6 +189,13 @@ class Sample(Record):
         place = len(self.responses) if self.chosen is None else self.chosen
         responses = [*self.responses[:place], response, *self.responses[place + 1 :]]
         return self.model_copy(update={"responses": responses, "chosen": place})
+
+    def with_scores(self, scores: Sequence[float | None]) -> Sample:
+        """A copy with a score for each response, in their order. Raises ValueError when there are more or fewer."""
+        pairs = zip(self.responses, scores, strict=True)
+        return self.model_copy(
+            update={"responses": [response.model_copy(update={"score": score}) for response, score in pairs]}
+        )
 
     def only_with(self, response: Response, **changes: Any) -> Sample:
         """A copy that has `response` alone, as the chosen one, and no verdicts; `changes` are other fields."""

@@ -225,7 +225,7 @@ def test_mt_bench_s_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "answers", "said"),
     [
-        ("alpaca_eval", [answer(), answer()], "one answer a prompt"),
+        ("alpaca_eval", [answer(), answer()], "one answer per prompt"),
         ("arena_hard", [answer(follow_ups=[("Why?", "So.")])], "prompt 81 has follow-ups"),
         (
             "alpaca_eval",

@@ -235,6 +235,15 @@ def test_another_response_can_be_chosen_in_a_copy() -> None:
     assert compared.only_with(better, id="t") == sample("c", chosen=0).model_copy(update={"id": "t"})
 
 
+def test_scores_go_to_the_responses_in_their_order() -> None:
+    scored = sample("a", "b").with_scores([0.5, None])
+    assert [response.score for response in scored.responses] == [0.5, None]
+    assert [response.score for response in scored.with_scores([None, 1.0]).responses] == [None, 1.0]
+    for scores in ([1.0], [1.0, 2.0, 3.0]):
+        with pytest.raises(ValueError, match="zip"):
+            sample("a", "b").with_scores(scores)
+
+
 def test_spans_of_all_annotations() -> None:
     first, second = Span(start=0, end=1), Span(start=0, end=1, label=-1.0)
     response = Response(text="ab", annotations=[Annotation(by="a", spans=[first]), Annotation(by="b", spans=[second])])

@@ -21,7 +21,7 @@ torch = lazy.load("torch")
 
 @register("cross_entropy")
 class CrossEntropy(Annotator):
-    """A response's score is minus the cross-entropy (nats a token) of the label's tokens under the distributions that
+    """A response's score is minus the cross-entropy (nats per token) of the label's tokens under the distributions that
     the model had while it wrote the response: -1/m sum_t -log p(label_t | prompt, response_<t), m the length of the
     shorter of the two. Of several references the most probable counts. An empty response has no score; samples that have
     no score at all, and those whose references are missing or refusals, are dropped and counted.
@@ -58,14 +58,14 @@ class CrossEntropy(Annotator):
         nats = iter(self._scores(model, [(prompt, text, label) for _i, prompt, text, label in rows]))
         annotated, unscored = [], 0
         for sample, labels in kept:
-            scored = []
-            for response in sample.responses:
-                scores = [score for score in (next(nats) for _ in labels) if score is not None]
-                scored.append(response.model_copy(update={"score": max(scores) if scores else None}))
-            if all(response.score is None for response in scored):
+            scores: list[float | None] = []
+            for _response in sample.responses:
+                of_labels = [score for score in (next(nats) for _ in labels) if score is not None]
+                scores.append(max(of_labels, default=None))
+            if all(score is None for score in scores):
                 unscored += 1
                 continue
-            annotated.append(sample.model_copy(update={"responses": scored}))
+            annotated.append(sample.with_scores(scores))
         self._counts = {
             "without a reference": sum(not labels for labels in usable),
             "without responses": sum(not sample.responses for sample in samples),

@@ -20,16 +20,16 @@ from fgrl.types import Sample, Span
 @register("mark_by_rules")
 class MarkByRules(Annotator):
     """Each response with each criterion that has a check becomes a sample of its own, whose spans (label 1) are the
-    characters that the rule's verdict hangs on.
+    characters that the rule's verdict depends on.
 
     What must be there is marked where the rule is kept, what must not be there where it is broken; a rule about the whole
-    response, and one that is broken nowhere in particular, marks all of it. `meta` says `kept`, `scope` (`global`,
+    response, and one that is broken nowhere in particular, marks all of it. `meta` holds `kept`, `scope` (`global`,
     `positive`, `negative`), `relevant` (`all`, `part`, `none`) and `group` (the rule's name). Criteria without a check, and
     verdicts that are undecided, give no sample and are counted.
     """
 
     max_all: float | None = Field(None, ge=0, le=1)
-    """At most this share of the labels marks a whole response; those left out are told by a hash of their ids. Null keeps all."""
+    """At most this share of the labels marks a whole response; a hash of their ids selects those left out. Null keeps all."""
     taxonomy: bool = True
     """False marks what speaks for a criterion, or else against it, whatever the verdict, and a whole response never: as an
     annotator does who only looks for what is related (Table 4, greedy)."""
@@ -42,7 +42,7 @@ class MarkByRules(Annotator):
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         rules = CriterionRules(self._run)
-        found = []
+        labelled = []
         all_cases, skipped = cases(samples)
         undecided = unchecked = 0
         for case in all_cases:
@@ -56,8 +56,8 @@ class MarkByRules(Annotator):
             except Undecided:
                 undecided += 1
                 continue
-            found.append(marked(case, spans, rule, kept=kept))
-        left = thin(found, self.max_all)
+            labelled.append(marked(case, spans, rule, kept=kept))
+        left = thin(labelled, self.max_all)
         extents = Counter(sample.meta["relevant"] for sample in left)
         self._counts = {
             "labels": len(left),
@@ -65,7 +65,7 @@ class MarkByRules(Annotator):
             **{f"relevant: {extent}": extents[extent] for extent in ("all", "part", "none")},
             "without a check": unchecked,
             "undecided": undecided,
-            "left out by max_all": len(found) - len(left),
+            "left out by max_all": len(labelled) - len(left),
             **skipped,
         }
         return left

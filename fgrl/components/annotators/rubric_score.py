@@ -46,24 +46,19 @@ class RubricScore(Annotator):
         owners = [sample for sample in samples for _ in sample.responses]
         texts = [response.text for sample in samples for response in sample.responses]
         verdicts: list[list[bool | None]] = [[] for _ in texts]
-        for one in rubrics.check(owners, texts, self._rules, self.judge):
-            verdicts[one.row].append(one.kept)
-        scores = [self._score(one) for one in verdicts]
-        told = iter(scores)
-        scored = [
-            sample.model_copy(
-                update={"responses": [one.model_copy(update={"score": next(told)}) for one in sample.responses]}
-            )
-            for sample in samples
-        ]
-        found = list(self._best(scored)) if self.best else scored
+        for checked in rubrics.check(owners, texts, self._rules, self.judge):
+            verdicts[checked.row].append(checked.kept)
+        scores = [self._score(own) for own in verdicts]
+        in_order = iter(scores)
+        scored = [sample.with_scores([next(in_order) for _ in sample.responses]) for sample in samples]
+        kept = list(self._best(scored)) if self.best else scored
         known = [score for score in scores if score is not None]
         self._counts = {
             "mean score": round(math.fsum(known) / len(known), 4) if known else None,
             "without a score": len(scores) - len(known),
-            "dropped": len(samples) - len(found),
+            "dropped": len(samples) - len(kept),
         }
-        return found
+        return kept
 
     def asks_at_most(self, expected: Expected) -> int | None:
         return 0 if self.judge is None else None

@@ -20,25 +20,20 @@ class Similarity(Closeness, Annotator):
     references the closest counts. Samples whose references are missing or refusals are dropped and counted."""
 
     refusals: list[str] = ["No Answer Present."]
-    """References that are no answers, compared without case and punctuation: nothing is ever scored against one."""
+    """References that are no answers, compared without case and punctuation: no response is scored against one."""
 
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         references = [answers_among(sample.reference, self.refusals) for sample in samples]
-        kept = [(sample, some) for sample, some in zip(samples, references, strict=True) if some and sample.responses]
-        flat = [(response.text, some) for sample, some in kept for response in sample.responses]
-        cosines = iter(self.cosines([text for text, _ in flat], [some for _, some in flat]))
+        kept = [(sample, own) for sample, own in zip(samples, references, strict=True) if own and sample.responses]
+        flat = [(response.text, own) for sample, own in kept for response in sample.responses]
+        cosines = iter(self.cosines([text for text, _ in flat], [own for _, own in flat]))
         self._counts = {
-            "without a reference": sum(not some for some in references),
+            "without a reference": sum(not own for own in references),
             "without responses": sum(not sample.responses for sample in samples),
         }
-        return [
-            sample.model_copy(
-                update={"responses": [one.model_copy(update={"score": next(cosines)}) for one in sample.responses]}
-            )
-            for sample, _ in kept
-        ]
+        return [sample.with_scores([next(cosines) for _ in sample.responses]) for sample, _ in kept]
 
     def counts(self) -> dict[str, Any]:
         return {name: count for name, count in self._counts.items() if count}

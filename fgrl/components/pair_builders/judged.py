@@ -18,7 +18,7 @@ class Judged(PairBuilder):
     """Leave out pairs on which the judge changed its mind with the order."""
     min_margin: float = Field(0.0, ge=0, le=1)
     """Leave out pairs whose |2p - 1| is less than this, p the judge's probability that the one is better than the other: 0 for
-    a judge that is torn, 1 for one that is sure."""
+    an undecided judge, 1 for a certain one."""
     finished_only: bool = False
     """Leave out responses that ran into the length limit."""
     max_per_prompt: int | None = Field(None, ge=1)

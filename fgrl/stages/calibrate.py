@@ -20,7 +20,7 @@ encoding = lazy.load("fgrl.rollouts.encoding")
 scoring = lazy.load("fgrl.evaluation.attributing")
 passes = lazy.load("fgrl.rollouts.passes")
 previews = lazy.load("fgrl.stages.previews")
-sizes = lazy.load("fgrl.modules.sizes")
+sizes = lazy.load("fgrl.stages.sizes")
 torch = lazy.load("torch")
 vocabulary = lazy.load("fgrl.rollouts.vocabulary")
 

@@ -23,7 +23,7 @@ from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
-sizes = lazy.load("fgrl.modules.sizes")
+sizes = lazy.load("fgrl.stages.sizes")
 
 
 @register("evaluate")

@@ -24,7 +24,7 @@ from fgrl.specs import ModelSpec
 from fgrl.types import Report, Rollout, Sample
 
 rollouts = lazy.load("fgrl.rollouts")
-sizes = lazy.load("fgrl.modules.sizes")
+sizes = lazy.load("fgrl.stages.sizes")
 torch = lazy.load("torch")
 
 GRADE = "relevance"

@@ -16,7 +16,7 @@ from fgrl.types import Sample, Samples, read_jsonl, write_jsonl
 
 drawing = lazy.load("fgrl.rollouts.drawing")
 previews = lazy.load("fgrl.stages.previews")
-sizes = lazy.load("fgrl.modules.sizes")
+sizes = lazy.load("fgrl.stages.sizes")
 
 
 @register("sample")

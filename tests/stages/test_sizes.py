@@ -16,7 +16,7 @@ import transformers
 from fgrl import pipeline, recipe
 from fgrl.cli.checking import count, estimate_lines, size
 from fgrl.models import ActorCritic, load
-from fgrl.modules import sizes
+from fgrl.modules import memory
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.modules.units import collate
 from fgrl.pipeline.estimating import Peek
@@ -126,8 +126,8 @@ def test_activations_are_near_what_the_backward_pass_keeps(
     for layers in (2, 8):
         base = deeper(tiny_model_dir, layers, tmp_path / str(layers))
         spec = ModelSpec(base=base, lora=lora, gradient_checkpointing=checkpointing)
-        one = sizes.loaded(sizes.Role("model", spec, trained=True), Peek(tiny_model_dir, None, {}))
-        said.append(sizes._kept(one, spec, sizes.Passing(8, 80), 4))
+        one = memory.loaded(memory.Role("model", spec, trained=True), Peek(tiny_model_dir, None, {}))
+        said.append(memory._activations(one, spec, memory.PassShape(8, 80), 4))
         real.append(kept_for_backward(spec))
     assert said[1] - said[0] == pytest.approx(real[1] - real[0], rel=0.2)
 
@@ -151,9 +151,9 @@ def settings(**more: Any) -> OnlineSettings:
 def test_strategies_spread_what_they_spread(
     train: OnlineSettings, per_weight: tuple[float, float, float], tiny_model_dir: Path
 ) -> None:
-    role = sizes.Role("actor", ModelSpec(base=str(tiny_model_dir)), trained=True)
-    one = sizes.loaded(role, Peek(tiny_model_dir, None, {}))
-    found = sizes._of_role(role, one, train)
+    role = memory.Role("actor", ModelSpec(base=str(tiny_model_dir)), trained=True)
+    one = memory.loaded(role, Peek(tiny_model_dir, None, {}))
+    found = memory._of_role(role, one, train)
     assert [value / one.parameters for value in found.values()] == pytest.approx(list(per_weight), rel=1e-4)
 
 
@@ -163,7 +163,7 @@ def test_the_fold_is_a_second_copy(tiny: Path) -> None:
     assert (
         after.pop("decoding_copy")
         == 4
-        * sizes.shapes.architecture(*sizes.shapes.find(recipe.load(tiny).stages["calibrate"].model.base)).in_layers()
+        * memory.shapes.architecture(*memory.shapes.find(recipe.load(tiny).stages["calibrate"].model.base)).in_layers()
     )
     assert {**before, "peak": 0} == {**after, "peak": 0}
 

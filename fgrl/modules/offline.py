@@ -13,7 +13,8 @@ from fgrl.modules.rounds import Process, Rounds
 from fgrl.modules.steps import Step, StepLoader, micro_batches_per_step, order
 from fgrl.modules.tally import Tally
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.modules.units import EncodedUnits, Row
+from fgrl.modules.units import EncodedUnits
+from fgrl.rollouts.rows import EncodedRow
 from fgrl.types import Batch
 
 
@@ -28,7 +29,7 @@ class OfflineRounds(Rounds):
         self,
         model: Any,
         algorithm: OfflineAlgorithm,
-        units: Sequence[Sequence[Row]],
+        units: Sequence[Sequence[EncodedRow]],
         settings: OfflineSettings,
         run: Run,
     ) -> None:
@@ -38,7 +39,7 @@ class OfflineRounds(Rounds):
         self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]
         self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)
 
-    def _encoded(self, units: Sequence[Sequence[Row]]) -> EncodedUnits:
+    def _encoded(self, units: Sequence[Sequence[EncodedRow]]) -> EncodedUnits:
         return EncodedUnits(units, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids, columns=self.algorithm.columns)
 
     def progress(self, number: int) -> tuple[int, int]:
@@ -60,7 +61,7 @@ class OfflineRounds(Rounds):
         return {name: metrics[name] for name in ("loss", "accuracy") if name in metrics}
 
     @torch.no_grad()
-    def measure(self, units: Sequence[Sequence[Row]]) -> dict[str, float]:
+    def measure(self, units: Sequence[Sequence[EncodedRow]]) -> dict[str, float]:
         """The algorithm's metrics on held-out units."""
         self.model.eval()
         tally, encoded, micro_batch_size = Tally(), self._encoded(units), self.settings.micro_batch_size

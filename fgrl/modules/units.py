@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fgrl import rollouts
+from fgrl.rollouts.rows import EncodedRow
 from fgrl.types import Batch, Column, Rollout, TensorRows
-
-Row = Mapping[str, Any]
-"""A dict, or a `fgrl.rollouts.rows.Row`: "prompt" and "response" (token ids), "finished" (ends with an end-of-sequence token),
-"columns" (name -> tensor of one value, or one value per response token)."""
 
 
 class Shape(NamedTuple):
@@ -47,7 +44,7 @@ class EncodedUnits(Units):
 
     def __init__(
         self,
-        units: Sequence[Sequence[Row]],
+        units: Sequence[Sequence[EncodedRow]],
         *,
         pad_id: int,
         eos_ids: set[int],
@@ -68,7 +65,7 @@ class EncodedUnits(Units):
         return collate([row for unit in units for row in self.units[unit]], self.pad_id, self.eos_ids, self.columns)
 
 
-def collate(rows: Sequence[Row], pad_id: int, eos_ids: set[int], columns: Mapping[str, Column]) -> Batch:
+def collate(rows: Sequence[EncodedRow], pad_id: int, eos_ids: set[int], columns: Mapping[str, Column]) -> Batch:
     """Rows as a `Batch` with its own totals. Raises ValueError for a column that is not in `columns`."""
     tokens = rollouts.pad(
         [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=pad_id, eos_ids=eos_ids

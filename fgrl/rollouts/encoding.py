@@ -1,4 +1,4 @@
-"""Samples and pairs to rows of token ids."""
+"""Samples and pairs as rows of token ids to train on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from torch import Tensor
 
 from fgrl import rollouts
 from fgrl.errors import DataError
-from fgrl.rollouts.rows import Table, Units
+from fgrl.rollouts.rows import RowGroups, TokenTable
 from fgrl.types import Column, Message, Pair, Sample
 
 
 def add(
-    table: Table, model: Any, prompt: str | list[Message], responses: Iterable[str], max_prompt: int, max_tokens: int
+    table: TokenTable,
+    model: Any,
+    prompt: str | list[Message],
+    responses: Iterable[str],
+    max_prompt: int,
+    max_tokens: int,
 ) -> None:
-    """Responses to one prompt. The prompt is cut on the left, each response on the right, closed by EOS; both are counted."""
+    """Add the responses to one prompt. Too long prompts lose their beginning, too long responses their end, which is then an
+    end-of-sequence token; both are counted in `table.cut`."""
     whole = rollouts.encode_prompt(model.tokenizer, prompt)
     prompt_ids = rollouts.cut_prompt(whole, model.tokenizer, max_prompt)
     room = max(1, max_tokens - len(prompt_ids))
@@ -34,9 +40,9 @@ def pairs(
     max_prompt: int,
     max_tokens: int,
     columns: Mapping[str, Column] | None = None,
-) -> Table:
+) -> TokenTable:
     """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added."""
-    table = Table(columns)
+    table = TokenTable(columns)
     for pair in preferences:
         add(table, model, pair.prompt, (pair.chosen, pair.rejected), max_prompt, max_tokens)
     return table
@@ -52,22 +58,22 @@ def target(sample: Sample) -> str:
     return response.text
 
 
-def units(stage: Any, model: Any, limit: int | None = None) -> Units:
+def units(stage: Any, model: Any, limit: int | None = None) -> RowGroups:
     """The stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
     if stage.algorithm.data == "pairs":
         preferences = islice(stage.data.pairs(), limit)
         declared = stage.algorithm.columns
-        return Units(pairs(preferences, model, stage.max_prompt_tokens, stage.max_tokens, declared), each=2)
-    table = Table(stage.algorithm.columns)
+        return RowGroups(pairs(preferences, model, stage.max_prompt_tokens, stage.max_tokens, declared), each=2)
+    table = TokenTable(stage.algorithm.columns)
     columns: list[Mapping[str, Tensor]] = []
     for sample in islice(stage.data.read(), limit):
-        own = stage.algorithm.encode(sample, model, stage.max_tokens)
-        if own is not None:
-            if own.response:  # an empty response has nothing to learn from
-                table.add(own.prompt, own.response, eos_ids=model.eos_ids)
-                columns.append(own.columns)
+        encoded = stage.algorithm.encode(sample, model, stage.max_tokens)
+        if encoded is not None:
+            if encoded.response:  # an empty response has nothing to learn from
+                table.add(encoded.prompt, encoded.response, eos_ids=model.eos_ids)
+                columns.append(encoded.columns)
             continue
         add(table, model, sample.prompt, [target(sample)], stage.max_prompt_tokens, stage.max_tokens)
     for row, values in zip(table, columns, strict=bool(columns)):
         row["columns"].update(values)
-    return Units(table, each=1)
+    return RowGroups(table, each=1)

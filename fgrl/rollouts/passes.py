@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from fgrl.files import atomically
 from fgrl.kinds import Run, Segmenter
 from fgrl.models import digests
 from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
-from fgrl.rollouts.rows import Ragged, Table
+from fgrl.rollouts.rows import EncodedRow, Ragged, TokenTable
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Segmentable
 
-Row = Mapping[str, Any]
 VERSION = 1
 """Increased when a pass computes something else, so that stored results of older versions are not found."""
 PART = 32
@@ -41,12 +40,12 @@ def identity(spec: ModelSpec, run: Run) -> str:
     return models.fingerprint(spec)
 
 
-def lengths(rows: Sequence[Row], what: str) -> list[int]:
+def lengths(rows: Sequence[EncodedRow], what: str) -> list[int]:
     """Tokens of every row's "prompt" or "response"."""
-    return rows.lengths(what) if isinstance(rows, Table) else [len(row[what]) for row in rows]
+    return rows.lengths(what) if isinstance(rows, TokenTable) else [len(row[what]) for row in rows]
 
 
-def groups_by_length(rows: Sequence[Row], micro_batch_size: int) -> list[list[int]]:
+def groups_by_length(rows: Sequence[EncodedRow], micro_batch_size: int) -> list[list[int]]:
     """Indices of rows in groups of similar length, the shortest first. Parts on disk are numbered in this order."""
     total_lengths = [
         prompt + response for prompt, response in zip(lengths(rows, "prompt"), lengths(rows, "response"), strict=True)
@@ -55,7 +54,7 @@ def groups_by_length(rows: Sequence[Row], micro_batch_size: int) -> list[list[in
     return [order[i : i + micro_batch_size] for i in range(0, len(order), micro_batch_size)]
 
 
-def tokens_of(rows: Sequence[Row], model: Any) -> Any:
+def tokens_of(rows: Sequence[EncodedRow], model: Any) -> Any:
     """`Tokens` of the rows."""
     return rollouts.pad(
         [row["prompt"] for row in rows], [row["response"] for row in rows], pad_id=model.pad_id, eos_ids=model.eos_ids
@@ -63,7 +62,7 @@ def tokens_of(rows: Sequence[Row], model: Any) -> Any:
 
 
 def cached_pass(
-    name: str, field: str, rows: Sequence[Row], run: Run, spec: ModelSpec,
+    name: str, field: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Ragged:  # fmt: skip
     """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
@@ -93,7 +92,7 @@ def cached_pass(
     return values
 
 
-def _digest(name: str, rows: Sequence[Row], run: Run, spec: ModelSpec) -> str:
+def _digest(name: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> str:
     how = f"{VERSION}:{name}:{identity(spec, run)}:{spec.dtype}:{spec.quantize}"
     digest = hashlib.sha256(how.encode())
     for row in rows:
@@ -104,7 +103,7 @@ def _digest(name: str, rows: Sequence[Row], run: Run, spec: ModelSpec) -> str:
 
 @torch.no_grad()
 def _scores(
-    groups: Sequence[Sequence[int]], rows: Sequence[Row], model: Any, field: str, micro_batch_size: int
+    groups: Sequence[Sequence[int]], rows: Sequence[EncodedRow], model: Any, field: str, micro_batch_size: int
 ) -> Iterator[Tensor]:
     """The field of each row, group after group."""
     for group in groups:
@@ -129,12 +128,14 @@ def _keep(values: Tensor, file: Path, run: Run) -> None:
             save_file({"values": values}, partial)
 
 
-def entropies(rows: Sequence[Row], run: Run, spec: ModelSpec) -> Ragged:
+def entropies(rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> Ragged:
     """Entropy in nats of the distribution each response token was predicted by (segment paper, section 2.2)."""
     return cached_pass("entropy", "ref_entropy", rows, run, spec)
 
 
-def add_segments(rows: Sequence[Row], segmenter: Segmenter, run: Run, spec: ModelSpec, *, tokenizer: Any) -> None:
+def add_segments(
+    rows: Sequence[EncodedRow], segmenter: Segmenter, run: Run, spec: ModelSpec, *, tokenizer: Any
+) -> None:
     """Adds the column "segment": for each response token the index of its segment, -1 for none."""
     entropy = entropies(rows, run, spec) if "entropy" in segmenter.needs else None
     for i, row in enumerate(rows):
@@ -150,7 +151,7 @@ def add_segments(rows: Sequence[Row], segmenter: Segmenter, run: Run, spec: Mode
         row["columns"]["segment"] = segmenter.segment_ids(view)[0]
 
 
-def add_reference_logp(rows: Sequence[Row], run: Run, spec: ModelSpec) -> None:
+def add_reference_logp(rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> None:
     """Adds the column "ref_logp": log-probability of the whole response under a frozen model, in nats."""
     for row, logp in zip(rows, cached_pass("logp", "old_logp", rows, run, spec), strict=True):
         row["columns"]["ref_logp"] = logp.sum()

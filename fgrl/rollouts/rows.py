@@ -1,8 +1,7 @@
 """Encoded data in little memory: four bytes per token id; a row is created when it is read.
 
 At the size of the papers' data (700 thousand pairs, a thousand tokens each) lists of Python integers take tens of GB in
-every process of a training; these tables take four bytes per token. A row is a mapping like a dict: "prompt" and "response"
-(lists of ids), "finished", "columns" (name -> tensor of one value, or of one value per response token).
+every process of a training; these tables take four bytes per token. A row is a mapping (`EncodedRow`).
 """
 
 from __future__ import annotations
@@ -17,8 +16,12 @@ from torch import Tensor
 
 from fgrl.types import Column
 
+EncodedRow = Mapping[str, Any]
+"""A dict, or a `TableRow`: "prompt" and "response" (lists of token ids), "finished" (ends with an end-of-sequence token),
+"columns" (name -> tensor of one value, or of one value per response token)."""
 
-class Table(Sequence["Row"]):
+
+class TokenTable(Sequence["TableRow"]):
     """Rows of token ids. Rows that are added together share their prompt, which is stored once."""
 
     def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
@@ -50,15 +53,15 @@ class Table(Sequence["Row"]):
         return len(self._finished)
 
     @overload
-    def __getitem__(self, index: int) -> Row: ...
+    def __getitem__(self, index: int) -> TableRow: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, index: slice) -> Sequence[TableRow]: ...
+    def __getitem__(self, index: int | slice) -> TableRow | Sequence[TableRow]:
         if isinstance(index, slice):
-            return [Row(self, i) for i in range(*index.indices(len(self)))]
+            return [TableRow(self, i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
-        return Row(self, index % len(self))
+        return TableRow(self, index % len(self))
 
     def prompt(self, index: int) -> list[int]:
         return self._ids[self._prompts[2 * index] : self._prompts[2 * index + 1]].tolist()
@@ -86,12 +89,12 @@ class Table(Sequence["Row"]):
         )
 
 
-class Row(Mapping[str, Any]):
-    """A row of a `Table`, like a dict."""
+class TableRow(Mapping[str, Any]):
+    """A row of a `TokenTable`, like a dict."""
 
     __slots__ = ("_index", "_table")
 
-    def __init__(self, table: Table, index: int) -> None:
+    def __init__(self, table: TokenTable, index: int) -> None:
         self._table, self._index = table, index
 
     def __getitem__(self, name: str) -> Any:
@@ -117,7 +120,7 @@ class _Columns(MutableMapping[str, Tensor]):
 
     __slots__ = ("_index", "_table")
 
-    def __init__(self, table: Table, index: int) -> None:
+    def __init__(self, table: TokenTable, index: int) -> None:
         self._table, self._index = table, index
 
     def __getitem__(self, name: str) -> Tensor:
@@ -208,10 +211,10 @@ class Ragged(Sequence[Tensor]):
         self[index].copy_(value)
 
 
-class Units(Sequence[Sequence[Any]]):
-    """Rows of a table in groups of `each`: pairs for preference data. A slice is a view."""
+class RowGroups(Sequence[Sequence[Any]]):
+    """Rows of a table in groups of `each`, as pairs for preference data. A slice is a view."""
 
-    def __init__(self, table: Table, each: int, over: range | None = None) -> None:
+    def __init__(self, table: TokenTable, each: int, over: range | None = None) -> None:
         self.rows, self.each = table, each
         self._over = range(len(table) // each) if over is None else over
 
@@ -219,11 +222,11 @@ class Units(Sequence[Sequence[Any]]):
         return len(self._over)
 
     @overload
-    def __getitem__(self, index: int) -> Sequence[Row]: ...
+    def __getitem__(self, index: int) -> Sequence[TableRow]: ...
     @overload
-    def __getitem__(self, index: slice) -> Units: ...
-    def __getitem__(self, index: int | slice) -> Sequence[Row] | Units:
+    def __getitem__(self, index: slice) -> RowGroups: ...
+    def __getitem__(self, index: int | slice) -> Sequence[TableRow] | RowGroups:
         if isinstance(index, slice):
-            return Units(self.rows, self.each, self._over[index])
+            return RowGroups(self.rows, self.each, self._over[index])
         first = self._over[index] * self.each
         return self.rows[first : first + self.each]

@@ -1,4 +1,4 @@
-"""Models that read each other's token ids must mean the same by them."""
+"""Models that read each other's token ids need the same vocabulary."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def check(model: Any, **others: Any) -> None:
     for name, tokenizer in others.items():
         if tokenizer is not None and tokenizer.get_vocab() != own:
             raise DataError(
-                f"{name.replace('_', ' ')} was made for another tokenizer than {model.spec.base}, so it would misread "
+                f"{name.replace('_', ' ')} was trained with another tokenizer than {model.spec.base}, so it would misread "
                 "every token id; train it on the same base model"
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -15,6 +15,9 @@ from fgrl.kinds import Normalizer, Peek, Reader, Reward, Run, Stage
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Stats
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 encoding = lazy.load("fgrl.rollouts.encoding")
 scoring = lazy.load("fgrl.evaluation.attributing")
@@ -53,6 +56,7 @@ class CalibrateStage(Stage):
         return sizes.calibrate(self, peek)
 
     def run(self, run: Run) -> dict[str, Any]:
+        # 1. the calibration responses as token ids
         self.data.setup(run)
         self.reward.setup(run)
         model = run.model(self.model)
@@ -60,29 +64,11 @@ class CalibrateStage(Stage):
         rows = self._rows(model, limit=run.limit)
         if not rows:
             raise DataError("no pairs to calibrate on")
-        # 1. rewards and locations of every segment of every response
-        needs, entropies = self.reward.needs(), None
-        if "ref_entropy" in needs:
-            entropies = passes.entropies(rows, run, self.model)
-        found: list[tuple[Any, Any, Any]] = []
-        lengths = rows.lengths()
-        order = sorted(range(len(rows)), key=lengths.__getitem__)
-        with run.progress("calibration responses", len(rows)) as ticker:
-            for start in range(0, len(order), self.batch_size):
-                chunk = order[start : start + self.batch_size]
-                known = None if entropies is None else [entropies[i] for i in chunk]
-                some = [rows[i] for i in chunk]
-                rollout = scoring.as_rollout(some, model, needs=needs, reference=model, entropies=known)
-                rewards, locations, valid = self.reward.actions(rollout)
-                found.append((rewards.cpu(), locations.cpu(), valid.cpu()))
-                ticker.advance(len(some))
-                run.stop_if_interrupted()
-        # 2. the fit
-        width = max(rewards.shape[1] for rewards, _locations, _valid in found)
-        rewards, locations, valid = (
-            torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in column])
-            for column in zip(*found, strict=True)
-        )
+        # 2. the entropies that cut them, computed once and kept in the cache
+        entropies = passes.entropies(rows, run, self.model) if "ref_entropy" in self.reward.needs() else None
+        # 3. raw reward and location of every segment of every response
+        rewards, locations, valid = self._actions(rows, model, run, entropies)
+        # 4. the fit
         stats = self.normalizer.fit(rewards, locations, valid)
         write_json(run.out / "stats.json", stats)
         return {name: value for name, value in stats.items() if isinstance(value, float | int | str)} | {
@@ -90,6 +76,30 @@ class CalibrateStage(Stage):
             "segments": int(valid.sum()),
             **rows.cut_counts(),
         }
+
+    def _actions(self, rows: Any, model: Any, run: Run, entropies: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """`Reward.actions` of all rows, computed in micro-batches of similar length: each [B,S] on the CPU."""
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        lengths = rows.lengths()
+        order = sorted(range(len(rows)), key=lengths.__getitem__)
+        with run.progress("calibration responses", len(rows)) as ticker:
+            for start in range(0, len(order), self.batch_size):
+                chosen = order[start : start + self.batch_size]
+                rollout = scoring.as_rollout(
+                    [rows[i] for i in chosen], model, needs=self.reward.needs(), reference=model,
+                    entropies=None if entropies is None else [entropies[i] for i in chosen],
+                )  # fmt: skip
+                rewards, locations, valid = self.reward.actions(rollout)
+                parts.append((rewards.cpu(), locations.cpu(), valid.cpu()))
+                ticker.advance(len(chosen))
+                run.stop_if_interrupted()
+        width = max(rewards.shape[1] for rewards, _locations, _valid in parts)
+
+        def joined(tensors: Sequence[Tensor]) -> Tensor:
+            return torch.cat([torch.nn.functional.pad(tensor, (0, width - tensor.shape[1])) for tensor in tensors])
+
+        rewards, locations, valid = map(joined, zip(*parts, strict=True))
+        return rewards, locations, valid
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
         """Calibration responses with their raw segment rewards."""

@@ -69,18 +69,19 @@ class FinetuneStage(Stage):
         units = encoding.units(self, model, limit=run.limit)
         # 2. one-time passes: segmentation, reference log-probabilities
         self.algorithm.prepare(units.rows, run, model)
+        # 3. training on all units but the held-out ones, which are measured before and after
         kept = len(units) - round(self.holdout * len(units))
-        # 3. training
+        training_units, held_out = units[:kept], units[kept:]
         settings = self.train
         if run.limit is not None:
             settings = settings.model_copy(update={"max_steps": min(settings.max_steps or run.limit, run.limit)})
-        rounds = offline.OfflineRounds(model, self.algorithm, units[:kept], settings, run)
+        rounds = offline.OfflineRounds(model, self.algorithm, training_units, settings, run)
         if not rounds.steps:
             raise DataError(f"{kept} rows do not fill one step of train.batch_size {self.train.batch_size}")
         summary: dict[str, Any] = {"rows": kept, "steps": len(rounds.steps)} | units.rows.cut_counts()
         before = run.dir / "holdout_before.json"
-        if units[kept:] and not before.exists() and run.rank == 0:
-            write_json(before, rounds.measure(units[kept:]))
+        if held_out and not before.exists() and run.rank == 0:
+            write_json(before, rounds.measure(held_out))
         module = training_module.TrainingModule(rounds)
         module.fit(checkpoint_every=1)  # a round is `train.checkpoint_every` optimizer steps
         run.stop_if_interrupted()
@@ -90,12 +91,12 @@ class FinetuneStage(Stage):
             if state is not None:
                 model = run.model(self.model, head=self.algorithm.head, trainable=True)
                 rounds.model = weights.fill(model, state)
-            if units[kept:]:
+            if held_out:
                 rounds.model.to(run.device)  # Lightning leaves it on the CPU
                 summary["holdout"] = {
-                    "rows": len(units) - kept,
+                    "rows": len(held_out),
                     "before": json.loads(before.read_text(encoding="utf-8")),
-                    "after": rounds.measure(units[kept:]),
+                    "after": rounds.measure(held_out),
                 }
             models.save(model, run.out, {"algorithm": dump(self.algorithm)} | self.algorithm.describe())
         return summary

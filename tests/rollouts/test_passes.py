@@ -12,7 +12,7 @@ from training_helpers import a_run, row, tiny
 from fgrl import rollouts
 from fgrl.kinds import Run
 from fgrl.rollouts import passes
-from fgrl.rollouts.rows import Table
+from fgrl.rollouts.rows import TokenTable
 from fgrl.specs import ModelSpec
 
 
@@ -107,7 +107,7 @@ def test_tables_and_dicts_share_a_pass(
     rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name is that of the token ids, however they are kept."""
-    run, table = a_run(tmp_path), Table()
+    run, table = a_run(tmp_path), TokenTable()
     for one in rows:
         table.add(one["prompt"], one["response"], eos_ids={2})
     before = entropies(rows, run, tiny_model_dir)

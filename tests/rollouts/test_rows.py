@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fgrl.modules.steps import Step, StepLoader
 from fgrl.modules.units import EncodedUnits
-from fgrl.rollouts.rows import Ragged, Row, Table, Units
+from fgrl.rollouts.rows import Ragged, RowGroups, TableRow, TokenTable
 from fgrl.types import per_response, per_token
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
@@ -22,8 +22,8 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def both(data: list[tuple[list[int], list[list[int]]]]) -> tuple[Table, list[dict[str, Any]]]:
-    table, plain = Table(COLUMNS), []
+def both(data: list[tuple[list[int], list[list[int]]]]) -> tuple[TokenTable, list[dict[str, Any]]]:
+    table, plain = TokenTable(COLUMNS), []
     for prompt, responses in data:
         table.add(prompt, *responses, eos_ids={0, 1})
         for one in responses:
@@ -95,7 +95,7 @@ def test_columns_refuse_what_does_not_fit() -> None:
 
 def test_units_are_groups_of_rows() -> None:
     table, _plain = both([([9], [[i], [i, i]]) for i in range(5)])
-    units = Units(table, each=2)
+    units = RowGroups(table, each=2)
     assert len(units) == 5
     assert [[row["response"] for row in unit] for unit in units] == [[[i], [i, i]] for i in range(5)]
     assert [[row["response"] for row in unit] for unit in units[1:4][1:]] == [[[2], [2, 2]], [[3], [3, 3]]]
@@ -114,7 +114,7 @@ def test_batches_are_those_of_dicts() -> None:
             row["columns"]["segment"] = torch.arange(length) // 2
             row["columns"]["ref_logp"] = torch.tensor(-float(i))
     steps = [Step([4, 0, 2]), Step([1, 5, 3])]
-    ways = (Units(table, each=2), [plain[i : i + 2] for i in range(0, len(plain), 2)])
+    ways = (RowGroups(table, each=2), [plain[i : i + 2] for i in range(0, len(plain), 2)])
     encoded = [EncodedUnits(units, pad_id=0, eos_ids={0, 1}, columns=COLUMNS) for units in ways]
     found, wanted = ([*StepLoader(units, steps, micro_batches=2)] for units in encoded)
     for one, two in zip(found, wanted, strict=True):
@@ -153,4 +153,4 @@ def test_ragged_rows_are_slices(lengths: list[int]) -> None:
 
 
 def test_a_row_is_small() -> None:
-    assert not hasattr(Row(Table(), 0), "__dict__")
+    assert not hasattr(TableRow(TokenTable(), 0), "__dict__")

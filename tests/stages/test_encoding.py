@@ -20,7 +20,7 @@ TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at
 def stage(data: str, records: list[Any], **sizes: int) -> Any:
     reader = SimpleNamespace(pairs=lambda: iter(records), read=lambda: iter(records))
     return SimpleNamespace(
-        algorithm=SimpleNamespace(data=data, encode=lambda *_: None),
+        algorithm=SimpleNamespace(data=data, encode=lambda *_: None, columns={}),
         data=reader,
         **{"max_prompt_tokens": 20, "max_tokens": 40} | sizes,
     )

@@ -20,7 +20,7 @@ from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import build
-from fgrl.rollouts.rows import Table, Units
+from fgrl.rollouts.rows import RowGroups, TokenTable
 from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
 from fgrl.types.metrics import as_numbers
 
@@ -54,15 +54,15 @@ def some_samples(count: int) -> list[Sample]:
     return found
 
 
-def units_of(samples: list[Sample], model: Any, **fields: Any) -> Units:
-    table, columns = Table(algorithm().columns), []
+def units_of(samples: list[Sample], model: Any, **fields: Any) -> RowGroups:
+    table, columns = TokenTable(algorithm().columns), []
     for sample in samples:
         encoded = algorithm(**fields).encode(sample, model, 256)
         table.add(encoded.prompt, encoded.response, eos_ids=model.eos_ids)
         columns.append(encoded.columns)
     for row, values in zip(table, columns, strict=True):
         row["columns"].update(values)
-    return Units(table, each=1)
+    return RowGroups(table, each=1)
 
 
 def test_a_token_is_marked_when_it_shares_a_character(tiny_model_dir: Path) -> None:

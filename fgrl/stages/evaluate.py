@@ -195,12 +195,12 @@ class EvaluateStage(Stage):
         # 2. numbers
         measured: dict[str, Any] = {}
         for metric in self.metrics:
-            found = metric.measure(answers, baseline=self.baseline)
-            if twice := measured.keys() & found.keys():
+            by_metric = metric.measure(answers, baseline=self.baseline)
+            if twice := measured.keys() & by_metric.keys():
                 raise DataError(
                     f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`"
                 )
-            measured |= found
+            measured |= by_metric
         write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": measured})
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)

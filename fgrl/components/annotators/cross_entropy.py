@@ -81,20 +81,20 @@ class CrossEntropy(Annotator):
         tokenizer = model.tokenizer
         written = [tokenizer(text, add_special_tokens=False).input_ids for _prompt, text, _label in rows]
         labels = [tokenizer(label, add_special_tokens=False).input_ids for _prompt, _text, label in rows]
-        lengths = [min(len(one), len(other)) for one, other in zip(written, labels, strict=True)]
+        lengths = [min(len(text), len(label)) for text, label in zip(written, labels, strict=True)]
         order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: len(rows[i][0]) + lengths[i])
         scores: list[float | None] = [None] * len(rows)
         with self._run.progress("labels scored", len(order)) as ticker, torch.no_grad():
             for start in range(0, len(order), self.micro_batch_size):
-                some = order[start : start + self.micro_batch_size]
-                prompts = [rows[i][0] for i in some]
+                batch = order[start : start + self.micro_batch_size]
+                prompts = [rows[i][0] for i in batch]
                 options = {"pad_id": model.pad_id, "eos_ids": model.eos_ids}
-                tokens = rollouts.pad(prompts, [written[i][: lengths[i]] for i in some], **options).to(model.device)
-                targets = rollouts.pad(prompts, [labels[i][: lengths[i]] for i in some], **options).to(model.device)
+                tokens = rollouts.pad(prompts, [written[i][: lengths[i]] for i in batch], **options).to(model.device)
+                targets = rollouts.pad(prompts, [labels[i][: lengths[i]] for i in batch], **options).to(model.device)
                 states = model.states(tokens)
                 logp = model.score_states(states, replace(tokens, response_ids=targets.response_ids)).logp
                 means = logp.sum(dim=1) / tokens.mask.sum(dim=1)
-                for i, mean in zip(some, means.tolist(), strict=True):
+                for i, mean in zip(batch, means.tolist(), strict=True):
                     scores[i] = mean
-                ticker.advance(len(some))
+                ticker.advance(len(batch))
         return scores

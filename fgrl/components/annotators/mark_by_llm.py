@@ -132,8 +132,9 @@ class MarkByLLM(QuotingAnnotator):
         spans = [Span(start=0, end=len(case.response))] if extent == "all" else []
         rule = rules.get(case.criterion, case.sample.id)
         kept = None if rule is None else rule.verdict(case.response)
-        found = [*spans, *quotes.spans()]
-        return marked(case, found, rule, kept=kept, relevant=extent, matches=quotes.records())[0], extent
+        return marked(case, [*spans, *quotes.spans()], rule, kept=kept, relevant=extent, matches=quotes.records())[
+            0
+        ], extent
 
 
 def read_marking(text: str, quotes: Quotes) -> Parsed[Extent]:

@@ -141,5 +141,7 @@ def change(before: str, after: str) -> float:
 
 def why(asked: Sequence[Asked[Any]], reasons: dict[str, str]) -> dict[str, int]:
     """Counts of failures by the beginning of their reason."""
-    found = Counter(name for one in asked for reason, name in reasons.items() if (one.reason or "").startswith(reason))
-    return {name: found[name] for name in reasons.values() if found[name]}
+    counts = Counter(
+        name for answer in asked for reason, name in reasons.items() if (answer.reason or "").startswith(reason)
+    )
+    return {name: counts[name] for name in reasons.values() if counts[name]}

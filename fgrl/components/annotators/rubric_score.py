@@ -77,12 +77,12 @@ class RubricScore(Annotator):
     def counts(self) -> dict[str, Any]:
         """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and how
         many of its `questions` were `answered`, which the stage's `max_missing` reads."""
-        told = {} if self.judge is None else self.judge.counts()
-        found = self._counts | {f"judge {name.replace('_', ' ')}": count for name, count in told.items()}
-        if "questions" in told:
-            missing = sum(told.get(name, 0) for name in FAILURES)
-            found |= {"questions": int(told["questions"]), "answered": int(told["questions"] - missing)}
-        return found
+        of_judge = {} if self.judge is None else self.judge.counts()
+        counts = self._counts | {f"judge {name.replace('_', ' ')}": count for name, count in of_judge.items()}
+        if "questions" in of_judge:
+            missing = sum(of_judge.get(name, 0) for name in FAILURES)
+            counts |= {"questions": int(of_judge["questions"]), "answered": int(of_judge["questions"] - missing)}
+        return counts
 
     def _score(self, verdicts: Sequence[bool | None]) -> float | None:
         """A verdict that is missing leaves the share unknown, unless another one decides an AON."""
@@ -93,7 +93,9 @@ class RubricScore(Annotator):
 
     def _best(self, samples: Sequence[Sample]) -> Iterator[Sample]:
         for sample in samples:
-            scores = {place: one.score for place, one in enumerate(sample.responses) if one.score is not None}
+            scores = {
+                place: response.score for place, response in enumerate(sample.responses) if response.score is not None
+            }
             best = max(scores, key=scores.__getitem__, default=None)
             if best is not None and scores[best] >= self.least:
                 yield sample.model_copy(update={"chosen": best})

@@ -12,8 +12,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, FollowUp
 from fgrl.evaluation.attributing import as_rollout, attributions
 from fgrl.evaluation.given import follow_ups, prompt_alone
-from fgrl.rollouts import vocabulary
-from fgrl.rollouts.drawing import Generated, decoded, draw
+from fgrl.rollouts import Generated, as_response, draw
 from fgrl.types import Message, Rewards, Rollout, Sample
 
 
@@ -27,7 +26,7 @@ def answers(stage: Any, name: str, model: Any, reference: Any, prompts: Sequence
     They and the rewards are of the first answer; a prompt's follow-ups are asked after the model's own answers.
     """
     others = {f"reward {key}": reward.tokenizer() for key, reward in stage.rewards.items()}
-    vocabulary.check(model, reference=None if reference is None else reference.tokenizer, **others)
+    rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
     asked = frozenset().union(*(metric.needs() for metric in stage.metrics))
     fields = {"logp": "old_logp", "ref_logp": "ref_logp", "kl": "ref_kl", "offsets": "offsets"}
     needs = frozenset({"offsets"} | {fields[need] for need in asked}).union(
@@ -74,7 +73,7 @@ def ask_follow_ups(
             model, encoded, stage.sampling, stage.engine, seed=seeds.of_turn(seed, turn + 1), rows=streams
         )
         for i, ids in zip(rows, drawn, strict=True):
-            response = decoded(model, ids)
+            response = as_response(model, ids)
             answers[i].follow_ups.append(FollowUp(question=asked[i][turn], response=response, n_tokens=len(ids)))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from fgrl import rollouts
 from fgrl.evaluation.answer import Attribution
-from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.types import Rewards, Rollout, Sample
 
 DECIMALS = 4

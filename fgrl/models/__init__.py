@@ -37,17 +37,3 @@ __getattr__, __dir__ = lazy.attributes(
         "wheels": ["packaged"],
     },
 )
-__all__ = [
-    "ActorCritic",
-    "LanguageModel",
-    "Scores",
-    "arrange",
-    "chunked_kl",
-    "chunked_scores",
-    "evaluating",
-    "fingerprint",
-    "load",
-    "packaged",
-    "save",
-    "unflatten",
-]

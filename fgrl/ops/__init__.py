@@ -8,11 +8,21 @@ value nor the gradient of anything. And a function that takes a `mask` puts 0 in
 Left out: anything that knows a model, a tokenizer or a recipe, and communication between processes.
 """
 
-from fgrl.ops.criteria import Partition, criterion_advantage, group_advantage, group_index, known_criteria, standardize
-from fgrl.ops.losses import KL, aggregate, clip_loss, gae, kl, value_loss
+from fgrl.ops.losses import (
+    KL,
+    aggregate,
+    clip_loss,
+    criterion_advantage,
+    gae,
+    group_advantage,
+    group_index,
+    kl,
+    known_criteria,
+    standardize,
+    value_loss,
+)
 from fgrl.ops.segments import (
     Reduce,
-    Spread,
     aggregate_segments,
     inside_segments,
     locations,
@@ -21,13 +31,5 @@ from fgrl.ops.segments import (
     spread,
     to_segments,
 )
-from fgrl.ops.spans import Conflict, TokenPolicy, overlaps, spans_to_tokens, uncovered_spans, without_characters
+from fgrl.ops.spans import TokenPolicy, overlaps, spans_to_tokens, uncovered_spans, without_characters
 from fgrl.ops.statistics import explained_variance, masked_mean, masked_sum, masked_var, masked_whiten, mean_metric
-
-__all__ = [
-    "KL", "Conflict", "Partition", "Reduce", "Spread", "TokenPolicy", "aggregate", "aggregate_segments", "clip_loss",
-    "criterion_advantage", "explained_variance", "gae", "group_advantage", "group_index", "inside_segments", "kl",
-    "known_criteria", "locations", "masked_mean", "masked_sum", "masked_var", "masked_whiten", "mean_metric", "overlaps",
-    "segment_ends", "segment_ids", "spans_to_tokens", "spread", "standardize", "to_segments", "uncovered_spans",
-    "value_loss", "without_characters",
-]  # fmt: skip

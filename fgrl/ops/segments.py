@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fgrl import lazy
-from fgrl.ops.arguments import check_choice, zero_masked
-from fgrl.ops.statistics import masked_mean, masked_sum
+from fgrl.ops.statistics import check_choice, masked_mean, masked_sum, zero_masked
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fgrl import lazy
-from fgrl.ops.arguments import check_choice
+from fgrl.ops.statistics import check_choice
 
 if TYPE_CHECKING:
     import torch

@@ -1,26 +1,101 @@
-"""From prompts to a rollout: encode, sample, score, decode."""
+"""From prompts to rollouts: draw responses, score them, decode them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.rollouts.ids_to_text import decode, offsets
-from fgrl.rollouts.padding import pad
-from fgrl.rollouts.sampling import check_exact, sample
-from fgrl.rollouts.scoring import score
-from fgrl.rollouts.text_to_ids import encode_prompt
+from fgrl.rollouts.padding import in_micro_batches, pad
+from fgrl.rollouts.text import decode, encode_prompt, offsets
 from fgrl.specs import Sampling
-from fgrl.types import Rollout, Sample
+from fgrl.types import Response, Rollout, Sample, Tokens
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
+    from fgrl import models
     from fgrl.kinds import Engine
     from fgrl.models import LanguageModel
 else:
+    models = lazy.load("fgrl.models")
     torch = lazy.load("torch")
+
+
+def check_exact(sampling: Sampling) -> None:
+    """Refuse settings under which the drawn tokens' probabilities are not the model's (at the temperature)."""
+    inexact = sampling.inexact()
+    if inexact:
+        raise ValueError(
+            f"sampling with {', '.join(inexact)} draws from another distribution than the one whose log-probabilities the "
+            "policy gradient uses; sample with temperature above 0 and without these settings (temperature is exact), or allow "
+            "top_p and top_k with `truncated: true`"
+        )
+
+
+def sample(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    engine: Engine,
+    *,
+    seed: int,
+    rows: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """Responses to encoded prompts; row i uses the random stream (seed, rows[i])."""
+    streams = list(range(len(prompts))) if rows is None else list(rows)
+    with torch.no_grad():
+        return engine.generate(model, prompts, sampling, seed=seed, rows=streams)
+
+
+def score(
+    model: LanguageModel,
+    reference: LanguageModel | None,
+    tokens: Tokens,
+    needs: frozenset[str],
+    *,
+    temperature: float = 1.0,
+    critic: LanguageModel | None = None,
+    micro_batch_size: int = 8,
+) -> dict[str, Tensor]:
+    """The score fields of `Rollout` that are in `needs`, each [B,T] float32 on the device of `tokens`, without dropout.
+
+    Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `ref_entropy` at temperature 1: segments are cut
+    by the reference's own distribution. `reference` None means the model with its adapter switched off.
+    """
+    other = model if reference is None else reference
+
+    def compute(part: Tokens) -> dict[str, Tensor]:
+        scored: dict[str, Tensor] = {}
+        if needs & {"old_logp", "ref_kl"}:
+            states = model.states(part)
+        if "old_logp" in needs:
+            scored["old_logp"] = model.score_states(states, part, temperature=temperature).logp
+        if needs & {"ref_logp", "ref_entropy", "ref_kl"}:
+            others = other.states(part, adapter=reference is not None)
+        if needs & {"ref_logp", "ref_entropy"}:
+            scores = other.score_states(
+                others,
+                part,
+                temperature=temperature or 1.0,  # greedy answers: only the entropy is asked for
+                entropy="ref_entropy" in needs,
+                entropy_temperature=1.0,
+            )
+            scored |= {"ref_logp": scores.logp} if "ref_logp" in needs else {}
+            scored |= {"ref_entropy": scores.entropy} if scores.entropy is not None else {}
+        if "ref_kl" in needs:
+            kl = models.chunked_kl(states, model.logits, others, other.logits, temperature=temperature)
+            scored["ref_kl"] = models.unflatten(kl, part.mask)
+        if critic is not None and "values" in needs:
+            scored["values"] = critic.values(part)
+        return {name: value.float() for name, value in scored.items()}
+
+    with torch.no_grad(), models.evaluating(model, reference, critic):
+        shared = all(net.shares_prompts(gradient=False) for net in (model, other, critic) if net is not None)
+        return in_micro_batches(tokens, compute, micro_batch_size, model.device, shared=shared)
+
 
 NEEDS = frozenset({"old_logp", "ref_logp", "ref_entropy", "ref_kl", "values", "offsets", "text"})
 """What `collect` can be asked for."""
@@ -81,3 +156,30 @@ def collect(
         offsets=[offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
         **scored,
     )
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A drawn response and the token ids of it and of its prompt."""
+
+    prompt_ids: list[int]
+    ids: list[int]
+    """With the end-of-sequence token, where there is one."""
+    response: Response
+
+
+def draw(
+    model: Any, engine: Engine, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
+) -> list[list[Generated]]:  # fmt: skip
+    """`per_prompt` responses to each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt."""
+    encoded = [encode_prompt(model.tokenizer, prompt.prompt, sampling.max_prompt_tokens) for prompt in prompts]
+    repeated = [ids for ids in encoded for _ in range(per_prompt)]
+    rows = [first * per_prompt + i for i in range(len(repeated))]
+    responses = sample(model, repeated, sampling, engine, seed=seed, rows=rows)
+    drawn = [Generated(prompt, ids, as_response(model, ids)) for prompt, ids in zip(repeated, responses, strict=True)]
+    return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
+
+
+def as_response(model: Any, ids: Sequence[int]) -> Response:
+    """Drawn token ids as a response. It is finished when it ends with an end-of-sequence token."""
+    return Response(text=decode(model.tokenizer, ids), finished=bool(ids) and ids[-1] in model.eos_ids)

@@ -22,7 +22,7 @@ from fgrl import models, rollouts
 from fgrl.files import atomically
 from fgrl.kinds import Run, Segmenter
 from fgrl.models import digests
-from fgrl.rollouts.micro_batches import FROZEN_MICRO_BATCH_SIZE
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.rows import EncodedRow, Ragged, TokenTable
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Segmentable

@@ -25,7 +25,7 @@ passes = lazy.load("fgrl.rollouts.passes")
 previews = lazy.load("fgrl.stages.previews")
 sizes = lazy.load("fgrl.stages.sizes")
 torch = lazy.load("torch")
-vocabulary = lazy.load("fgrl.rollouts.vocabulary")
+rollouts = lazy.load("fgrl.rollouts")
 
 
 @register("calibrate")
@@ -60,7 +60,7 @@ class CalibrateStage(Stage):
         self.data.setup(run)
         self.reward.setup(run)
         model = run.model(self.model)
-        vocabulary.check(model, reward=self.reward.tokenizer())
+        rollouts.check_same_tokens(model, reward=self.reward.tokenizer())
         rows = self._rows(model, limit=run.limit)
         if not rows:
             raise DataError("no pairs to calibrate on")

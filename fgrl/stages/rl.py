@@ -23,7 +23,6 @@ online = lazy.load("fgrl.modules.online")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
 sizes = lazy.load("fgrl.stages.sizes")
-vocabulary = lazy.load("fgrl.rollouts.vocabulary")
 training = lazy.load("fgrl.modules.trainer")
 training_module = lazy.load("fgrl.modules.training_module")
 weights = lazy.load("fgrl.modules.weights")
@@ -165,7 +164,7 @@ class RLStage(Stage):
         critic = None
         if self.algorithm.critic:
             critic = run.model(self.critic or self.model, head="scalar", trainable=True)
-        vocabulary.check(actor, critic=critic and critic.tokenizer, reward=self.reward.tokenizer())
+        rollouts.check_same_tokens(actor, critic=critic and critic.tokenizer, reward=self.reward.tokenizer())
         reference = None
         if self.reads_reference() and not self.model.lora:
             reference = run.model(self.model, head="lm")

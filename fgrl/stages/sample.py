@@ -14,7 +14,7 @@ from fgrl.registry import register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Sample, Samples, read_jsonl, write_jsonl
 
-drawing = lazy.load("fgrl.rollouts.drawing")
+rollouts = lazy.load("fgrl.rollouts")
 previews = lazy.load("fgrl.stages.previews")
 sizes = lazy.load("fgrl.stages.sizes")
 
@@ -58,7 +58,7 @@ class SampleStage(Stage):
                 part = folder / f"{start:08d}-{start + len(batch):08d}.jsonl"
                 parts.append(part)
                 if not part.exists():
-                    drawn = drawing.draw(
+                    drawn = rollouts.draw(
                         model, self.engine, batch, self.sampling, self.per_prompt, seed=run.seed, first=start
                     )
                     write_jsonl(

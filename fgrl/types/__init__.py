@@ -37,17 +37,8 @@ from fgrl.types.records import (
     Span,
     Stats,
     Usage,
-    from_earlier_form,
     parse_line,
     read_jsonl,
     write_jsonl,
 )
 from fgrl.types.tensors import Advantages, Aggregation, Batch, Rewards, Rollout, Segmentable, TensorRows, Tokens
-
-__all__ = [
-    "Advantages", "Aggregation", "Annotation", "Batch", "Checkpoint", "Column", "Completion", "Criterion", "Mean",
-    "Message", "Most", "Number", "Pair", "PairVerdict", "Pairs", "Product", "Record", "Ref", "Report", "Request",
-    "Response", "Rewards", "Rollout", "Sample", "Samples", "Segmentable", "Span", "Stats", "TensorRows", "Tokens",
-    "Usage", "from_earlier_form", "of_all_rows", "parse_line", "per_criterion", "per_criterion_token",
-    "per_prompt_token", "per_response", "per_token", "read_jsonl", "write_jsonl",
-]  # fmt: skip

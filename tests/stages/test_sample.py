@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import fgrl.rollouts.drawing
+import fgrl.rollouts
 from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.pipeline.run import Run
@@ -27,8 +27,8 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
     def draw(_model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int) -> Any:
         drawn.append(list(range(first, first + len(prompts))))
 
-        def generated(text: str) -> fgrl.rollouts.drawing.Generated:
-            return fgrl.rollouts.drawing.Generated([], [1], Response(text=text, finished=True))
+        def generated(text: str) -> fgrl.rollouts.Generated:
+            return fgrl.rollouts.Generated([], [1], Response(text=text, finished=True))
 
         return [[generated(f"{first + i}.{j}") for j in range(per_prompt)] for i in range(len(prompts))]
 
@@ -41,7 +41,7 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
         asked = Run("samples", tmp_path / "stage", cache=tmp_path, interrupted=lambda: len(drawn) == stop_after)
         registry.build(Stage, node).run(asked)
 
-    monkeypatch.setattr(fgrl.rollouts.drawing, "draw", draw)
+    monkeypatch.setattr(fgrl.rollouts, "draw", draw)
     monkeypatch.setattr(Run, "model", lambda self, spec: None)
     with pytest.raises(KeyboardInterrupt):
         run(8, stop_after=2)

@@ -5,13 +5,14 @@ Exit codes are those of `fgrl.errors`. One short file a command; nothing heavy i
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import NoReturn
 
 import typer
 
 from fgrl.cli import catalog, checking, compare, doctor, frontier, inspecting, new, report, running, table
-from fgrl.cli.shared import fail
+from fgrl.cli.shared import WITH_OVERRIDES, fail
 
 app = typer.Typer(
     name="fgrl",
@@ -32,16 +33,20 @@ Examples:
   fgrl COMMAND --help                              more examples
 """,
 )
-running.add(app)
-checking.add(app)
-catalog.add(app)
-inspecting.add(app)
-table.add(app)
-compare.add(app)
-frontier.add(app)
-report.add(app)
-doctor.add(app)
-new.add(app)
+_recipe_command = functools.partial(app.command, context_settings=WITH_OVERRIDES, no_args_is_help=True)
+_recipe_command(epilog=running.EXAMPLES, options_metavar="[OPTIONS]")(running.run)
+_recipe_command(epilog=checking.VALIDATE)(checking.validate)
+_recipe_command(epilog=checking.PLAN)(checking.plan)
+app.command("list", epilog=catalog.LIST)(catalog.list_)
+_recipe_command(epilog=catalog.SHOW)(catalog.show)
+app.command(epilog=catalog.SCHEMA)(catalog.schema)
+_recipe_command(epilog=inspecting.EXAMPLES)(inspecting.inspect)
+_recipe_command(epilog=table.EXAMPLES)(table.table)
+_recipe_command(epilog=compare.EXAMPLES)(compare.compare)
+_recipe_command(epilog=frontier.EXAMPLES)(frontier.frontier)
+_recipe_command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)
 
 
 @app.callback()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import WITH_OVERRIDES, AsJson, emit, load
+from fgrl.cli.shared import AsJson, emit, load
 from fgrl.errors import UsageError
 from fgrl.report.tables import columns
 
@@ -44,12 +44,6 @@ For editors that know YAML language servers, in the first line of a recipe:
 Imports = Annotated[
     list[Path] | None, typer.Option("--import", metavar="FILE", help="Python file with components (may be repeated).")
 ]
-
-
-def add(app: typer.Typer) -> None:
-    app.command("list", epilog=LIST)(list_)
-    app.command(context_settings=WITH_OVERRIDES, epilog=SHOW, no_args_is_help=True)(show)
-    app.command(epilog=SCHEMA)(schema)
 
 
 def know(files: list[Path] | None) -> None:

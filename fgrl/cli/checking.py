@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, addresses, emit, load
+from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, addresses, emit, load
 from fgrl.report.tables import columns
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ Examples:
 Nothing is run or written. A stage is cached when its key is known: its parameters, the contents of files it reads, the
 seed, the source of imported files, and the keys of the stages before it.
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=VALIDATE, no_args_is_help=True)(validate)
-    app.command("plan", context_settings=WITH_OVERRIDES, epilog=PLAN, no_args_is_help=True)(plan)
 
 
 def validate(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Numbers, RunsFolder, Seeds, Sources, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, Sources, emit, read_sources
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,10 +32,6 @@ Examples:
 A source is a recipe, the folder of a run, or a folder of runs (of one recipe with several seeds). The others are compared with the
 first; overrides apply to all recipes. Recorded answers of finished evaluations are measured again; nothing is run without --run.
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, no_args_is_help=True)(compare)
 
 
 def compare(

@@ -20,10 +20,6 @@ Examples:
 """
 
 
-def add(app: typer.Typer) -> None:
-    app.command(epilog=EXAMPLES)(doctor)
-
-
 def doctor(runs: RunsFolder = RUNS, as_json: AsJson = False) -> None:
     """Print versions, cores, memory, disk, GPU, extras, packaged models, the sandbox, threads. Exit code 1 when something is missing."""
     examined = machine.examine(runs)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, RunsFolder, Seeds, Sources, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, Sources, emit, read_sources
 from fgrl.errors import UsageError
 from fgrl.report.tables import columns
 
@@ -28,10 +28,6 @@ A source is a recipe, the folder of a run, or a folder of runs (every one in it,
 as `fgrl table` names it, or STAGE/METRIC.NUMBER. Reads what finished evaluations measured and runs nothing; writes OUT.svg and
 OUT.png. Filled points, and a star in the table, are Pareto-optimal.
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, no_args_is_help=True)(frontier)
 
 
 def frontier(

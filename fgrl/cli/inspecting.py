@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, emit, load
+from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, emit, load
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 console = lazy.load("fgrl.console")
 pipeline = lazy.load("fgrl.pipeline")
 registry = lazy.load("fgrl.registry")
-scratch = lazy.load("fgrl.pipeline.scratch")
+stage_run = lazy.load("fgrl.pipeline.run")
 terminal = lazy.load("fgrl.report.terminal")
 
 EXAMPLES = """
@@ -29,10 +29,6 @@ Examples:
 Special tokens are visible, segments are marked, tokens are coloured by reward; a rubric reward also shows each criterion
 with its verdict and the tokens that the verdict depends on. Nothing is trained or kept.
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, no_args_is_help=True)(inspect)
 
 
 def inspect(
@@ -48,7 +44,7 @@ def inspect(
     plan = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
     chosen = _inspectable(plan, stage)
     voice = console.Console()
-    with scratch.scratch_run(
+    with stage_run.scratch_run(
         chosen.name,
         chosen.stage,
         cache=plan.runs.cache,

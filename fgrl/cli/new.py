@@ -31,10 +31,6 @@ Name the file in a recipe, then its component like any other:
 """
 
 
-def add(app: typer.Typer) -> None:
-    app.command(epilog=EXAMPLES, no_args_is_help=True)(new)
-
-
 def kinds() -> list[str]:
     """Kinds that there is a template for."""
     folder = files(__package__) / "templates"

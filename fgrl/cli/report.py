@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, RunsFolder, Seeds, emit, existing, overrides, seed_list
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, emit, existing, overrides, seed_list
 
 finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
@@ -21,10 +21,6 @@ Examples:
   fgrl report R stages.policy.algorithm.kl_coef=0.1           of the newest run with this value
   fgrl report runs/small-segment_ppo/20260501T093000Z-3fa9c1d2
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, no_args_is_help=True)(report)
 
 
 def report(

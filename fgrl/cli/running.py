@@ -10,7 +10,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.checking import print_plan
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Limit, RecipeFile, RunsFolder, emit, load, overrides
+from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, emit, load, overrides
 from fgrl.report.tables import columns, number_blocks
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ Examples:
 Stages that are done are taken from the cache. After a kill or Ctrl-C the same command continues.
 Exit codes: 0 done, 1 run time, 2 recipe or usage, 3 data, 4 budget, 5 diverged or alarm, 130 interrupted.
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, options_metavar="[OPTIONS]", no_args_is_help=True)(
-        run
-    )
 
 
 def run(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, WITH_OVERRIDES, AsJson, Numbers, RunsFolder, Seeds, Sources, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, Sources, emit, read_sources
 
 finished = lazy.load("fgrl.pipeline.finished")
 tables = lazy.load("fgrl.results.tables")
@@ -25,10 +25,6 @@ Examples:
 A source is a recipe, the folder of a run, or a folder of runs. A number is called METRIC.NUMBER everywhere, as in rule.kept.
 Reads what finished evaluations measured; runs nothing. Brackets are confidence intervals.
 """
-
-
-def add(app: typer.Typer) -> None:
-    app.command(context_settings=WITH_OVERRIDES, epilog=EXAMPLES, no_args_is_help=True)(table)
 
 
 def table(

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from fgrl.pipeline.execution import execute
     from fgrl.pipeline.folders import Runs, recipe_name
     from fgrl.pipeline.invocation import Summary
-    from fgrl.pipeline.options import Options
-    from fgrl.pipeline.planning import Plan, Planned, plan
+    from fgrl.pipeline.planning import Options, Plan, Planned, plan
 
 __getattr__, __dir__ = lazy.attributes(
     __name__,
@@ -21,8 +20,7 @@ __getattr__, __dir__ = lazy.attributes(
         "execution": ["execute"],
         "folders": ["Runs", "recipe_name"],
         "invocation": ["Summary"],
-        "options": ["Options"],
-        "planning": ["Plan", "Planned", "plan"],
+        "planning": ["Options", "Plan", "Planned", "plan"],
     },
 )
 __all__ = [

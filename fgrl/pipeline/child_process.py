@@ -13,8 +13,7 @@ from fgrl.errors import DONE
 from fgrl.pipeline import ranks
 from fgrl.pipeline.endings import ChildFailed
 from fgrl.pipeline.invocation import Invocation
-from fgrl.pipeline.options import Options
-from fgrl.pipeline.planning import Planned
+from fgrl.pipeline.planning import Options, Planned
 
 GRACE = 15.0
 """Seconds that the process of a distributed stage has to leave after it was aborted."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.pipeline.execution import Options, execute
+from fgrl.pipeline.execution import execute
 from fgrl.pipeline.finished import FinishedRecipe, Source
+from fgrl.pipeline.planning import Options
 from fgrl.registry import unknown
 from fgrl.results.comparing import compare
 from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedRecipe, Comparison, Missing

@@ -19,8 +19,7 @@ from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.folders import is_done, read_stage
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of
-from fgrl.pipeline.options import Options
-from fgrl.pipeline.planning import Plan, Planned, plan
+from fgrl.pipeline.planning import Options, Plan, Planned, plan
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe

@@ -20,7 +20,7 @@ from fgrl.evaluation.answer import read_answers
 from fgrl.kinds import Metric
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
-from fgrl.pipeline.scratch import scratch_run
+from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, RecipeResults, read_evaluation

@@ -15,8 +15,7 @@ from fgrl.files import write_json, write_text
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment
 from fgrl.pipeline.folders import now
-from fgrl.pipeline.options import Options
-from fgrl.pipeline.planning import Plan, Planned
+from fgrl.pipeline.planning import Options, Plan, Planned
 from fgrl.pipeline.tracking import WandbTracker
 
 

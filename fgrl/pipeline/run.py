@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from fgrl.pipeline.log import Log
 from fgrl.types import Ref
 
 if TYPE_CHECKING:
+    from fgrl.kinds import Stage
     from fgrl.specs import ModelSpec
 models = lazy.load("fgrl.models")
 torch = lazy.load("torch")
@@ -127,3 +129,33 @@ class Run:
         if with_torch:
             numpy.random.seed(self.seed % 2**32)
             torch.manual_seed(self.seed)
+
+
+@contextmanager
+def scratch_run(
+    name: str,
+    stage: Stage,
+    *,
+    cache: Path,
+    seed: int,
+    products: Mapping[str, Path],
+    console: Console | None = None,
+    limit: int | None = None,
+) -> Iterator[Run]:
+    """A stage's run in a temporary folder: to look at samples, or to measure answers again. Nothing of it is kept.
+
+    products: product folders of the upstream stages, by name.
+    """
+    with tempfile.TemporaryDirectory(prefix="fgrl-") as folder:
+        run = Run(
+            name,
+            Path(folder),
+            cache=cache,
+            seed=seed,
+            products=products,
+            console=console or Console(),
+            limit=limit,
+            accelerator=stage.accelerator(),
+        )
+        run.out.mkdir()
+        yield run

@@ -1,4 +1,4 @@
-"""Estimates as text, and as positions on an axis (percent of its width)."""
+"""Estimates as text and as positions on an axis (percent of its width), and the numbers of an evaluation as the page shows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fgrl.evaluation.statistics import Estimate
 from fgrl.report.text import number
+from fgrl.results.numbers import Measure, ModelNumber
 
 MARGIN = 0.12
 """Share of the values' range that an axis leaves free on each side."""
@@ -119,3 +120,70 @@ def axis_of_changes(changes: Sequence[float]) -> Axis:
     low, high = min(*changes, 0.0), max(*changes, 0.0)
     room = (high - low) * MARGIN or 1.0
     return Axis(low - room, high + room)
+
+
+# -- the numbers of an evaluation: values and differences, each on the axis of its number ----------------------------------
+
+
+@dataclass(frozen=True)
+class ShownNumber:
+    """A number of one model."""
+
+    model: str
+    value: ShownEstimate
+    difference: ShownEstimate | None
+
+
+@dataclass(frozen=True)
+class ShownMeasure:
+    """One number, for every model."""
+
+    name: str
+    about: str
+    rows: list[ShownNumber]
+    zero: float | None
+    """Where zero lies on the axis of the differences (percent); None without differences."""
+
+
+@dataclass(frozen=True)
+class ShownHeadline:
+    """One number before and after training."""
+
+    measure: ShownMeasure
+    before: ShownNumber
+    after: ShownNumber
+
+
+def shown_measure(measure: Measure) -> ShownMeasure:
+    values = [number.value for number in measure.models]
+    changes = [number.difference for number in measure.models if number.difference is not None]
+    decimals = common_decimals([*values, *changes])
+    value_axis, change_axis, zero = Axis(0.0, 0.0), Axis(0.0, 0.0), None
+    if known := known_values(values):
+        value_axis = axis_of(known)
+    if known := known_values(changes):
+        change_axis = axis_of_changes(known)
+        zero = change_axis.percent(0.0)
+    rows = [_shown(number, decimals, value_axis, change_axis) for number in measure.models]
+    return ShownMeasure(str(measure.name), measure.about, rows, zero)
+
+
+def headlines(measures: Sequence[Measure], baseline: str, at_most: int = 4) -> list[ShownHeadline]:
+    """The first number of each metric that both the baseline and another model have."""
+    result: dict[str, ShownHeadline] = {}
+    for measure in measures:
+        shown = shown_measure(measure)
+        before = next((row for row in shown.rows if row.model == baseline), None)
+        after = next((row for row in shown.rows if row.model != baseline), None)
+        if before and after:
+            result.setdefault(measure.name.metric, ShownHeadline(shown, before, after))
+    return list(result.values())[:at_most]
+
+
+def _shown(number: ModelNumber, decimals: int | None, value_axis: Axis, change_axis: Axis) -> ShownNumber:
+    change = number.difference
+    return ShownNumber(
+        number.model,
+        ShownEstimate(number.value, decimals, value_axis),
+        None if change is None else ShownEstimate(change, decimals, change_axis),
+    )

@@ -19,12 +19,10 @@ from fgrl.files import write_text
 from fgrl.report import attribution, plots, text
 from fgrl.report.answers import MOST_TOKENS, Answers, collect, render
 from fgrl.report.attribution import Attributions
-from fgrl.report.measures import ShownHeadline, ShownMeasure, shown_headline, shown_measure
-from fgrl.results.curves import Series
+from fgrl.report.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
 from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
-from fgrl.results.numbers import headlines
 from fgrl.results.reading import finite, read_json, read_lines
-from fgrl.results.run_folder import RunFolder, StageFolder, load
+from fgrl.results.run_folder import RunFolder, Series, StageFolder, load
 
 HERE = Path(__file__).parent
 FIRST = (
@@ -201,5 +199,5 @@ def _evaluation(stage: StageFolder, notes: list[str]) -> EvaluationSection | Non
     if answers.exists():
         shown = collect(read_lines(answers, notes, stage.name), baseline)
         criteria = attribution.collect(lambda: read_lines(answers, [], stage.name), baseline)  # lines are noted once
-    best = [shown_headline(headline) for headline in headlines(evaluation.measures, baseline)]
+    best = headlines(evaluation.measures, baseline)
     return EvaluationSection(stage.name, baseline, best, [*map(shown_measure, evaluation.measures)], shown, criteria)

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 
 from fgrl import lazy
 from fgrl.report.text import exponent, number
-from fgrl.results.curves import Series
+from fgrl.results.run_folder import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fgrl import lazy
 
 if TYPE_CHECKING:
-    from fgrl.report.measures import ShownNumber
+    from fgrl.report.estimates import ShownNumber
     from fgrl.results.tables import NumberTable
-measures = lazy.load("fgrl.report.measures")
+estimates = lazy.load("fgrl.report.estimates")
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
@@ -52,10 +52,10 @@ class Cell:
         return f"difference {difference.change}" + (f" [{difference.interval}]" if difference.interval else "")
 
     def as_json(self) -> dict[str, Any]:
-        estimates = {"": self.row.value, "change_": self.row.difference}
+        shown_by_prefix = {"": self.row.value, "change_": self.row.difference}
         numbers = {
             f"{prefix}{end}": value
-            for prefix, shown in estimates.items()
+            for prefix, shown in shown_by_prefix.items()
             if shown is not None
             for end, value in shown.estimate.model_dump(include={"mean", "low", "high"}).items()
         }
@@ -111,7 +111,7 @@ def _cells(table: NumberTable) -> dict[str, list[Cell] | None]:
         else [
             Cell(number.name, number.measure.about, row)
             for number in numbers
-            for row in measures.shown_measure(number.measure).rows
+            for row in estimates.shown_measure(number.measure).rows
         ]
         for recipe, numbers in table.items()
     }

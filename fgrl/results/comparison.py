@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fgrl.evaluation.statistics import Estimate
@@ -102,9 +102,6 @@ class ComparedRecipe:
     seeds: dict[str, int]
     """By the label of its column: the seed itself, or "own" where every recipe has a different one."""
 
-    def as_json(self) -> dict[str, Any]:
-        return {"path": self.path, "seeds": self.seeds}
-
 
 @dataclass
 class Missing:
@@ -115,9 +112,6 @@ class Missing:
     stages: list[str]
     command: str
     """What runs them; empty for the folder of a run."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {"recipe": self.recipe, "seed": self.seed, "stages": self.stages, "command": self.command}
 
 
 @dataclass
@@ -143,12 +137,12 @@ class Comparison:
         names = list(self.recipes)
         return {
             "baseline": names[0],
-            "recipes": {name: recipe.as_json() for name, recipe in self.recipes.items()},
+            "recipes": {name: asdict(recipe) for name, recipe in self.recipes.items()},
             "seeds": self.seeds,
             "settings": [
                 {"key": each.key, "values": dict(zip(names, each.values, strict=True))} for each in self.settings
             ],
             "stages": {evaluation.name: evaluation.as_json() for evaluation in self.evaluations},
-            "missing": [missing.as_json() for missing in self.missing],
+            "missing": [asdict(missing) for missing in self.missing],
             "notes": self.notes,
         }

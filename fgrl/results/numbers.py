@@ -35,15 +35,6 @@ class Measure:
     """How the number was computed, in the metric's own words (a signature)."""
 
 
-@dataclass
-class Headline:
-    """One number before and after training."""
-
-    measure: Measure
-    before: ModelNumber
-    after: ModelNumber
-
-
 def measures(report: Mapping[str, Any]) -> list[Measure]:
     """Every number in an evaluation's `metrics.json`. What is no number is left out."""
     baseline = str(report.get("baseline") or "")
@@ -82,17 +73,6 @@ def read_estimate(value: Any) -> Estimate | None:
         note=str(value.get("note") or "") or None,
         **{key: count for key, count in counts.items() if isinstance(count, int) and not isinstance(count, bool)},
     )
-
-
-def headlines(all: list[Measure], baseline: str, at_most: int = 4) -> list[Headline]:
-    """The first number of each metric that both the baseline and another model have."""
-    result: dict[str, Headline] = {}
-    for measure in all:
-        before = next((number for number in measure.models if number.model == baseline), None)
-        after = next((number for number in measure.models if number.model != baseline), None)
-        if before and after and measure.name.metric not in result:
-            result[measure.name.metric] = Headline(measure, before, after)
-    return list(result.values())[:at_most]
 
 
 def _mapping(value: Any) -> dict[str, Any]:

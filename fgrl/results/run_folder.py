@@ -5,17 +5,31 @@ from __future__ import annotations
 
 import glob
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from fgrl.errors import DONE, INTERRUPTED
-from fgrl.results.curves import Series, curves
 from fgrl.results.reading import finite, read_json, read_lines
 
 LOG_LINES = 30
+NOT_METRICS = ("step", "time")
+DRAWABLE = 1e30
+"""Values beyond this size count as not finite: no axis can show them."""
+
+
+@dataclass
+class Series:
+    """One metric of a stage over its steps; only finite values are in it."""
+
+    name: str
+    steps: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    broken: list[float] = field(default_factory=list)
+    """Steps at which the value was not a finite number."""
 
 
 @dataclass
@@ -164,7 +178,7 @@ def _stage(folder: Path, name: str, recorded: dict[str, Any], kind: str, notes: 
         state = "unfinished" if place is not None else "not started"
     series = []
     if place is not None and (place / "log.jsonl").exists():
-        series = curves(read_lines(place / "log.jsonl", notes, name))
+        series = _curves(read_lines(place / "log.jsonl", notes, name))
     return StageFolder(
         name=name,
         kind=str(recorded.get("kind") or kind),
@@ -175,6 +189,27 @@ def _stage(folder: Path, name: str, recorded: dict[str, Any], kind: str, notes: 
         summary=_dict(recorded.get("summary")),
         series=series,
     )
+
+
+def _curves(lines: Iterator[dict[str, Any]]) -> list[Series]:
+    """Every metric of a log, in the order of first appearance. A line without a step counts as the next step.
+    `null` is how a log writes a number that is not finite."""
+    by_name: dict[str, Series] = {}
+    last = -1.0
+    for line in lines:
+        step = finite(line.get("step"))
+        last = last + 1 if step is None else step
+        for name, value in line.items():
+            if name in NOT_METRICS or isinstance(value, bool) or not isinstance(value, int | float | None):
+                continue
+            series = by_name.setdefault(str(name), Series(str(name)))
+            number = finite(value)
+            if number is None or abs(number) > DRAWABLE:
+                series.broken.append(last)
+            else:
+                series.steps.append(last)
+                series.values.append(number)
+    return list(by_name.values())
 
 
 def _place(folder: Path, name: str, key: str, recorded: Any) -> Path | None:

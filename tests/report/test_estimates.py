@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.estimates import Axis, ShownEstimate, axis_of, axis_of_changes, common_decimals
-from fgrl.report.measures import shown_measure
+from fgrl.report.estimates import Axis, ShownEstimate, axis_of, axis_of_changes, common_decimals, shown_measure
 from fgrl.results.numbers import measures
 
 

@@ -1,4 +1,4 @@
-"""One row of a data set: what it is called in errors, and how it looks there."""
+"""One row of a data set: its columns by dotted names, and how it looks in errors."""
 
 from __future__ import annotations
 
@@ -23,3 +23,43 @@ def short(value: Any, length: int = 90) -> str:
     """A value as JSON, cut."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+class Missing(Exception):
+    """There is no such column. The argument is the part of the name that was not found."""
+
+
+def look(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, e.g. `query` or `passages.passage_text`.
+
+    A list of mappings is looked into item by item (`evidences.evidence` of `[{evidence: a}, {evidence: b}]` is `[a, b]`),
+    as a mapping of lists gives its list; what is inside null is null. A column whose whole name has dots comes first.
+    Raises `Missing`.
+    """
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        value = _step(value, part)
+    return value
+
+
+def has(row: Mapping[str, Any], name: str) -> bool:
+    """Does `look` find the column?"""
+    try:
+        look(row, name)
+    except Missing:
+        return False
+    return True
+
+
+def _step(value: Any, part: str) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        if part not in value:
+            raise Missing(part)
+        return value[part]
+    if isinstance(value, list):
+        return [_step(item, part) for item in value]
+    raise Missing(part)

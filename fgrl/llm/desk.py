@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fgrl.kinds import Run, Ticker
-from fgrl.llm.allowance import Allowance
-from fgrl.llm.ledger import Ledger
+from fgrl.llm.ledger import Ledger, Totals
 from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import CompletionStore
 from fgrl.types import Completion, Request, Usage
+
+DUST = 1e-12
+"""USD that rounding of sums may add; that is not overspending."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,55 @@ class Call:
     request: Request
     at_most: float | None
     """USD that it can cost; None: unknown."""
+
+
+@dataclass
+class Allowance:
+    """The limits of one client in one stage on calls and money, exact with any number of calls in flight.
+
+    A call that starts is reserved at the most that it can cost. It may start only when
+
+        calls counted + calls in flight + 1 <= max_calls, and
+        spent + the most that calls in flight can cost + the most that it can cost <= budget_usd.
+
+    A call that does not fit while others are in flight waits for them: they may turn out cheaper. When nothing is in flight
+    and it still does not fit, the limit is reached. So neither limit is ever exceeded, and the run stops with less money left
+    than one call can cost. Refused calls (429, 5xx, connection refused) cost nothing and are not counted; a call whose result
+    never arrived counts in full. `totals` counts what was spent, by earlier runs of the stage too.
+    """
+
+    totals: Totals
+    max_calls: int | None = None
+    budget_usd: float | None = None
+    flying: int = 0
+    reserved: float = 0.0
+
+    def ask(self, at_most: float | None) -> Literal["go", "wait", "stop"]:
+        """May a call start that costs `at_most` USD (None: unknown, allowed only without a budget)? "go" reserves it."""
+        if self._fits(at_most):
+            self.flying += 1
+            self.reserved += at_most or 0.0
+            return "go"
+        return "wait" if self.flying else "stop"
+
+    def settle(self, at_most: float | None) -> None:
+        """End a reserved call; if it counts, the ledger (and so `totals`) contains it already."""
+        self.flying -= 1
+        self.reserved = self.reserved - (at_most or 0.0) if self.flying else 0.0
+
+    def which(self) -> str:
+        """Name of the limit that is reached."""
+        calls = self.max_calls is not None and self.totals.calls >= self.max_calls
+        return "max_calls" if calls else "budget_usd"
+
+    def _fits(self, at_most: float | None) -> bool:
+        if self.max_calls is not None and self.totals.calls + self.flying >= self.max_calls:
+            return False
+        if self.budget_usd is None:
+            return True
+        if at_most is None:
+            return False
+        return self.totals.usd + self.reserved + at_most <= self.budget_usd + DUST
 
 
 class Desk:
@@ -132,3 +184,36 @@ class Desk:
             done - self._reported, answered=self.answered, cached=self.cached, failed=self.failed, cost=cost
         )
         self._reported = done
+
+
+class CacheWriter:
+    """Stores answers from one thread, as many in a transaction as arrived while it was busy, without blocking its event loop."""
+
+    def __init__(self, store: CompletionStore) -> None:
+        self.store = store
+        self._waiting: list[tuple[Call, Completion, asyncio.Future[Completion]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def put(self, call: Call, completion: Completion) -> Completion:
+        """Store an answer. Returns, once it is on the disk, the answer that the cache has for the call."""
+        stored: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, completion, stored))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        return await stored
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            rows = [(call.key, call.question, completion) for call, completion, _ in batch]
+            try:
+                completions = await asyncio.get_running_loop().run_in_executor(None, self.store.put, rows)
+            except Exception as error:
+                for _, _, stored in batch:
+                    if not stored.done():
+                        stored.set_exception(error)
+                continue
+            for (_, _, stored), completion in zip(batch, completions, strict=True):
+                if not stored.done():
+                    stored.set_result(completion)
+        self._writing = None

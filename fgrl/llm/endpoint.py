@@ -10,32 +10,39 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.llm import background, chat_answer
-from fgrl.llm.cache_writer import CacheWriter
-from fgrl.llm.desk import Call, Desk
+from fgrl.llm import chat_answer
+from fgrl.llm.desk import CacheWriter, Call, Desk
 from fgrl.llm.endpoint_errors import EndpointErrors
-from fgrl.llm.rate_limits import RateLimits
 from fgrl.llm.structured_output import Mode, StructuredOutput
 from fgrl.types import Completion, Request, Usage
 
 if TYPE_CHECKING:
+    import aiolimiter
     import openai
 
     from fgrl.llm import attempts
 else:
+    aiolimiter = lazy.load("aiolimiter")
     attempts = lazy.load("fgrl.llm.attempts")
     openai = lazy.load("openai")
 
+BURSTS_PER_MINUTE = 10
+"""No more than the tokens of a tenth of a minute are spent at once."""
 GRACE = 10.0
 """Seconds that calls in flight have to end after a Ctrl-C."""
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_process = 0
 
 
 @dataclass
@@ -66,7 +73,7 @@ class Endpoint:
         """Ask, and keep the progress line up to date. Returns early after a Ctrl-C, when the calls in flight have ended or
         `GRACE` is over."""
         finished = threading.Event()
-        work = background.start(self._work(calls, desk, finished))
+        work = _start(self._work(calls, desk, finished))
         deadline: float | None = None
         try:
             while True:
@@ -217,3 +224,41 @@ def _cancel(work: concurrent.futures.Future[None], finished: threading.Event) ->
     """Cancel, and wait until the calls that were in flight are written down."""
     work.cancel()
     finished.wait(GRACE)
+
+
+class RateLimits:
+    """The rate limits of an endpoint; None: no limit. Requests are spaced evenly. Belongs to one event loop."""
+
+    def __init__(self, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
+        self._requests: aiolimiter.AsyncLimiter | None = None
+        self._tokens: aiolimiter.AsyncLimiter | None = None
+        if requests_per_minute is not None:
+            self._requests = aiolimiter.AsyncLimiter(1, 60 / requests_per_minute)
+        if tokens_per_minute is not None:
+            burst = max(tokens_per_minute / BURSTS_PER_MINUTE, 1)
+            self._tokens = aiolimiter.AsyncLimiter(burst, 60 * burst / tokens_per_minute)
+
+    async def acquire(self, count_tokens: Callable[[], int]) -> None:
+        """Wait until one more request may start. `count_tokens` is called only if tokens are limited."""
+        if self._requests is not None:
+            await self._requests.acquire()
+        if self._tokens is not None:
+            remaining = float(count_tokens())
+            while remaining > 0:
+                await self._tokens.acquire(min(remaining, self._tokens.max_rate))
+                remaining -= self._tokens.max_rate
+
+
+def _start(work: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
+    """Start a coroutine in an event loop in a thread of its own. Cancelling the future cancels it.
+
+    That works where `asyncio.run` does not (a notebook already runs a loop), keeps connections and rate limits from one call
+    to the next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked child process
+    gets its own.
+    """
+    global _loop, _process
+    with _lock:
+        if _loop is None or _process != os.getpid():
+            _loop, _process = asyncio.new_event_loop(), os.getpid()
+            threading.Thread(target=_loop.run_forever, name="fgrl-clients", daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(work, _loop)

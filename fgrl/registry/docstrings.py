@@ -15,13 +15,13 @@ from fgrl.registry.settings import Settings
 
 
 def field_help(cls: type[Settings], name: str) -> str:
-    """The help of a field; empty when there is none (or no source to read it from)."""
+    """The help of a field, or else of the base's field that it redefines; empty when there is none (or no source to read it from)."""
     described = cls.model_fields[name].description
     if described:
         return described
     for base in cls.__mro__:
-        if name in base.__dict__.get("__annotations__", {}):
-            return _class_docs(base).get(name, "")
+        if name in base.__dict__.get("__annotations__", {}) and (help := _class_docs(base).get(name)):
+            return help
     return ""
 
 

@@ -12,6 +12,7 @@ PUNCTUATION = string.punctuation
 CHUNK = re.compile(r"\S+")
 """What white space separates: the same pieces as `str.split()`."""
 DIGITS = re.compile(r"\d+")
+WORD = re.compile(r"\w+")
 EDGES = PUNCTUATION + " "
 """What IFBench takes away at the ends of a word."""
 Place = tuple[int, int]
@@ -129,3 +130,8 @@ def runs(places: Iterable[int]) -> Iterator[tuple[int, int]]:
         start, end = place, place + 1
     if start is not None and end is not None:
         yield start, end
+
+
+def count_words(text: str) -> int:
+    r"""Runs of letters, digits and underscores (`\w+`), as IFEval counts: "don't" is two words, "well-known" two."""
+    return sum(1 for _ in WORD.finditer(text))

@@ -12,6 +12,10 @@ from fgrl.registry.annotations import full, needs_building
 from fgrl.types import Sample
 
 SANDBOX = "sandbox"
+CODE_CHECKER = "code:checker"
+"""The check that runs Python of a data set."""
+RESPONSE = "response"
+"""The response among that check's arguments."""
 
 
 class NotForData(Exception):

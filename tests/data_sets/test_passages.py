@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.data.questions.passages import Passage, cut, render
+from fgrl.data.questions.context import Passage, cut, render
 
 WORDS = st.lists(st.text("ab([1]) …", min_size=1).filter(str.strip), min_size=1, max_size=6)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.data.rubrics.verinstruct import asked_of_model, code_check, in_words, is_hard, mark, verinstruct_criteria
+from fgrl.data.rubrics.coded_set import asked_of_model, code_check, in_words, is_hard, mark, verinstruct_criteria
 from fgrl.errors import DataError
 from fgrl.kinds import Verifier
 from fgrl.registry import build

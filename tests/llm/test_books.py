@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fgrl.components.clients.openai import OpenAI
 from fgrl.errors import DataError
 from fgrl.llm import ledger
-from fgrl.llm.allowance import Allowance
+from fgrl.llm.desk import Allowance
 from fgrl.llm.prices import Price
 from fgrl.llm.store import CompletionStore
 from fgrl.types import Completion, Message, Request, Usage

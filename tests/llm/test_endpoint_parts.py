@@ -16,11 +16,10 @@ from client_helpers import request
 
 from fgrl.errors import Unavailable
 from fgrl.llm import chat_answer
-from fgrl.llm.cache_writer import CacheWriter
-from fgrl.llm.desk import Call
+from fgrl.llm.desk import CacheWriter, Call
+from fgrl.llm.endpoint import RateLimits
 from fgrl.llm.endpoint_errors import EndpointErrors, requested_pause
 from fgrl.llm.prices import Price
-from fgrl.llm.rate_limits import RateLimits
 from fgrl.llm.secrets import Scrubber
 from fgrl.llm.store import CompletionStore
 from fgrl.llm.structured_output import StructuredOutput, response_format

@@ -10,7 +10,7 @@ import threading
 import genai_prices
 import pytest
 
-from fgrl.llm import list_prices, price_tables
+from fgrl.llm import price_tables
 from fgrl.llm.prices import Price, TieredPrice
 
 OPENAI_API = "https://api.openai.com/v1"
@@ -47,13 +47,13 @@ READ_IN_JUNE_2026 = {  # model: prompt, cached, completion; https://developers.o
 @pytest.mark.parametrize("model", READ_IN_JUNE_2026)
 def test_prices_agree_with_the_providers_page(model: str) -> None:
     prompt, cached, completion = READ_IN_JUNE_2026[model]
-    price = list_prices.find(model, OPENAI_API)
+    price = price_tables.list_price(model, OPENAI_API)
     assert price == Price(prompt=prompt, cached=cached, completion=completion)
     assert 0 < (price.cached or price.prompt) <= price.prompt <= price.completion
 
 
 def test_a_long_prompt_costs_its_tier_and_cache_writes_are_counted() -> None:
-    price = list_prices.find("gpt-6-sol", OPENAI_API)
+    price = price_tables.list_price("gpt-6-sol", OPENAI_API)
     assert isinstance(price, TieredPrice)
     assert (price.prompt, price.completion) == (2.0, 10.0)
     assert price.of(1000, 100) == pytest.approx((1000 * 2 + 100 * 10) / 1e6)
@@ -79,7 +79,7 @@ CALLS = [(1000, 100, 0, 0), (1000, 100, 400, 200), (200_000, 7, 0, 9), (400_000,
     ],
 )
 def test_a_call_costs_what_the_package_computes_and_no_more_than_the_bound(model: str, endpoint: str) -> None:
-    price = list_prices.find(model, endpoint)
+    price = price_tables.list_price(model, endpoint)
     for prompt, completion, cached, written in CALLS:
         usage = genai_prices.Usage(
             input_tokens=prompt, output_tokens=completion, cache_read_tokens=cached, cache_write_tokens=written
@@ -102,7 +102,7 @@ def test_a_call_costs_what_the_package_computes_and_no_more_than_the_bound(model
     ],
 )
 def test_what_is_not_known_for_certain_is_unknown(model: str, endpoint: str) -> None:
-    assert list_prices.find(model, endpoint) is None
+    assert price_tables.list_price(model, endpoint) is None
 
 
 def test_looking_a_price_up_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> None:

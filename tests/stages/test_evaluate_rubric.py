@@ -20,7 +20,7 @@ from fgrl.evaluation.attributing import attributions
 from fgrl.kinds import Stage, Verifier
 from fgrl.recipe import know_components
 from fgrl.report import attribution
-from fgrl.rules.relevant import relevant
+from fgrl.rules.rule import relevant
 from fgrl.types import Criterion, Rewards, Sample
 
 NAN = math.nan

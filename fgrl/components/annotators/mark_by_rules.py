@@ -13,7 +13,7 @@ from fgrl.feedback.marks import cases, marked, thin
 from fgrl.kinds import Annotator, Run, Verifier
 from fgrl.registry import register
 from fgrl.rules.criterion_rules import CriterionRules
-from fgrl.rules.relevant import relevant
+from fgrl.rules.rule import relevant
 from fgrl.types import Sample, Span
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -10,8 +11,28 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
-from fgrl.evaluation.wording import squad, triviaqa
 from fgrl.registry import register
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_DELETED = str.maketrans("", "", string.punctuation)
+_SPACED = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
+
+
+def squad(text: str) -> str:
+    """Lower case, ASCII punctuation deleted, no articles, single spaces: as SQuAD's evaluation (Rajpurkar et al. 2016)
+    compares answers."""
+    return _without_articles(text.lower().translate(_DELETED))
+
+
+def triviaqa(text: str) -> str:
+    """As `squad`, but punctuation (and ‘ ’ ´) becomes a space, so that `twenty-one` stays two words: as TriviaQA's
+    evaluation (Joshi et al. 2017) compares answers."""
+    return _without_articles(text.lower().translate(_SPACED))
+
+
+def _without_articles(text: str) -> str:
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
 
 NORMALIZERS: dict[str, Callable[[str], str]] = {"squad": squad, "triviaqa": triviaqa, "none": str.strip}
 

@@ -8,7 +8,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
-from fgrl.rules.words import count_words
+from fgrl.rules.text import count_words
 
 
 @register("length")

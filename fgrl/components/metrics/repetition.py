@@ -9,7 +9,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.registry import register
-from fgrl.rules.words import WORD
+from fgrl.rules.text import WORD
 
 
 @register("repetition")

@@ -18,7 +18,7 @@ from fgrl.kinds import AtMost, Checked, Judge, ToDraw
 from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
 from fgrl.rules.criterion_rules import CriterionRules
-from fgrl.rules.loose import loose
+from fgrl.rules.rule import loose
 from fgrl.types import Request, Sample
 
 JUDGED = "judged"

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from fgrl.data.pairs import as_sample
+from fgrl.data.formats.converter import as_sample
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import register

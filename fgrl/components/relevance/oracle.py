@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from fgrl import ops
 from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
-from fgrl.rules.relevant import relevant
+from fgrl.rules.rule import relevant
 from fgrl.types import Rollout
 
 if TYPE_CHECKING:

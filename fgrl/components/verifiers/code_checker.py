@@ -10,8 +10,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl.errors import Undecided
 from fgrl.registry import register
-from fgrl.rules.code import CODE_CHECKER, RESPONSE
 from fgrl.rules.rule import Rule
+from fgrl.rules.untrusted import CODE_CHECKER, RESPONSE
 from fgrl.sandbox import Call, Outcome, SandboxSpec, refuse_unless, shared
 from fgrl.types import Span
 

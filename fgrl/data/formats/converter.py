@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 
 from fgrl.data.formats.columns import ColumnFinder, Columns, Format
-from fgrl.data.pairs import as_sample
 from fgrl.data.row import BadRow, Row, short
 from fgrl.data.turns import Prompt, Turns, as_text_or_turns, as_turns
 from fgrl.types import Pair, Response, Sample
@@ -164,3 +163,9 @@ def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
     if start and chosen[start - 1] == " ":
         start -= 1
     return chosen[:start], chosen[start:], rejected[start:]
+
+
+def as_sample(pair: Pair) -> Sample:
+    """A pair as a sample with two responses, the rejected one first."""
+    responses = [Response(text=pair.rejected), Response(text=pair.chosen)]
+    return Sample(id=pair.id, prompt=pair.prompt, responses=responses, meta=pair.meta)

@@ -14,12 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from fgrl.data.nested import has
-from fgrl.data.omissions import Omissions
 from fgrl.data.questions.context import ShowsPassages
 from fgrl.data.questions.shots import Examples, Shot, Shots, draw, same
 from fgrl.data.questions.source import Item, LeftOut, Source
-from fgrl.data.row import BadRow, Row
+from fgrl.data.row import BadRow, Row, has
+from fgrl.data.row_reader import Omissions
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.data.nested import Missing, look
-from fgrl.data.row import BadRow, Row, short
+from fgrl.data.row import BadRow, Missing, Row, look, short
 
 
 class LeftOut(Exception):

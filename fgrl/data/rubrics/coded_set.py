@@ -1,18 +1,31 @@
-"""Prompts whose rules may be Python source. The code runs in the sandbox and nowhere else."""
+"""Prompts whose rules may be Python source. The code runs in the sandbox and nowhere else.
+
+Here the source, which VerInstruct (Peng et al. 2025, "VerIF") has beside each criterion, is only looked at as text: does it
+ask a language model, and what.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fgrl.data.row import BadRow
 from fgrl.data.rubrics.demand import Demand
 from fgrl.data.rubrics.rubric_set import RubricSet
 from fgrl.data.rubrics.values import check_lengths
-from fgrl.data.rubrics.verinstruct import is_hard, verinstruct_criteria
 from fgrl.data.turns import Prompt, as_one_text
-from fgrl.rules.code import CODE_CHECKER
+from fgrl.errors import DataError
+from fgrl.rules.untrusted import CODE_CHECKER, RESPONSE
 from fgrl.sandbox import CheckerSandbox
+from fgrl.types import Criterion
+
+ASKS = re.compile(r"\bllm_(?:call|score|judge|extract)\b")
+"""What VerIF's functions call to ask a language model."""
+MARK = re.compile(r"\s*\[(rule|llm)\]\s*", re.IGNORECASE)
 
 
 class CodedSet(RubricSet):
@@ -56,3 +69,121 @@ class CodedSet(RubricSet):
 
 def _why(source: str | None) -> str:
     return "it asks a language model" if source and source.strip() else "without its source"
+
+
+def mark(checker: str) -> tuple[Literal["rule", "llm"] | None, str]:
+    """`"[rule] Number_Paragraphs"` -> ("rule", "Number_Paragraphs"); None when there is no mark."""
+    match = MARK.match(checker)
+    if match is None:
+        return None, checker.strip()
+    return ("rule" if match[1].lower() == "rule" else "llm"), checker[match.end() :].strip()
+
+
+def is_hard(checker: str, source: str | None) -> bool:
+    """Is it a rule? `[rule]` and `[llm]` decide; without a mark it is one unless its source asks a language model."""
+    kind, _ = mark(checker)
+    return kind == "rule" if kind else bool(source and source.strip()) and not asks_a_model(source)
+
+
+def asks_a_model(source: str | None) -> bool:
+    """Does the source ask a language model? For that the sandbox has no network."""
+    return ASKS.search(source or "") is not None
+
+
+def asked_of_model(source: str | None) -> str | None:
+    """The constraint that a source hands to VerIF's `llm_score` or `llm_judge` as text, the third argument; None without one.
+
+    The source is cut into tokens and nothing else.
+    """
+    tokens = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source or "").readline):
+            tokens.append(token)
+    except (tokenize.TokenError, SyntaxError):
+        pass  # what came before the place that is no Python is enough, or there is nothing
+    for place, token in enumerate(tokens[:-1]):
+        if token.string in ("llm_score", "llm_judge") and tokens[place + 1].string == "(":
+            text = _third_argument(tokens[place + 2 :])
+            if text:
+                return text
+    return None
+
+
+def _third_argument(tokens: Sequence[tokenize.TokenInfo]) -> str:
+    depth, argument, parts = 1, 0, []
+    for token in tokens:
+        depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
+        if depth == 0:
+            break
+        argument += token.string == "," and depth == 1
+        if argument == 2 and depth == 1 and token.type == tokenize.STRING:
+            try:
+                value = ast.literal_eval(token.string)  # one token that is a string's text: no code
+            except (ValueError, SyntaxError):
+                return ""
+            parts.append(value if isinstance(value, str) else "")
+    return "".join(parts).strip()
+
+
+def in_words(checker: str, source: str | None) -> str:
+    """The criterion for a judge: the checker's words; where it is a bare name (Desired_Writing_Style), what its source asks
+    a language model, else the name in words."""
+    _, text = mark(checker)
+    if re.fullmatch(r"\w+", text):
+        return asked_of_model(source) or text.replace("_", " ").strip()
+    return text
+
+
+def code_check(
+    source: str,
+    instruction: str,
+    label: str,
+    returns: Literal["bool", "truth"] = "bool",
+    sandbox: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The check of a source that defines `check_following(instruction, response)`: `code:checker`, in the sandbox.
+
+    The authors run it where `re` has been imported, so it is imported here too. sandbox: its settings in the recipe.
+    """
+    free = "import re" not in source and "from __future__" not in source
+    return {
+        "name": CODE_CHECKER,
+        "source": f"import re\n{source}" if free else source,
+        "function": "check_following",
+        "order": ["instruction", RESPONSE],
+        "arguments": {"instruction": instruction},
+        "label": label,
+        **({} if returns == "bool" else {"returns": returns}),
+        **({"sandbox": dict(sandbox)} if sandbox else {}),
+    }
+
+
+def verinstruct_criteria(
+    checkers: Sequence[str],
+    functions: Sequence[str | None],
+    instruction: str,
+    texts: Sequence[str] | None = None,
+    returns: Literal["bool", "truth"] = "bool",
+    sandbox: Mapping[str, Any] | None = None,
+) -> list[Criterion]:
+    """Criteria of the columns `checkers` and `functions`, which belong together one by one.
+
+    A checker that is a rule (`is_hard`) is checked by its source in the sandbox; one that asks a language model, or has no
+    source, is left to the judge: its `check` is None.
+
+    texts: the criteria in words, where the data has them. returns: `truth` takes whatever Python's `if` takes for true, as
+    the authors do. sandbox: its settings in the recipe. Raises `DataError` when the columns differ in length.
+    """
+    if len({len(checkers), len(functions), len(checkers if texts is None else texts)}) != 1:
+        raise DataError(
+            f"{len(checkers)} checkers, but {len(functions)} functions"
+            + ("" if texts is None else f" and {len(texts)} criteria")
+            + ": they belong together one by one"
+        )
+    criteria = []
+    for place, (checker, source) in enumerate(zip(checkers, functions, strict=True)):
+        text = in_words(checker, source) if texts is None else texts[place]
+        hard = is_hard(checker, source) and source is not None and source.strip() and not asks_a_model(source)
+        check = code_check(source, instruction, text, returns, sandbox) if hard and source else None
+        criteria.append(Criterion(text=text, check=check))
+    return criteria

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.data.omissions import Omissions
-from fgrl.rules.code import CODE_CHECKER
+from fgrl.data.row_reader import Omissions
+from fgrl.rules.untrusted import CODE_CHECKER
 
 Check = dict[str, Any]
 """A verifier as recipes and `Criterion.check` describe it."""

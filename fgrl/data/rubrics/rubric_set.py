@@ -16,15 +16,14 @@ from typing import Any, Literal
 from pydantic import PrivateAttr
 
 from fgrl.data.json_hub import JsonHub
-from fgrl.data.nested import Missing, has, look
-from fgrl.data.row import BadRow, Row, short
+from fgrl.data.row import BadRow, Missing, Row, has, look, short
 from fgrl.data.rubrics.demand import Demand, Tally
 from fgrl.data.rubrics.instruction_ids import NO_SUCH_RULE, checked_by
 from fgrl.data.turns import Prompt, as_prompt
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import Settings
-from fgrl.rules.code import CODE_CHECKER
+from fgrl.rules.untrusted import CODE_CHECKER
 from fgrl.rules.wording import sentence
 from fgrl.types import Criterion, Sample
 

@@ -11,7 +11,7 @@ from fgrl.errors import DataError
 from fgrl.feedback.marks import Extent, thin
 from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import build
-from fgrl.rules.relevant import relevant
+from fgrl.rules.rule import relevant
 from fgrl.types import Criterion, Response, Sample
 
 FORBID = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})

@@ -15,8 +15,7 @@ from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import Unavailable, Undecided
 from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
-from fgrl.rules.loose import loose
-from fgrl.rules.relevant import relevant
+from fgrl.rules.rule import loose, relevant
 from fgrl.sandbox import Limits, SandboxSpec, detect, strength, walls
 from fgrl.types import Response, Sample
 

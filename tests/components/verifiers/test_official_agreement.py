@@ -22,7 +22,7 @@ import fgrl.components  # noqa: F401
 from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import absent, names
-from fgrl.rules.loose import loose, variants
+from fgrl.rules.rule import loose, variants
 from fgrl.rules.sentences import prose, sentences
 from fgrl.rules.word_tokens import tokens
 

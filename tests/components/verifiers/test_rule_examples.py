@@ -12,8 +12,7 @@ import fgrl.components  # noqa: F401
 from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.rules.loose import loose, variants
-from fgrl.rules.relevant import relevant
+from fgrl.rules.rule import loose, relevant, variants
 
 
 def rule_of(name: str, kwargs: dict[str, Any]) -> Verifier:

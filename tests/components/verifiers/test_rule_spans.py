@@ -13,8 +13,7 @@ import fgrl.components  # noqa: F401
 from fgrl.data.rubrics.instruction_ids import from_ifeval
 from fgrl.kinds import Verifier
 from fgrl.registry import build, name_of
-from fgrl.rules.relevant import relevant
-from fgrl.rules.rule import Rule
+from fgrl.rules.rule import Rule, relevant
 from fgrl.types import Span
 
 LANGUAGE = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}

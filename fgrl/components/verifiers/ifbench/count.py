@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 from fgrl.registry import register
 from fgrl.rules.counted import Counted, Length
 from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, in_order, kept_at
-from fgrl.rules.text import DIGITS, EDGES, Place, lowered, occurrences, occurrences_anycase, whole, without
-from fgrl.rules.words import WORD
+from fgrl.rules.text import DIGITS, EDGES, WORD, Place, lowered, occurrences, occurrences_anycase, whole, without
 from fgrl.types import Span
 
 CONJUNCTIONS = frozenset(["and", "but", "for", "nor", "or", "so", "yet"])

@@ -7,7 +7,7 @@ from pydantic import Field
 from fgrl.registry import register
 from fgrl.rules.rule import Forbids, Rule, broken_at
 from fgrl.rules.sentences import sentences
-from fgrl.rules.words import WORD
+from fgrl.rules.text import WORD
 from fgrl.types import Span
 
 STOP_WORDS = frozenset(

@@ -11,8 +11,7 @@ from fgrl.registry import register
 from fgrl.rules.counted import Length, related
 from fgrl.rules.rule import Relation, Rule, broken_at, kept_at
 from fgrl.rules.sentences import prose
-from fgrl.rules.text import Place, View, full_and_hollow, lowered, pieces_between, whole
-from fgrl.rules.words import WORD, count_words
+from fgrl.rules.text import WORD, Place, View, count_words, full_and_hollow, lowered, pieces_between, whole
 from fgrl.types import Span
 
 DIVIDER = re.compile(r"\s?\*\*\*\s?")

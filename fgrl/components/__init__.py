@@ -15,19 +15,3 @@ from fgrl.components import (
     segmenters,
     verifiers,
 )
-
-__all__ = [
-    "algorithms",
-    "annotators",
-    "clients",
-    "engines",
-    "judges",
-    "metrics",
-    "normalizers",
-    "pair_builders",
-    "readers",
-    "relevance",
-    "rewards",
-    "segmenters",
-    "verifiers",
-]

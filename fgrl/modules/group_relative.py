@@ -29,7 +29,6 @@ class GroupRelative(PolicyGradient):
     kl_coef: float = Field(0.0, ge=0)
     """Coefficient of the KL to the reference, per nat; 0 needs no reference."""
     kl: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of KL(policy || reference) per token."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Add the KL to the loss, or subtract from each token's advantage the KL from that token to the end of the response."""
     aggregate: Aggregation = "seq_mean"

@@ -18,7 +18,7 @@ MOVED = {
     "components.readers.sliced": "data.sliced_reader",
     "components.readers.table": "data.formats.table_reader",
     "components.verifiers.counted": "rules.counted",
-    "components.verifiers.loose": "rules.loose",
+    "components.verifiers.loose": "rules.rule",
     "components.verifiers.of_criteria": "rules.criterion_rules",
     "components.verifiers.rows": "data.rubrics.instruction_ids",
     "components.verifiers.rule": "rules.rule",

@@ -7,5 +7,3 @@ from fgrl.components.algorithms.ppo import PPO
 from fgrl.components.algorithms.rtt_grpo import RTTGRPO, ReleasedOrder
 from fgrl.components.algorithms.sft import SFT
 from fgrl.components.algorithms.token_bce import TokenBCE
-
-__all__ = ["DPO", "GRPO", "PPO", "RTTGRPO", "SFT", "BradleyTerry", "ReleasedOrder", "TokenBCE"]

@@ -11,15 +11,3 @@ from fgrl.components.annotators import (
     rubric_score,
     similarity,
 )
-
-__all__ = [
-    "answer",
-    "constraint_omission",
-    "cross_entropy",
-    "mark_by_llm",
-    "mark_by_rules",
-    "minimal_modification",
-    "preference",
-    "rubric_score",
-    "similarity",
-]

@@ -1,5 +1,3 @@
 """Who decides what no program can check."""
 
 from fgrl.components.judges.llm import LLMJudge
-
-__all__ = ["LLMJudge"]

@@ -17,21 +17,3 @@ from fgrl.components.metrics import (
     win_rate,
     yes_no,
 )
-
-__all__ = [
-    "bleu",
-    "choice",
-    "exact_match",
-    "kl",
-    "length",
-    "rating",
-    "reference_likelihood",
-    "repetition",
-    "rouge",
-    "rubric",
-    "rule",
-    "similarity",
-    "token_auc",
-    "win_rate",
-    "yes_no",
-]

@@ -1,5 +1,3 @@
 """How segment rewards are centred and scaled. Importing this package registers the normalizers."""
 
 from fgrl.components.normalizers import constant, location, none
-
-__all__ = ["constant", "location", "none"]

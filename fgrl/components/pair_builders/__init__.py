@@ -1,5 +1,3 @@
 """Preference pairs of a sample's responses."""
 
 from fgrl.components.pair_builders import all_ranked, by_rule, judged
-
-__all__ = ["all_ranked", "by_rule", "judged"]

@@ -19,23 +19,3 @@ from fgrl.components.readers import (
     verinstruct,
     versus,
 )
-
-__all__ = [
-    "advanced_if",
-    "benchmark",
-    "claims",
-    "hf",
-    "hir",
-    "instructions",
-    "jsonl",
-    "lines",
-    "ms_marco",
-    "muldimif",
-    "products",
-    "questions",
-    "trivia_qa",
-    "truthful_qa",
-    "unilc",
-    "verinstruct",
-    "versus",
-]

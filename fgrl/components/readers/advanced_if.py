@@ -17,7 +17,6 @@ class AdvancedIFColumns(RubricColumns):
     """Which column holds what; the defaults are the hub's."""
 
     id: str | None = None
-    """What identifies a row; null takes its number."""
     prompt: str = "conversation_history"
     """The conversation up to the prompt to answer: messages, also as JSON text."""
     metadata: str = "prompt_metadata"
@@ -35,9 +34,7 @@ class AdvancedIF(RubricSet):
     """
 
     path: str = "facebook/AdvancedIF"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: AdvancedIFColumns = AdvancedIFColumns()
-    """Which column holds what, where the hub's names do not fit."""
 
     def roles(self) -> dict[str, str]:
         roles = super().roles() | {"metadata": self.columns.metadata}

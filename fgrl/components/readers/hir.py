@@ -46,9 +46,7 @@ class Hir(CodedSet):
     HUB_FILES: ClassVar[tuple[str, ...]] = ("HIR_trainv1.jsonl",)
 
     path: str = "sastpg/HIR-16K"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: HirColumns = HirColumns()
-    """Which column holds what, where these names do not fit."""
     list_criteria: bool = False
     """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in how
     many prompts none of them stands word for word."""

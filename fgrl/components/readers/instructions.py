@@ -17,7 +17,6 @@ class InstructionColumns(RubricColumns):
     """Which column holds what; the defaults are the hub's."""
 
     id: str | None = "key"
-    """What identifies a row; null takes its number."""
     ids: str = "instruction_id_list"
     """The ids of the rules."""
     kwargs: str = "kwargs"
@@ -33,9 +32,7 @@ class IFEval(RubricSet):
     """
 
     path: str = "google/IFEval"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: InstructionColumns = InstructionColumns()
-    """Which column holds what, where the hub's names do not fit."""
 
     def roles(self) -> dict[str, str]:
         return super().roles() | {"ids": self.columns.ids, "kwargs": self.columns.kwargs}
@@ -56,16 +53,13 @@ class IFBench(IFEval):
     """
 
     path: str = "allenai/IFBench_test"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
 
 
 class IFTrainColumns(RubricColumns):
     """Which column holds what; the defaults are the hub's."""
 
     id: str | None = "key"
-    """What identifies a row; null takes its number."""
     prompt: str = "messages"
-    """The prompt: text, or messages."""
     ground_truth: str = "ground_truth"
     """The ids and parameters, as text."""
 
@@ -80,9 +74,7 @@ class IFTrain(RubricSet):
     """
 
     path: str = "allenai/IF_multi_constraints_upto5"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: IFTrainColumns = IFTrainColumns()
-    """Which column holds what, where the hub's names do not fit."""
 
     def roles(self) -> dict[str, str]:
         return super().roles() | {"ground_truth": self.columns.ground_truth}

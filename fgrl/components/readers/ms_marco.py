@@ -15,9 +15,7 @@ class MsMarcoColumns(QuestionColumns):
     """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
 
     id: str | None = "query_id"
-    """What identifies a row; null takes its number."""
     question: str = "query"
-    """What is asked."""
     answers: str = "answers"
     """The right answers."""
     well_formed: str = "wellFormedAnswers"
@@ -46,11 +44,9 @@ class MsMarco(AnsweredQuestions):
     NO_ANSWERS: ClassVar[str] = "The test split of v2.1 has no answers: set `split: validation`."
 
     path: str = "microsoft/ms_marco"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     config: str | None = "v2.1"
     """Which configuration of the data set: v2.1 or v1.1."""
     columns: MsMarcoColumns = MsMarcoColumns()
-    """Which column holds what, where the hub's names do not fit."""
     well_formed: Literal["ignore", "prefer", "add"] = "ignore"
     """Answers that were written anew as whole sentences: leave them, take them alone where there are any, or take them
     beside the others."""

@@ -16,7 +16,6 @@ class MulDimIFColumns(RubricColumns):
     """Which column holds what; the defaults are the hub's."""
 
     prompt: str = "conversations"
-    """The prompt: text, or messages."""
     constraints: str = "constraints"
     """The criteria, [category, kind, sentence] each."""
 
@@ -32,9 +31,7 @@ class MulDimIF(RubricSet):
     """
 
     path: str = "Junjie-Ye/MulDimIF"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: MulDimIFColumns = MulDimIFColumns()
-    """Which column holds what, where the hub's names do not fit."""
 
     def roles(self) -> dict[str, str]:
         return super().roles() | {"constraints": self.columns.constraints}

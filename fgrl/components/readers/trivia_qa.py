@@ -18,9 +18,7 @@ class TriviaColumns(QuestionColumns):
     """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
 
     id: str | None = "question_id"
-    """What identifies a row; null takes its number."""
     question: str = "question"
-    """What is asked."""
     answers: str = "answer.value"
     """The right answer."""
     aliases: str = "answer.aliases"
@@ -50,13 +48,11 @@ class TriviaQa(AnsweredQuestions):
     NO_PASSAGES: ClassVar[str] = "`config: rc.web` has search results, `rc.nocontext` has not."
 
     path: str = "mandarjoshi/trivia_qa"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     config: str | None = "rc.nocontext"
     """Which configuration of the data set; with {context} in the prompt file `rc.web` or `unfiltered`."""
     split: str = "validation"
     """Which split; `validation[:10%]` works."""
     columns: TriviaColumns = TriviaColumns()
-    """Which column holds what, where the hub's names do not fit."""
     aliases: bool = True
     """The answer's other names are right, too."""
 

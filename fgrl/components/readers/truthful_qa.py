@@ -49,13 +49,11 @@ class TruthfulQa(QuestionSet):
     task: Literal["mc1", "mc2", "generation"] = "mc1"
     """One right choice, several, or an answer in words."""
     path: str = "truthfulqa/truthful_qa"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     config: str | None = None
     """Which configuration of the data set; null takes the task's, `multiple_choice` or `generation`."""
     split: str = "validation"
     """Which split; there is one."""
     columns: TruthfulColumns = TruthfulColumns()
-    """Which column holds what, where the hub's names do not fit."""
     choice_seed: int | None = 0
     """The order of the choices of each question; null keeps the data's, in which right choices come first."""
 

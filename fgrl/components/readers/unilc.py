@@ -24,9 +24,7 @@ class ClimateColumns(ClaimColumns):
     """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
 
     id: str | None = "claim_id"
-    """What identifies a row; null takes its number."""
     label: str = "claim_label"
-    """What people made of it."""
     context: str | None = "evidences.evidence"
     """Sentences of Wikipedia, five each. Only read when the prompt file has {context}."""
     url: str | None = "evidences.article"
@@ -43,27 +41,22 @@ class ClimateFever(LabelledClaims):
     """
 
     path: str = "tdiggelm/climate_fever"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     split: str = "test"
     """Which split; there is one."""
     columns: ClimateColumns = ClimateColumns()
-    """Which column holds what, where the hub's names do not fit."""
     labels: dict[str, LabelMeaning] = {
         "SUPPORTS": "yes",
         "REFUTES": "no",
         "NOT_ENOUGH_INFO": "drop",
         "DISPUTED": "drop",
     }
-    """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["SUPPORTS", "REFUTES", "NOT_ENOUGH_INFO", "DISPUTED"]
-    """What whole numbers stand for, where the data does not define it itself."""
 
 
 class PubHealthColumns(ClaimColumns):
     """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
 
     id: str | None = "claim_id"
-    """What identifies a row; null takes its number."""
     context: str | None = "main_text"
     """The article about the claim, which may reveal the verdict; `explanation` does. Only read when the prompt file has
     {context}."""
@@ -79,22 +72,17 @@ class PubHealth(LabelledClaims):
     """
 
     path: str = "ImperialCollegeLondon/health_fact"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     split: str = "test"
     """Which split; `test[:10%]` works."""
     columns: PubHealthColumns = PubHealthColumns()
-    """Which column holds what, where the hub's names do not fit."""
     labels: dict[str, LabelMeaning] = {"true": "yes", "false": "no", "mixture": "drop", "unproven": "drop"}
-    """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["false", "mixture", "true", "unproven"]
-    """What whole numbers stand for, where the data does not define it itself."""
 
 
 class HateColumns(ClaimColumns):
     """Which column holds what; the defaults are the hub's."""
 
     claim: str = "text"
-    """The claim."""
 
 
 @register("hsd")
@@ -108,20 +96,15 @@ class HateSpeech(LabelledClaims):
     """
 
     path: str = "odegiber/hate_speech18"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: HateColumns = HateColumns()
-    """Which column holds what, where the hub's names do not fit."""
     labels: dict[str, LabelMeaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
-    """What each label means: `yes`, `no` or `drop`."""
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
-    """What whole numbers stand for, where the data does not define it itself."""
 
 
 class BiasColumns(ClaimColumns):
     """Which column holds what; the defaults are the hub's."""
 
     claim: str = "post"
-    """The claim."""
     label: str = "offensiveYN"
     """What one annotator made of it, from 0 (no) to 1 (yes): `offensiveYN`, `intentYN`, `sexYN`, `whoTarget`."""
 
@@ -139,11 +122,9 @@ class SocialBias(ClaimSet):
     """
 
     path: str = "allenai/social_bias_frames"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     split: str = "test"
     """Which split; `test[:10%]` works."""
     columns: BiasColumns = BiasColumns()
-    """Which column holds what, where the hub's names do not fit."""
     threshold: float = Field(0.5, ge=0, le=1)
     """A post whose mean mark is above this is offensive."""
     undecided: LabelMeaning = "drop"

@@ -30,9 +30,7 @@ class VerInstruct(CodedSet):
     """
 
     path: str = "THU-KEG/VerInstruct"
-    """Hub id; or a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: VerInstructColumns = VerInstructColumns()
-    """Which column holds what, where the hub's names do not fit."""
 
     def roles(self) -> dict[str, str]:
         return super().roles() | {"checkers": self.columns.checkers, "functions": self.columns.functions}

@@ -4,5 +4,3 @@ from fgrl.components.relevance.discriminator import Discriminator, TruncatedDisc
 from fgrl.components.relevance.oracle import Oracle
 from fgrl.components.relevance.random import RandomRelevance
 from fgrl.components.relevance.uniform import Uniform
-
-__all__ = ["Discriminator", "Oracle", "RandomRelevance", "TruncatedDiscriminator", "Uniform"]

@@ -2,5 +2,3 @@
 
 from fgrl.components.rewards.rubric import Rubric, SignedRubric
 from fgrl.components.rewards.segment_rm import SegmentRM
-
-__all__ = ["Rubric", "SegmentRM", "SignedRubric"]

@@ -1,5 +1,3 @@
 """Rules that a program can check, under the ids of IFEval and IFBench where they have them."""
 
 from fgrl.components.verifiers import all_of, code_checker, ifbench, ifeval, missing
-
-__all__ = ["all_of", "code_checker", "ifbench", "ifeval", "missing"]

@@ -24,7 +24,6 @@ class AnsweredQuestions(QuestionSet):
     """Rows with a question, its right answers and, for {context}, passages."""
 
     columns: QuestionColumns = QuestionColumns()
-    """Which column holds what, where the usual names do not fit."""
 
     def needed(self, prompt: Prompt) -> set[str]:
         return super().needed(prompt) | {"answers"}

@@ -31,7 +31,6 @@ class ClaimSet(QuestionSet):
     MAIN: ClassVar[str] = "claim"
 
     columns: ClaimColumns = ClaimColumns()
-    """Which column holds what, where the usual names do not fit."""
 
     @abstractmethod
     def verdict(self, source: Source, row: Row) -> YesOrNo:

@@ -5,5 +5,3 @@ such place is in the rule's docstring. Where a result may differ: docs/how-to/ve
 """
 
 from fgrl.components.verifiers.ifbench import count, custom, layout, ratio, repeat, sentence, words
-
-__all__ = ["count", "custom", "layout", "ratio", "repeat", "sentence", "words"]

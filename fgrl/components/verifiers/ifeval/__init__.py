@@ -14,5 +14,3 @@ from fgrl.components.verifiers.ifeval import (
     punctuation,
     startend,
 )
-
-__all__ = ["case", "combination", "content", "keywords", "language", "layout", "length", "punctuation", "startend"]

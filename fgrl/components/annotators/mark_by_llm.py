@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fgrl.errors import Stopped
-from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.marks import Case, Extent, cases, marked, thin
+from fgrl.feedback.quoting import Quotes, QuotingAnnotator
 from fgrl.llm.asking import Parsed, Question, Refused, ask, parse_json, summary
 from fgrl.llm.reading import declines
-from fgrl.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
-from fgrl.registry import File, Unkeyed, register
+from fgrl.registry import File, register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Sample, Span
@@ -22,43 +20,6 @@ from fgrl.types import Sample, Span
 KNOWN = ("prompt", "criterion", "response")
 """Placeholders of a marker's prompt."""
 EXTENTS: dict[str, Extent] = {"all_relevant": "all", "partial_relevant": "part", "all_irrelevant": "none"}
-
-
-class Quotes:
-    """The quotes of an answer about one response, and where each stands in it."""
-
-    def __init__(self, response: str, occurrence: Occurrence, fuzzy: float | None, *, ignore_case: bool) -> None:
-        self.response, self.occurrence, self.fuzzy, self.ignore_case = response, occurrence, fuzzy, ignore_case
-        self.located: list[tuple[str, list[Match]]] = []
-        """Each quote of the last answer with its matches; one that was not found has none."""
-
-    def clear(self) -> None:
-        """Forget the last answer, e.g. because another one is read in its place."""
-        self.located = []
-
-    def locate(self, quotes: Sequence[str]) -> None:
-        """Take the quotes of an answer. Raises ValueError, for the model to act on, when none of them is found."""
-        matches = locate_each(quotes, self.response, self.occurrence, self.fuzzy, ignore_case=self.ignore_case)
-        self.located = list(zip(quotes, matches, strict=True))
-        if quotes and not any(matches):
-            raise ValueError(
-                f"none of the passages stands in the response, {quotes[0][:80]!r} for one: copy them letter by letter"
-            )
-
-    def spans(self) -> list[Span]:
-        """The distinct places of all quotes, in order."""
-        places = {(match.start, match.end) for _quote, matches in self.located for match in matches}
-        return [Span(start=start, end=end) for start, end in sorted(places)]
-
-    def records(self) -> list[dict[str, Any]]:
-        """How each quote was found, for `meta`: one entry for each place; one with `kind` null for a quote that was not."""
-        entries: list[dict[str, Any]] = []
-        for quote, matches in self.located:
-            entries += [
-                {"quote": quote, "kind": match.kind, "score": match.score, "start": match.start, "end": match.end}
-                for match in matches
-            ] or [{"quote": quote, "kind": None}]
-        return entries
 
 
 class Marking(BaseModel):
@@ -83,7 +44,7 @@ class Marking(BaseModel):
 
 
 @register("mark_by_llm")
-class MarkByLLM(AskingAnnotator):
+class MarkByLLM(QuotingAnnotator):
     """A language model decides for each response and each criterion whether all of it, nothing or certain passages are
     relevant, and quotes those. Each becomes a sample of its own, as `mark_by_rules` makes them; `spans` (label 1) are where the
     quotes stand.
@@ -94,16 +55,6 @@ class MarkByLLM(AskingAnnotator):
     requested again, and then missing.
     """
 
-    occurrence: Literal["first", "all"] = "first"
-    """Mark the first place of a quote (of one that is given n times, the first n), or every place."""
-    fuzzy: float | None = Field(0.9, gt=0, le=1)
-    """Lowest similarity of a passage to a quote that does not stand in the response as it is; null accepts no such passage."""
-    ignore_case: bool = False
-    """Also find quotes that differ from the response in upper and lower case."""
-    max_unmatched: Annotated[float, Unkeyed] = Field(USUAL_UNMATCHED, ge=0, le=1)
-    """The alarm: share of quotes that may not be found."""
-    alarm: Annotated[Literal["warn", "stop"], Unkeyed] = "warn"
-    """What happens when more are not found: a warning, or the stage stops. (Answers are cached.)"""
     prompt: Annotated[str, File]
     """Prompt file; it contains {criterion} and {response}, and may contain {prompt}. `prompts/mark_taxonomy.txt` asks by scope and
     polarity, `prompts/mark_greedy.txt` for the passages that matter most."""
@@ -176,22 +127,6 @@ class MarkByLLM(AskingAnnotator):
             max_tokens=self.max_tokens,
             temperature=self.temperature,
         )
-
-    def quotes_of(self, response: str) -> Quotes:
-        """Finds quotes in one response."""
-        return Quotes(response, self.occurrence, self.fuzzy, ignore_case=self.ignore_case)
-
-    def check_unmatched(self, quotes: Iterable[Quotes]) -> dict[str, Any]:
-        """The counts of `Located`. Raises `Stopped`, or warns, when more quotes than `max_unmatched` were not found."""
-        located = Located()
-        for of_response in quotes:
-            located.add(matches for _quote, matches in of_response.located)
-        message = located.alarm(self.max_unmatched)
-        if message is not None and self.alarm == "stop":
-            raise Stopped(f"{message}\nstopped by `max_unmatched`; `alarm: warn` goes on")
-        if message is not None and self._run is not None:
-            self._run.say(f"alarm: {message}")
-        return located.counts()
 
     def _labelled(self, case: Case, extent: Extent, quotes: Quotes, rules: CriterionRules) -> tuple[Sample, Extent]:
         spans = [Span(start=0, end=len(case.response))] if extent == "all" else []

@@ -30,7 +30,7 @@ def test_imports_go_one_way_without_circles_and_the_catalogue_holds_components_a
 PLANTED = {
     "an import statement": ("fgrl.rules.sentences", "import fgrl.cli", "rules imports fgrl.cli"),
     "a from import": ("fgrl.types", "from fgrl.kinds import Stage", "types imports fgrl.kinds"),
-    "a submodule by its package": ("fgrl.models.chat", "from fgrl import modules", "models imports fgrl.modules"),
+    "a submodule by its package": ("fgrl.models.heads", "from fgrl import modules", "models imports fgrl.modules"),
     "inside a function": ("fgrl.rollouts.rows", "def f():\n    from fgrl.data import hub", "rollouts imports fgrl.data.hub"),
     "a lazy module": ("fgrl.evaluation.answer", 'x = lazy.load("fgrl.modules.online")', "evaluation imports fgrl.modules.online"),
     "import_module": ("fgrl.llm.reading", 'importlib.import_module("fgrl.stages")', "llm imports fgrl.stages"),

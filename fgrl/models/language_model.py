@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fgrl.models.adapters import skip_casts
 from fgrl.models.chunked import ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
 from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
@@ -260,3 +259,19 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
 def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
     """[N] numbers of the real tokens -> [B,T] with zeros elsewhere."""
     return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
+
+
+def skip_casts(net: nn.Module) -> int:
+    """Under autocast, adapters in `net` use their input unconverted. Returns the number of adapted layers.
+
+    peft converts a bfloat16 input to the float32 of its weights, and autocast converts it back: the same numbers, but two more
+    copies per layer in each pass and another activation to keep for the backward pass.
+    """
+    layers: list[nn.Module] = [layer for layer in net.modules() if hasattr(layer, "_cast_input_dtype")]
+    for layer in layers:
+        layer._cast_input_dtype = _cast  # type: ignore[assignment]
+    return len(layers)
+
+
+def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return x if x is None or torch.is_autocast_enabled(x.device.type) else x.to(dtype)

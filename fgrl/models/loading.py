@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from importlib import util
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,12 +12,11 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
 from fgrl.errors import DataError
-from fgrl.models.chat import end_of_answer, end_tokens
-from fgrl.models.checkpointing import checkpoint_layers
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import LanguageModel
 from fgrl.models.progress_bars import no_progress_bars
@@ -165,3 +165,57 @@ def _number(source: Source, kind: Head, net: Any, saved: dict[str, Any]) -> Numb
 
 def _generation(net: Any) -> Any:
     return getattr(net, "generation_config", None) or net.config
+
+
+def end_tokens(tokenizer: Any, generation: Any) -> set[int]:
+    """Every token that ends a response: those of the generation settings, of the tokenizer, and of the chat template."""
+    named = getattr(generation, "eos_token_id", None)
+    ends = set(named) if isinstance(named, list | tuple | set) else {named}
+    ends |= {tokenizer.eos_token_id, _after_an_answer(tokenizer)}
+    ids = {int(token) for token in ends if token is not None}
+    if not ids:
+        raise ValueError("the model defines no end-of-sequence token, neither in its settings nor in its tokenizer")
+    return ids
+
+
+def end_of_answer(tokenizer: Any, eos_ids: set[int]) -> int:
+    """The token that ends an answer: the one that the chat template puts after it, else the tokenizer's own."""
+    after = _after_an_answer(tokenizer)
+    if after in eos_ids:
+        return int(after)  # type: ignore[arg-type]
+    return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in eos_ids else min(eos_ids)
+
+
+def _after_an_answer(tokenizer: Any) -> int | None:
+    """The special token that the chat template puts directly after an assistant's turn, or None."""
+    if not tokenizer.chat_template:
+        return None
+    answer = "0"
+    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": answer}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    tail = text[text.rindex(answer) + 1 :].strip()
+    ids = tokenizer(tail, add_special_tokens=False).input_ids if tail else []
+    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
+
+
+def checkpoint_layers(model: nn.Module) -> int:
+    """Make every transformer layer of `model` discard its activations and recompute them. Returns the number of layers.
+
+    In training mode and in evaluation mode alike: transformers' own switch works in training mode only, where dropout is
+    on as well. Reinforcement learning needs the first without the second: the ratio of new to old probabilities must be 1
+    before the first step.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"{type(model).__name__} has no layers that can be checkpointed; set gradient_checkpointing: false"
+        )
+    for layer in layers:
+        layer.forward = partial(_forward, layer.forward)  # type: ignore[method-assign]
+    return len(layers)
+
+
+def _forward(forward: Any, *args: Any, **kwargs: Any) -> Any:
+    if torch.is_grad_enabled() and kwargs.get("past_key_values") is None:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    return forward(*args, **kwargs)

@@ -154,8 +154,11 @@ def read_sources(
     if all(path.is_dir() for path in paths) and (overrides or vary):
         given = " ".join([*overrides, *(texts[0] for texts in vary)])
         raise UsageError(f"{given}: overrides are for recipes, and these are folders of runs, which are finished")
+    variations = _variations(overrides, seeds, vary)
     return [
-        _folder_source(path, seeds) if path.is_dir() else _recipe_source(path, runs, overrides, seeds, vary)
+        _folder_source(path, seeds)
+        if path.is_dir()
+        else Source(path, [of_plan(plan(recipes.load(path, words), runs), words) for words in variations])
         for path in paths
     ]
 
@@ -216,15 +219,6 @@ def of_plan(made: Plan, overrides: Sequence[str] = ()) -> FinishedRecipe:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _recipe_source(
-    path: Path, runs: Path, overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[Sequence[str]]
-) -> Source:
-    return Source(
-        path,
-        [of_plan(plan(recipes.load(path, words), runs), words) for words in _variations(overrides, seeds, vary)],
-    )
-
-
 def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[Sequence[str]]) -> list[list[str]]:
     """The overrides of each variation."""
     alternatives = [*vary, *([[f"seed={seed}" for seed in seeds]] if seeds else [])]
@@ -233,7 +227,11 @@ def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[S
 
 def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
     """Of runs with the same key (the same recipe, run twice) the newest."""
-    newest = {(run.name, run.key): (folder, run) for folder, run in _loaded(path)}
+    folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
+    if not folders:
+        raise UsageError(f"{path} contains no runs")
+    loaded = ((folder, load_run_folder(folder)) for folder in folders)
+    newest = {(run.name, run.key): (folder, run) for folder, run in loaded}
     finished = [_of_run(folder, run) for folder, run in newest.values()]
     chosen = [each for each in finished if not seeds or each.seed in seeds]
     if not chosen:
@@ -242,13 +240,6 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
     chosen.sort(key=lambda each: seeds.index(each.seed) if seeds else each.seed)
     absent = [seed for seed in seeds if seed not in {each.seed for each in chosen}]
     return Source(path, chosen, [f"{path} has no run with seed {seed}" for seed in absent])
-
-
-def _loaded(path: Path) -> list[tuple[Path, RunFolder]]:
-    folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
-    if not folders:
-        raise UsageError(f"{path} contains no runs")
-    return [(folder, load_run_folder(folder)) for folder in folders]
 
 
 def _of_run(folder: Path, run: RunFolder) -> FinishedRecipe:

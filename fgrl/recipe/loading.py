@@ -18,13 +18,13 @@ from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.recipe import files, graph, interpolation, merging
 from fgrl.recipe.tree import Tree, scalar
-from fgrl.registry import Context, Place, Problem, Problems
+from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points
-from fgrl.registry.problems import Key, alternatives, nearest
+from fgrl.registry.problems import Key, Place, alternatives, nearest
 from fgrl.types import Ref
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

@@ -1,7 +1,7 @@
 """Kinds of component, their names, and how a recipe's plain data becomes typed components. Imports no torch."""
 
 from fgrl.registry.building import build
-from fgrl.registry.context import Context, PlacedRef
+from fgrl.registry.context import Context
 from fgrl.registry.describing import describe
 from fgrl.registry.docstrings import source, undocumented
 from fgrl.registry.names import (
@@ -17,41 +17,6 @@ from fgrl.registry.names import (
     register,
 )
 from fgrl.registry.outside import import_file, load_entry_points
-from fgrl.registry.problems import Place, Problem, Problems, did_you_mean, nearest, unknown
+from fgrl.registry.problems import Problem, Problems, did_you_mean, nearest, unknown
 from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
 from fgrl.registry.walking import dump, dump_for_key, walk
-
-__all__ = [
-    "Component",
-    "Context",
-    "File",
-    "KeyedUnless",
-    "NotRegistered",
-    "Place",
-    "PlacedRef",
-    "Problem",
-    "Problems",
-    "Settings",
-    "Unkeyed",
-    "absent",
-    "build",
-    "declare_absent",
-    "describe",
-    "did_you_mean",
-    "dump",
-    "dump_for_key",
-    "get",
-    "import_file",
-    "kind",
-    "kind_of",
-    "kinds",
-    "load_entry_points",
-    "name_of",
-    "names",
-    "nearest",
-    "register",
-    "source",
-    "undocumented",
-    "unknown",
-    "walk",
-]

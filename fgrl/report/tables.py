@@ -109,9 +109,7 @@ def _cells(table: NumberTable) -> dict[str, list[Cell] | None]:
         recipe: None
         if numbers is None
         else [
-            Cell(number.name, number.measure.about, row)
-            for number in numbers
-            for row in estimates.shown_measure(number.measure).rows
+            Cell(name, measure.about, row) for name, measure in numbers for row in estimates.shown_measure(measure).rows
         ]
         for recipe, numbers in table.items()
     }

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fgrl.results.differing import labels
 from fgrl.results.evaluations import RecipeResults
 from fgrl.results.number_names import StageNumber, check_known
 from fgrl.results.numbers import Measure
 
-
-@dataclass
-class TableNumber:
-    """A number of a recipe, for all its models."""
-
-    name: str
-    """After `evaluate/` where a recipe of the table has several evaluations."""
-    measure: Measure
-
-
-NumberTable = Mapping[str, Sequence[TableNumber] | None]
-"""By recipe; None: none of its evaluations is finished."""
+NumberTable = Mapping[str, Sequence[tuple[str, Measure]] | None]
+"""By recipe its numbers with their names, after `evaluate/` where a recipe of the table has several evaluations; None: none of its
+evaluations is finished."""
 
 
 def number_table(results: Sequence[RecipeResults], wanted: Sequence[str] = ()) -> NumberTable:
@@ -45,9 +35,9 @@ def recipe_names(results: Sequence[RecipeResults]) -> list[str]:
     return names
 
 
-def _numbers(recipe: RecipeResults, with_stage: bool, wanted: Sequence[str]) -> list[TableNumber]:
+def _numbers(recipe: RecipeResults, with_stage: bool, wanted: Sequence[str]) -> list[tuple[str, Measure]]:
     return [
-        TableNumber(str(StageNumber(stage, measure.name) if with_stage else measure.name), measure)
+        (str(StageNumber(stage, measure.name) if with_stage else measure.name), measure)
         for stage, evaluation in recipe.evaluations.items()
         for measure in evaluation.measures
         if measure.name.contains_any(wanted)

@@ -9,15 +9,3 @@ from fgrl.stages.lm_eval import LmEvalStage
 from fgrl.stages.pair import PairStage
 from fgrl.stages.rl import RLStage
 from fgrl.stages.sample import SampleStage
-
-__all__ = [
-    "AnnotateStage",
-    "CalibrateStage",
-    "EvaluateStage",
-    "FinetuneStage",
-    "GradeRelevanceStage",
-    "LmEvalStage",
-    "PairStage",
-    "RLStage",
-    "SampleStage",
-]

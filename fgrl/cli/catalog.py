@@ -96,7 +96,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Explain a component: what it does, its fields with type, default, bounds and help. Or print a resolved recipe."""
-    if what.endswith((".yaml", ".yml")) or Path(what).is_file():
+    file = recipes.Address.parse(what).file
+    if file.suffix in (".yaml", ".yml") or file.is_file():
         _show_recipe(Path(what), context, as_json)
         return
     know(imports)

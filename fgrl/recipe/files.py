@@ -63,7 +63,7 @@ def expand(text: Path | str) -> list[str]:
     Raises `Problems` when the file cannot be read or no row fits.
     """
     address = Address.parse(text)
-    if address.row is None or not set(address.row) & set("*?["):
+    if address.row is None or not _is_pattern(address.row):
         return [str(text)]
     known = rows(address.file)
     fitting = [name for name in known if fnmatchcase(name, address.row)]
@@ -72,6 +72,10 @@ def expand(text: Path | str) -> list[str]:
             [Problem((), f'{nearby(address.file)} has no row "{address.row}"', f"rows: {', '.join(known) or 'none'}")]
         )
     return [str(Address(address.file, name)) for name in fitting]
+
+
+def _is_pattern(row: str) -> bool:
+    return bool(set(row) & set("*?["))
 
 
 def rows(file: Path) -> list[str]:
@@ -162,6 +166,8 @@ class _Reading:
         if source.row not in known:
             choices = alternatives(source.row, known) if known else "it has none"
             message = f'{nearby(source.file)} has no row "{source.row}"'
+            if _is_pattern(source.row):
+                message += "; one recipe is wanted here, and not a pattern"
             if named is not None:
                 self._problem(message, named, choices)
             else:
@@ -172,7 +178,8 @@ class _Reading:
             if name in known:
                 parents.append((Address(source.file, name), place))
                 continue
-            self._problem(f'{nearby(source.file)} has no row "{name}"', place, alternatives(name, known))
+            only = "a row extends rows of its own file, inherited ones too" if SEPARATOR in name else None
+            self._problem(f'{nearby(source.file)} has no row "{name}"', place, only or alternatives(name, known))
             parents.append((None, place))
         inherited = [parent for parent in self._files_extended(source.file) if source.row in self.rows(parent)]
         if not inherited and self._own_rows(source.file)[source.row].get("about") is None:

@@ -94,11 +94,14 @@ def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
     top, place = str(path[0]), value.place
     if top in ("extends", "imports"):
         return Problem(path, f"{top} cannot be set on the command line", "write a recipe that extends this one", place)
+    if top == "rows":
+        message = "rows cannot be set on the command line"
+        return Problem(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
     if top not in TOP:
         variables = list(_entries(recipe, "vars"))
         if top in variables:
             return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
-        return Problem(path, f'unknown key "{top}"', alternatives(top, [*TOP[3:], "about"]), place)
+        return Problem(path, f'unknown key "{top}"', alternatives(top, ["vars", "seed", "stages", "about"]), place)
     if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
         return Problem(path, f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...", place)
     if len(path) > 1 and top in ("vars", "stages"):

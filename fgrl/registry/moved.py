@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from types import ModuleType
 
 MOVED = {
+    "components.closeness": "evaluation.closeness",
     "components.kinds": "kinds",
     "components.prompts": "templates",
     "components.rubrics": "rules.rubrics",
@@ -25,8 +27,12 @@ MOVED = {
     "components.verifiers.sentences": "rules.sentences",
     "components.verifiers.text": "rules.text",
     "components.verifiers.words": "rules.word_tokens",
+    "models.sentences": "models.embeddings",
+    "modules.passes": "rollouts.passes",
+    "modules.rows": "rollouts.rows",
     "run": "pipeline.run",
     "statistics": "evaluation.statistics",
+    "types.Candidate": "types.Response",
     "types.DataError": "errors.DataError",
     "types.NotYet": "errors.NotYet",
     "types.OverBudget": "errors.OverBudget",
@@ -35,6 +41,17 @@ MOVED = {
     "types.Undecided": "errors.Undecided",
 }
 """Old name -> new name, both below `fgrl`."""
+PACKAGES = {
+    "components.annotators": ("feedback",),
+    "components.clients": ("llm",),
+    "components.engines": ("models.decoding",),
+    "components.metrics": ("evaluation",),
+    "components.readers": ("data", "data.formats", "data.questions", "data.rubrics"),
+    "components.verifiers": ("rules",),
+    "report": ("results",),
+    "stages": ("evaluation", "rollouts"),
+}
+"""Old package -> packages in which its module of the same name may be now."""
 _NAME_OF_MODULE = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
@@ -42,7 +59,14 @@ def hint(error: BaseException) -> str | None:
     """The new place of what an import (or an attribute of a module) did not find; None when nothing is known about it."""
     name = _missing(error)
     old = name.removeprefix("fgrl.")
-    return f"{name} has moved: it is fgrl.{MOVED[old]} now" if old != name and old in MOVED else None
+    new = None if old == name else MOVED.get(old) or _in_new_package(old)
+    return None if new is None else f"{name} has moved: it is fgrl.{new} now"
+
+
+def _in_new_package(old: str) -> str | None:
+    package, _, module = old.rpartition(".")
+    candidates = (f"{new}.{module}" for new in PACKAGES.get(package, ()))
+    return next((candidate for candidate in candidates if find_spec(f"fgrl.{candidate}") is not None), None)
 
 
 def _missing(error: BaseException) -> str:

@@ -168,6 +168,12 @@ class Sample(Record):
                 raise ValueError(f"{name}: there is no response {place}; the sample has {len(self.responses)}")
         return self
 
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError; for a field of an earlier form with what has replaced it."""
+        if name in EARLIER_FIELDS:
+            raise AttributeError(f"a sample has no `{name}` any more: {EARLIER_FIELDS[name]}")
+        return super().__getattr__(name)  # type: ignore[misc]
+
     @property
     def chosen_response(self) -> Response | None:
         """The chosen response, or else the only one; None where there is none.
@@ -202,7 +208,12 @@ class Sample(Record):
         return self.model_copy(update={"responses": [response], "chosen": 0, "verdicts": None, **changes})
 
 
-EARLIER_FIELDS = ("response", "spans", "critique", "candidates")
+EARLIER_FIELDS = {
+    "response": "read `chosen_response`, set it by `with_chosen`",
+    "spans": "read those of a response: `response.spans`",
+    "critique": "it belongs to an annotation of a response: `response.annotations`",
+    "candidates": "they are `responses`",
+}
 """Fields of a sample's line before it had `responses`."""
 EARLIER_VERDICT = {"first", "second", "verdict", "agree", "p"}
 """Keys of an entry of `meta.preferences`, where verdicts used to be."""

@@ -119,6 +119,12 @@ def test_a_file_that_raises_leaves_nothing_behind() -> None:
         ("from fgrl.components import kinds", "fgrl.components.kinds has moved: it is fgrl.kinds now"),
         ("import fgrl.components.prompts", "fgrl.components.prompts has moved: it is fgrl.templates now"),
         ("from fgrl import statistics", "fgrl.statistics has moved: it is fgrl.evaluation.statistics now"),
+        ("import fgrl.components.clients.asking", "fgrl.components.clients.asking has moved: it is fgrl.llm.asking now"),
+        ("from fgrl.modules import passes", "fgrl.modules.passes has moved: it is fgrl.rollouts.passes now"),
+        (
+            "from fgrl.components.readers.shots import Shots",
+            "fgrl.components.readers.shots has moved: it is fgrl.data.questions.shots now",
+        ),
         ("from fgrl.types import Stopped", "fgrl.types.Stopped has moved: it is fgrl.errors.Stopped now"),
         (
             "from fgrl import types\n\ntypes.OverBudget",

@@ -254,3 +254,10 @@ def test_a_span_needs_an_order() -> None:
     assert Span(start=1, end=1).label == 1.0
     with pytest.raises(ValidationError, match="ends at 0, before its start 1"):
         Span(start=1, end=0)
+
+
+@pytest.mark.parametrize("name", ["response", "spans", "critique", "candidates"])
+def test_a_field_of_the_earlier_form_names_what_replaced_it(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"a sample has no `{name}` any more: \w+"):
+        getattr(Sample(id="1", prompt="p"), name)
+    assert not hasattr(Sample(id="1", prompt="p"), "no_such_field")

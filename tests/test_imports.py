@@ -121,3 +121,9 @@ for module in list(sys.modules.values()):
 
 def test_the_check_sees_a_heavy_module(tmp_path: Path) -> None:
     assert loaded_after("import numpy", tmp_path) == ["numpy"]
+
+
+def test_files_of_tests_have_different_names() -> None:
+    """pytest imports them by their bare names."""
+    names = [file.name for file in (ROOT / "tests").rglob("*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

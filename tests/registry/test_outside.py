@@ -119,7 +119,10 @@ def test_a_file_that_raises_leaves_nothing_behind() -> None:
         ("from fgrl.components import kinds", "fgrl.components.kinds has moved: it is fgrl.kinds now"),
         ("import fgrl.components.prompts", "fgrl.components.prompts has moved: it is fgrl.templates now"),
         ("from fgrl import statistics", "fgrl.statistics has moved: it is fgrl.evaluation.statistics now"),
-        ("import fgrl.components.clients.asking", "fgrl.components.clients.asking has moved: it is fgrl.llm.asking now"),
+        (
+            "import fgrl.components.clients.asking",
+            "fgrl.components.clients.asking has moved: it is fgrl.llm.asking now",
+        ),
         ("from fgrl.modules import passes", "fgrl.modules.passes has moved: it is fgrl.rollouts.passes now"),
         (
             "from fgrl.components.readers.shots import Shots",

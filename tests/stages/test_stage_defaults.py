@@ -10,7 +10,7 @@ import tiny_recipe
 import torch
 
 from fgrl import pipeline, recipe
-from fgrl.cli import looking
+from fgrl.cli import inspecting
 from fgrl.components.algorithms import PPO
 from fgrl.errors import Unavailable, UsageError
 from fgrl.kinds import OnlineAlgorithm, Stage
@@ -105,8 +105,8 @@ def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch) 
 def test_inspect_offers_the_stages_that_show_samples(tmp_path: Path, tiny_model_dir: Path) -> None:
     path = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
     plan = pipeline.plan(recipe.load(path), tmp_path / "runs")
-    assert looking._inspectable(plan, None).name == "reward_model"
+    assert inspecting._inspectable(plan, None).name == "reward_model"
     with pytest.raises(
         UsageError, match="evaluate has no samples to show; these have: reward_model, calibrate, policy"
     ):
-        looking._inspectable(plan, "evaluate")
+        inspecting._inspectable(plan, "evaluate")

@@ -49,11 +49,15 @@ class Closeness(Settings):
         if not all(references):
             raise ValueError("a text has no references")
         wanted = list(
-            dict.fromkeys(text for text in [*texts, *(one for some in references for one in some)] if text.strip())
+            dict.fromkeys(
+                text
+                for text in [*texts, *(reference for several in references for reference in several)]
+                if text.strip()
+            )
         )
         with self._run.progress("texts embedded", len(wanted)) as ticker:
             vectors = dict(zip(wanted, self._encoder.embed(wanted, ticker.advance), strict=True))
         return [
-            max(float(vectors[text] @ vectors[one]) for one in some) if text.strip() else EMPTY
-            for text, some in zip(texts, references, strict=True)
+            max(float(vectors[text] @ vectors[reference]) for reference in several) if text.strip() else EMPTY
+            for text, several in zip(texts, references, strict=True)
         ]

@@ -52,10 +52,10 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
     # 2. what it recorded, beside the numbers
     folder = run.out / "lm_eval"
     folder.mkdir(exist_ok=True)
-    for name, found in results.items():
-        for task, samples in found.get("samples", {}).items():
+    for name, recorded in results.items():
+        for task, samples in recorded.get("samples", {}).items():
             write_json_lines(folder / f"{name}-{task}.jsonl".replace("/", "_"), samples)
-        write_json(folder / f"{name}.json", {key: value for key, value in found.items() if key != "samples"})
+        write_json(folder / f"{name}.json", {key: value for key, value in recorded.items() if key != "samples"})
     # 3. numbers
     metrics = measured(results, stage.baseline, stage.level)
     write_json(run.out / "metrics.json", {"baseline": stage.baseline, "metrics": metrics})
@@ -82,7 +82,7 @@ def task_manager(stage: Any) -> Any:
 
 def load_tasks(stage: Any, manager: Any) -> list[Any]:
     """Fresh task objects (they keep the answers that they were given), with their number of examples."""
-    found: list[Any] = []
+    tasks: list[Any] = []
     for benchmark in stage.tasks:
         try:
             with contextlib.chdir(stage.task_folder or "."):
@@ -97,8 +97,8 @@ def load_tasks(stage: Any, manager: Any) -> list[Any]:
             if benchmark.num_fewshot is not None:
                 set_shots(name, task, benchmark.num_fewshot)
         group = loaded.get("groups", {}).get(benchmark.task)
-        found += list(loaded["tasks"].values()) if group is None else [group]
-    return found
+        tasks += list(loaded["tasks"].values()) if group is None else [group]
+    return tasks
 
 
 def set_shots(name: str, task: Any, shots: int) -> None:
@@ -129,7 +129,7 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
             task.set_config(key="generation_kwargs", value=options, update=True)
     limits = [limit for limit in (stage.limit, run.limit) if limit is not None]
     with model.low_precision():
-        found = evaluator.evaluate(
+        evaluated = evaluator.evaluate(
             lm=huggingface.HFLM(pretrained=model.net, tokenizer=model.tokenizer, batch_size=stage.batch_size),
             task_dict=loaded,
             limit=min(limits, default=None),
@@ -138,8 +138,8 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
             apply_chat_template=stage.chat_template,
             fewshot_as_multiturn=stage.chat_template,
         )
-    told = found | {"lm_eval_version": metadata.version("lm_eval")}
-    return json.loads(json.dumps(told, default=utils.handle_non_serializable))
+    everything = evaluated | {"lm_eval_version": metadata.version("lm_eval")}
+    return json.loads(json.dumps(everything, default=utils.handle_non_serializable))
 
 
 def generates(loaded: Mapping[str, Any]) -> bool:
@@ -165,19 +165,19 @@ def merged(parts: Sequence[Results]) -> Results:
     """
     whole = dict(parts[0])
     for section in ("results", "groups"):
-        for task, told in parts[0].get(section, {}).items():
+        for task, numbers in parts[0].get(section, {}).items():
             every = [part[section][task] for part in parts if task in part.get(section, {})]
             means = {
-                key: sum(one[key] for one in every) / len(every)
-                for key, value in told.items()
+                key: sum(numbers_of_part[key] for numbers_of_part in every) / len(every)
+                for key, value in numbers.items()
                 if "," in key and isinstance(value, int | float)
             }
-            whole[section] = whole[section] | {task: told | means}
+            whole[section] = whole[section] | {task: numbers | means}
     whole["samples"] = {
         task: [
-            one | {"answer": number}
+            sample | {"answer": number}
             for number, part in enumerate(parts)
-            for one in part.get("samples", {}).get(task, [])
+            for sample in part.get("samples", {}).get(task, [])
         ]
         for task in parts[0].get("samples", {})
     }
@@ -187,11 +187,11 @@ def merged(parts: Sequence[Results]) -> Results:
 def measured(results: Mapping[str, Results], baseline: str | None, level: float) -> dict[str, Any]:
     """`metrics` of `metrics.json`: by task and model, the harness's numbers with their intervals."""
     metrics: dict[str, Any] = {}
-    for model, found in results.items():
-        for task, told in (found["results"] | found.get("groups", {})).items():
+    for model, recorded in results.items():
+        for task, numbers in (recorded["results"] | recorded.get("groups", {})).items():
             numbers = {
-                title(key): interval(value, told, key, level).model_dump()
-                for key, value in told.items()
+                title(key): interval(value, numbers, key, level).model_dump()
+                for key, value in numbers.items()
                 if is_number(key)
             }
             if numbers:
@@ -218,12 +218,12 @@ def title(key: str) -> str:
     return metric if named == "none" else f"{metric} {named}"
 
 
-def interval(value: Any, told: Mapping[str, Any], key: str, level: float) -> Estimate:
+def interval(value: Any, numbers: Mapping[str, Any], key: str, level: float) -> Estimate:
     """The harness's number, and its standard error as an interval (none for one question, and for a group of metrics
     without one)."""
     metric, _, named = key.partition(",")
-    error = told.get(f"{metric}_stderr,{named}")
-    n = int(told.get("sample_len") or 0)
+    error = numbers.get(f"{metric}_stderr,{named}")
+    n = int(numbers.get("sample_len") or 0)
     if not isinstance(value, int | float):
         return Estimate(mean=None, n=n, note=f"the harness says {value}")
     if not isinstance(error, int | float):
@@ -234,26 +234,26 @@ def interval(value: Any, told: Mapping[str, Any], key: str, level: float) -> Est
 
 def changes(task: str, results: Results, baseline: Results, level: float) -> dict[str, Any]:
     """Paired differences to the baseline of the numbers that are means over questions."""
-    told = results["results"].get(task, {})
-    found: dict[str, Any] = {}
-    for key in filter(is_number, told):
+    numbers = results["results"].get(task, {})
+    differences: dict[str, Any] = {}
+    for key in filter(is_number, numbers):
         sides = mean_of(task, key, results), mean_of(task, key, baseline)
         if sides[0] is not None and sides[1] is not None:
-            found[title(key)] = difference(sides[0], sides[1], level=level).model_dump()
-    return found
+            differences[title(key)] = difference(sides[0], sides[1], level=level).model_dump()
+    return differences
 
 
 def mean_of(task: str, key: str, results: Results) -> Measured | None:
     """A number as the mean of what the harness recorded for each question; None where it is not that."""
     metric, _, named = key.partition(",")
-    samples = [one for one in results.get("samples", {}).get(task, []) if one["filter"] == named]
-    values: Sequence[Any] = [one.get(metric) for one in samples]
+    samples = [sample for sample in results.get("samples", {}).get(task, []) if sample["filter"] == named]
+    values: Sequence[Any] = [sample.get(metric) for sample in samples]
     reported = results["results"].get(task, {}).get(key)
     if not values or not all(isinstance(value, int | float) for value in (*values, reported)):
         return None
     if abs(sum(values) / len(values) - reported) > 1e-9 * max(1.0, abs(reported)):
         return None
-    return weighted_mean([float(value) for value in values], [one["doc_id"] for one in samples])
+    return weighted_mean([float(value) for value in values], [sample["doc_id"] for sample in samples])
 
 
 def about(task: str, results: Results, level: float) -> str:

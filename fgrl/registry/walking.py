@@ -46,7 +46,7 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
 
 def _inner(annotation: Any, read: Any) -> Any:
     """What the items of a container are annotated with."""
-    return next((found for inner, _ in members(annotation) if (found := read(inner)) is not None), Any)
+    return next((inside for inner, _ in members(annotation) if (inside := read(inner)) is not None), Any)
 
 
 def dump(component: Settings) -> dict[str, Any]:

@@ -61,8 +61,8 @@ def labels(results: Sequence[RecipeResults]) -> list[str]:
         differing = [
             path for path, value in each.settings.items() if any(other.get(path, _NOTHING) != value for other in others)
         ]
-        parts = [f"{path.rsplit('.', 1)[-1]} {_short(each.settings[path])}" for path in differing[:MOST_IN_LABEL]]
-        texts.append(", ".join(parts))
+        parts = dict.fromkeys(f"{path.rsplit('.', 1)[-1]} {_short(each.settings[path])}" for path in differing)
+        texts.append(", ".join(list(parts)[:MOST_IN_LABEL]))
     return texts
 
 

@@ -248,7 +248,9 @@ def from_earlier_form(line: Mapping[str, Any]) -> Mapping[str, Any]:
     if text is None and about and isinstance(meta, Mapping):
         rest["meta"] = meta = about | dict(meta)
     if text is not None:
-        chosen = next((place for place, one in enumerate(responses) if one.get("text") == text), len(responses))
+        chosen = next(
+            (place for place, response in enumerate(responses) if response.get("text") == text), len(responses)
+        )
         if chosen == len(responses):
             responses.append({"text": text})
         responses[chosen] |= {"annotations": [about]} if about else {}
@@ -262,7 +264,9 @@ def from_earlier_form(line: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _earlier_verdicts(value: Any) -> bool:
     """Is it what the annotator `preference` stored, rather than a column of the user's data?"""
-    return isinstance(value, list) and all(isinstance(one, Mapping) and one.keys() == EARLIER_VERDICT for one in value)
+    return isinstance(value, list) and all(
+        isinstance(entry, Mapping) and entry.keys() == EARLIER_VERDICT for entry in value
+    )
 
 
 class Pair(Record):

@@ -180,14 +180,14 @@ def about(sample: Sample, prompt: Prompt) -> dict[str, str]:
     before = "\n\n".join(turn.content for turn in turns[:-1])
     context = sample.meta.get("context", before)
     reference = sample.reference if isinstance(sample.reference, str) else " / ".join(sample.reference or [])
-    found = {
+    values = {
         "question": str(sample.meta.get("question", asked)),
         "context": context if isinstance(context, str) else "\n\n".join(map(_plain, context)),
         "reference": reference,
     }
     if "reference" in prompt.fields and not reference:
         raise DataError(f"sample {sample.id} has no reference, and {prompt.path} says {{reference}}")
-    return {**found, "context": found["context"] or "(none)"}
+    return {**values, "context": values["context"] or "(none)"}
 
 
 def _plain(value: Any) -> str:

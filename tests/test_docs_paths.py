@@ -77,3 +77,11 @@ def test_a_module_or_its_attribute_exists(page: str, name: str) -> None:
         return
     module = importlib.import_module(parent)
     assert hasattr(module, last) or importlib.util.find_spec(name) is not None, f"{page} mentions {name}"
+
+
+def test_the_trace_lists_each_file_once() -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    trace = page[page.index("## From a recipe") :]
+    files = re.findall(r"^\| `([a-z_/]+\.py)`", trace, re.MULTILINE)
+    assert len(files) > 40
+    assert sorted({file for file in files if files.count(file) > 1}) == []

@@ -11,10 +11,12 @@ os.environ.update(
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# the same cases in every run; HYPOTHESIS_PROFILE=default draws new ones (make evidence)
-settings.register_profile("repeatable", derandomize=True, database=None)
+# the same cases in every run; HYPOTHESIS_PROFILE=default draws new ones (make evidence). No test depends on time
+settings.register_profile(
+    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 CORPUS = [

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from fgrl import files
 from fgrl.recipe.merging import ROW, TOP, merge
-from fgrl.recipe.tree import TOO_LONG, Text, Tree, parse
 from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
+from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"

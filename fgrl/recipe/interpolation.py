@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fgrl.recipe.merging import TOP
-from fgrl.recipe.tree import TOO_DEEP, TOO_MANY, Tree
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Problem, alternatives, dotted, nearest
+from fgrl.registry.tree import TOO_DEEP, TOO_MANY, Tree
 
 _SIMPLE = re.compile(r"(?<!\\)\$\{\s*([^${}:\s]+)\s*\}")
 _TOKEN = re.compile(r"\\\$\{|\$\{|\}")

@@ -19,7 +19,6 @@ from fgrl import files, registry
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
 from fgrl.recipe.files import Address, read
-from fgrl.recipe.tree import Tree, scalar
 from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
@@ -27,6 +26,7 @@ from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points
 from fgrl.registry.problems import Key, Place, alternatives, nearest
+from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")

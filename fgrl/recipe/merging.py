@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fgrl.recipe.tree import COMMAND_LINE, Text, Tree, parse
 from fgrl.registry.annotations import described
 from fgrl.registry.building import BARE
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
+from fgrl.registry.tree import COMMAND_LINE, Text, Tree, parse
 
 TOP = ("about", "extends", "imports", "vars", "seed", "stages", "rows")
 """Keys of a recipe, in the order in which they are usually written."""

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from fgrl.cli import app
 from fgrl.recipe import load
 from fgrl.recipe.interpolation import resolve
-from fgrl.recipe.tree import Text, parse
 from fgrl.registry import Problems
+from fgrl.registry.tree import Text, parse
 
 LONG = "x" * 400
 MEGABYTE = "y" * 1_000_000

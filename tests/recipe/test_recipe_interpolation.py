@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fgrl.recipe.interpolation import alone, mentions, origin, resolve, source
-from fgrl.recipe.tree import Text, Tree, parse
 from fgrl.registry.context import FAILED
+from fgrl.registry.tree import Text, Tree, parse
 
 
 def tree(text: str) -> Tree:

@@ -11,9 +11,9 @@ from recipe_world import Group, Ring, Square, recipe, world  # noqa: F401
 from fgrl.recipe import load
 from fgrl.recipe.files import Address, read
 from fgrl.recipe.merging import merge, override
-from fgrl.recipe.tree import Text, Tree, parse
 from fgrl.registry import Problems
 from fgrl.registry.building import BARE
+from fgrl.registry.tree import Text, Tree, parse
 
 
 def tree(text: str) -> Tree:

@@ -12,8 +12,8 @@ import pytest
 from fgrl import registry
 from fgrl.cli import main
 from fgrl.recipe import know_components, load, schema
-from fgrl.recipe.tree import Text, parse
 from fgrl.registry import Problems, build, describe, dump, undocumented
+from fgrl.registry.tree import Text, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(file for folder in ("recipes", "recipes/small") for file in (ROOT / folder).glob("*.yaml"))

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from fgrl.recipe.loading import _Dumper
-from fgrl.recipe.tree import Text, parse, scalar
 from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Place
+from fgrl.registry.tree import Text, parse, scalar
 
 
 def read(text: str) -> Any:

@@ -23,8 +23,8 @@ import pytest
 from fgrl.cli import main
 from fgrl.recipe import load
 from fgrl.recipe.interpolation import resolve
-from fgrl.recipe.tree import Tree
 from fgrl.registry.problems import Key
+from fgrl.registry.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES, IN_EVERY_TEST = 10_000, 120

@@ -1,0 +1,124 @@
+"""Typed settings from a YAML file of their own, with the position of every mistake, as in a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from fgrl import files
+from fgrl.registry.annotations import described
+from fgrl.registry.building import build
+from fgrl.registry.context import FAILED, Context
+from fgrl.registry.explaining import nearby
+from fgrl.registry.problems import Key, Problem, Problems, alternatives, nearest
+from fgrl.registry.settings import Settings
+from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
+
+S = TypeVar("S", bound=Settings)
+
+EXTENDS = "extends"
+"""Key of the file whose settings the others change."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Settings that `extends` may name without a path."""
+
+    folder: Path
+    """Where they are, as NAME.yaml."""
+
+    @property
+    def names(self) -> list[str]:
+        """Sorted."""
+        return [name.removesuffix(".yaml") for name in files.names_in(self.folder) if name.endswith(".yaml")]
+
+    def find(self, text: str, folder: Path) -> Path:
+        """The file that a text names: one of ours, or a path relative to `folder`."""
+        given = folder / files.expanded(text)
+        return self.folder / f"{text}.yaml" if text in self.names and not files.is_file(given) else given
+
+
+def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
+    """The settings of a YAML file, or those of this name on the shelf.
+
+    `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what that file
+    has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those that it extends.
+    """
+    tree = _merged(shelf.find(name, Path()), shelf, (), None)
+    context = Context(folder=lambda key: _folder(tree, key))
+    try:
+        return build(cls, _plain(tree), context=context)
+    except Problems as problems:
+        for problem in problems.problems:
+            problem.place = problem.place or tree.at(problem.path)[0].place
+        raise
+
+
+def _merged(path: Path, shelf: Shelf, below: tuple[Path, ...], origin: Tree | None) -> Tree:
+    tree = _read(path, shelf, len(below), origin)
+    extends = tree.children.pop(EXTENDS, None)
+    if extends is None:
+        return tree
+    if not isinstance(extends.value, str):
+        message = f"wants a file, got {described(extends.plain())}"
+        raise Problems([Problem((EXTENDS,), message, place=extends.place)])
+    parent = shelf.find(extends.value, path.parent)
+    below = (*below, path.resolve())
+    if parent.resolve() in below:
+        raise Problems([Problem((EXTENDS,), f"{nearby(parent)} extends itself", place=extends.place)])
+    return _over(_merged(parent, shelf, below, extends), tree)
+
+
+def _over(parent: Tree, child: Tree) -> Tree:
+    """The entries of both; the child's win."""
+    if not isinstance(parent.value, dict) or not isinstance(child.value, dict):
+        return child
+    entries = dict(parent.value)
+    for key, inner in child.value.items():
+        entries[key] = _over(entries[key], inner) if key in entries else inner
+        entries[key].dropped = inner.value is None and key in parent.value
+    return Tree(entries, child.place)
+
+
+def _plain(tree: Tree) -> object:
+    """Without the places and without what was dropped."""
+    if isinstance(tree.value, dict):
+        return {key: _plain(inner) for key, inner in tree.value.items() if not inner.dropped}
+    return tree.plain()
+
+
+def _folder(tree: Tree, path: Key) -> Path:
+    file = tree.at(path)[0].place.file
+    return file.parent if file is not None else Path.cwd()
+
+
+def _read(path: Path, shelf: Shelf, rank: int, origin: Tree | None) -> Tree:
+    """The tree of one file; `origin` is the value that names it in another one."""
+    label = nearby(path)
+
+    def refused(message: str, hint: str | None = None) -> Problems:
+        place = None if origin is None else origin.place
+        return Problems([Problem((EXTENDS,) if place else (), f"{label}: {message}", hint, place)])
+
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(TOO_LONG + 1)
+    except FileNotFoundError:
+        near = nearest(path.name, files.names_in(path.parent))
+        hint = f'did you mean "{near}"?' if near else alternatives(path.name, shelf.names)
+        raise refused("no such file", hint) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise refused(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > TOO_LONG:
+        raise refused(f"is larger than {TOO_LONG:,} bytes")
+    try:
+        text = Text(content.decode("utf-8-sig"), label, path.resolve(), rank)
+    except UnicodeDecodeError as error:
+        raise refused(f"not UTF-8: byte {content[error.start]:#04x}", "save the file as UTF-8") from None
+    tree, problems = parse(text)
+    if problems or tree is None:
+        raise Problems(problems)
+    if not isinstance(tree.value, dict) or tree.value is FAILED:
+        raise Problems([Problem((), f"wants a mapping of settings, got {described(tree.plain())}", place=tree.place)])
+    return tree

@@ -1,0 +1,51 @@
+// Undo and redo of everything that was done to one item; it survives a reload of the page in the same tab.
+
+const LIMIT = 500;
+
+export class History {
+  constructor(name) {
+    this.name = `annotate:history:${name}`;
+    let stored = null;
+    try {
+      stored = JSON.parse(sessionStorage.getItem(this.name));
+    } catch {
+      // without this browser's storage, the history begins with the page
+    }
+    this.done = stored?.done ?? [];
+    this.undone = stored?.undone ?? [];
+  }
+
+  /** An action: {label, changes: [{key, before, after}], caret}. */
+  push(action) {
+    this.done.push(action);
+    this.undone = [];
+    if (this.done.length > LIMIT) this.done.shift();
+    this.keep();
+  }
+
+  /** The action to take back, or null. */
+  undo() {
+    return this.move(this.done, this.undone);
+  }
+
+  /** The action to do again, or null. */
+  redo() {
+    return this.move(this.undone, this.done);
+  }
+
+  move(from, to) {
+    const action = from.pop();
+    if (!action) return null;
+    to.push(action);
+    this.keep();
+    return action;
+  }
+
+  keep() {
+    try {
+      sessionStorage.setItem(this.name, JSON.stringify({ done: this.done, undone: this.undone }));
+    } catch {
+      // the same: it then lasts as long as the page
+    }
+  }
+}

@@ -1,0 +1,657 @@
+// One item on the page: the query, its knowledge source, the responses with their marked spans, the questions, the preference.
+
+import { announce, byId, el, newId, plural, same, shorten } from "./dom.js";
+import { OTHER, hasReason, reasonTexts, sideName } from "./dialogs.js";
+import { History } from "./history.js";
+import { MarkedText, fillWithText, inOrder } from "./text.js";
+
+const TYPING = 700;
+const LONG = 30_000;
+
+export class ItemView {
+  /** `app` gives settings, mode(), popup, drafts and changed(); `saving` holds the item's entries. */
+  constructor(app, data, saving) {
+    this.app = app;
+    this.settings = app.settings;
+    this.modes = app.settings.modes;
+    this.data = data;
+    this.saving = saving;
+    this.history = new History(`${app.session.annotator}:${data.id}`);
+    this.marks = this.modes.spans !== "none";
+    this.letters = data.responses.map((_, number) => String.fromCharCode(65 + number));
+    this.current = null;
+    this.editing = null;
+    this.moving = null;
+    this.typing = new Map();
+    this.focused = data.responses[0]?.place;
+    this.adopt(data);
+  }
+
+  // ----- what the server has ------------------------------------------------------------------------------------------
+
+  adopt(data) {
+    for (const { version, ...body } of Object.values(data.spans)) this.saving.adopt(`spans/${body.id}`, version, body);
+    for (const [place, { version, body }] of Object.entries(data.answers)) this.saving.adopt(`answers/${place}`, version, body);
+    if (data.verdict) this.saving.adopt("verdict", data.verdict.version, data.verdict.body);
+  }
+
+  span(id) {
+    return this.saving.body(`spans/${id}`);
+  }
+
+  /** The spans of a response that are not deleted, in reading order. */
+  spansOf(place) {
+    const spans = [];
+    for (const [key, { body }] of this.saving.entries) {
+      if (key.startsWith("spans/") && body && !body.deleted && body.place === place) spans.push(body);
+    }
+    return spans.sort(inOrder);
+  }
+
+  /** All spans in the order in which the page shows them. */
+  allSpans() {
+    return this.data.responses.flatMap(({ place }) => this.spansOf(place));
+  }
+
+  letter(place) {
+    return this.letters[this.data.responses.findIndex((response) => response.place === place)];
+  }
+
+  // ----- building -----------------------------------------------------------------------------------------------------
+
+  /** Fills `main` with the item. */
+  build(main) {
+    const { data } = this;
+    this.texts = new Map();
+    this.parts = new Map();
+    main.replaceChildren(
+      el(
+        "section",
+        { class: "query", "aria-labelledby": "query-title" },
+        el(
+          "div",
+          { class: "row" },
+          el("h2", { id: "query-title", tabindex: "-1", text: "Query" }),
+          data.domain && el("span", { class: "badge", text: data.domain }),
+        ),
+        this.prompt(data.prompt),
+      ),
+      ...(data.document ? [this.source(data.document)] : []),
+      el(
+        "div",
+        { class: `responses of-${data.responses.length}`, id: "responses" },
+        ...data.responses.map((response, number) => this.response(response, number)),
+      ),
+      ...(this.modes.preference && data.responses.length > 1 ? [this.preference()] : []),
+    );
+    for (const { place, text } of data.responses) {
+      const host = byId(`text-${place}`);
+      if (this.marks) this.texts.set(place, new MarkedText(host, text, { caret: true }));
+      else fillWithText(host, text);
+    }
+    this.refresh();
+    this.reopenPopup();
+  }
+
+  prompt(prompt) {
+    const text = (value) => el("p", { class: "prompt", dir: "auto", text: value });
+    if (typeof prompt === "string") return text(prompt);
+    return el("div", {}, ...prompt.map(({ role, content }) => el("div", { class: "turn" }, el("h3", { text: role }), text(content))));
+  }
+
+  source(document) {
+    const body = el("div", { class: "text source-text", tabindex: "0", role: "region", "aria-label": "Knowledge source" });
+    const details = el("details", { class: "source", id: "source" }, el("summary", { text: "Knowledge source" }), body);
+    details.open = this.app.preference("source") !== "closed";
+    fillWithText(body, document);
+    details.addEventListener("toggle", () => this.app.setPreference("source", details.open ? "open" : "closed"));
+    return details;
+  }
+
+  response({ place, text }, number) {
+    const letter = this.letters[number];
+    const name = this.data.responses.length > 1 ? `Response ${letter}` : "Response";
+    const host = el("div", { class: `text ${text.length > LONG ? "long" : ""}`, id: `text-${place}`, dir: "auto", translate: "no" });
+    const list = el("ol", { class: "marks" });
+    const count = el("h3", { class: "count" });
+    const hint = `keys-${place}`;
+    if (this.marks) {
+      const attributes = {
+        role: "textbox",
+        "aria-multiline": "true",
+        "aria-readonly": "true",
+        "aria-label": name,
+        "aria-describedby": hint,
+        spellcheck: "false",
+        autocorrect: "off",
+        autocapitalize: "off",
+        inputmode: "none",
+        "data-gramm": "false",
+        tabindex: "0",
+      };
+      for (const [attribute, value] of Object.entries(attributes)) host.setAttribute(attribute, value);
+      host.addEventListener("focus", () => (this.focused = place));
+      host.addEventListener("mousedown", (event) => this.pressed(event, place));
+      host.addEventListener("click", (event) => this.clicked(event, place));
+      host.addEventListener("keydown", (event) => this.keyInText(event, place));
+    } else if (text.length > LONG) {
+      for (const [attribute, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", name]]) host.setAttribute(attribute, value);
+    }
+    this.parts.set(place, { list, count, host });
+    return el(
+      "section",
+      { class: "response", "aria-labelledby": `response-${place}` },
+      el("h2", { id: `response-${place}`, tabindex: "-1", text: name }),
+      this.marks && el("p", { class: "hide", id: hint, text: "Select with Shift and the arrow keys, mark with M. N goes through the marks, ? lists all keys." }),
+      host,
+      this.marks && el("div", { class: "marked" }, count, list),
+      this.settings.questions.length > 0 && this.questions(place, name),
+    );
+  }
+
+  questions(place, name) {
+    const key = `answers/${place}`;
+    return el(
+      "div",
+      { class: "questions" },
+      ...this.settings.questions.map((question) => {
+        const id = `question-${place}-${question.id}`;
+        const needed = question.required ? " (needed)" : "";
+        if (question.kind === "text") {
+          return el(
+            "div",
+            { class: "question" },
+            el("label", { for: id, text: question.text + needed }, el("span", { class: "hide", text: ` (${name})` })),
+            this.textField(id, key, question.id, question.text),
+          );
+        }
+        return el(
+          "fieldset",
+          { class: "question" },
+          el("legend", {}, question.text + needed, el("span", { class: "hide", text: ` (${name})` })),
+          ...question.options.map((option) =>
+            el(
+              "label",
+              { class: "tick" },
+              el("input", {
+                type: "checkbox",
+                value: option.id,
+                data: { key, field: question.id },
+                on: {
+                  change: () => {
+                    const fieldset = byId("main").querySelectorAll(`input[data-key="${key}"][data-field="${question.id}"]`);
+                    const ticked = [...fieldset].filter((input) => input.checked).map((input) => input.value);
+                    this.setField(key, question.id, ticked, `answer to “${question.text}”`);
+                  },
+                },
+              }),
+              el("span", { text: option.text }),
+            ),
+          ),
+        );
+      }),
+    );
+  }
+
+  preference() {
+    const choice = (value, text) =>
+      el(
+        "label",
+        { class: "choice" },
+        el("input", {
+          type: "radio",
+          name: "better",
+          value,
+          on: { change: () => this.choose(value === "tie" ? null : Number(value)) },
+        }),
+        el("span", { text }),
+      );
+    return el(
+      "section",
+      { class: "preference" },
+      el(
+        "fieldset",
+        {},
+        el("legend", { id: "preference-title", text: "Which response do you prefer?" }),
+        el(
+          "div",
+          { class: "choices-row" },
+          ...this.data.responses.map(({ place }, number) => choice(String(place), `Response ${this.letters[number]}`)),
+          this.modes.tie && choice("tie", "Tie"),
+        ),
+        this.modes.tie &&
+          el("p", { class: "quiet", text: "Choose a tie very rarely: only where you cannot tell the two responses apart, or both are equally poor." }),
+      ),
+      el(
+        "div",
+        { class: "question" },
+        el("label", { for: "preference-reason", text: this.modes.preference_reason ? "Why? (needed)" : "Why?" }),
+        this.textField("preference-reason", "verdict", "reason", "reason for the preference"),
+      ),
+    );
+  }
+
+  /** A text field that is saved while one types, and becomes one action of the history when it is left. */
+  textField(id, key, field, what) {
+    let before = null;
+    const store = () => {
+      clearTimeout(this.typing.get(id)?.timer);
+      this.typing.delete(id);
+      this.writeField(key, field, input.value);
+    };
+    const input = el("textarea", {
+      id,
+      rows: 2,
+      maxlength: 20000,
+      data: { key, field },
+      on: {
+        focus: () => (before = this.saving.body(key)),
+        input: () => {
+          clearTimeout(this.typing.get(id)?.timer);
+          this.typing.set(id, { timer: setTimeout(store, TYPING), store });
+        },
+        change: () => {
+          store();
+          const after = this.saving.body(key);
+          if (after && !same(before, after)) {
+            this.history.push({ label: what, changes: [{ key, before, after }], caret: null });
+            before = after;
+            this.app.changed(this);
+          }
+        },
+      },
+    });
+    return input;
+  }
+
+  /** Saves what is being typed now. */
+  flush() {
+    for (const { store } of [...this.typing.values()]) store();
+  }
+
+  fieldsOf(key) {
+    const empty = key === "verdict" ? { reason: this.app.drafts.get(this.data.id, "page/reason") ?? "" } : {};
+    return this.saving.body(key) ?? empty;
+  }
+
+  writeField(key, field, value) {
+    if (key === "verdict" && !this.saving.body(key)) {
+      // a reason without a choice is no preference yet: it waits in this browser
+      this.app.drafts.put(this.data.id, "page/reason", value);
+      return;
+    }
+    this.saving.change(key, { ...this.fieldsOf(key), [field]: value });
+  }
+
+  setField(key, field, value, what) {
+    const before = this.saving.body(key);
+    this.commit(what, [{ key, before, after: { ...this.fieldsOf(key), [field]: value } }]);
+  }
+
+  choose(better) {
+    this.flush();
+    const before = this.saving.body("verdict");
+    const reason = byId("preference-reason").value;
+    this.commit(better === null ? "choice of a tie" : `choice of response ${this.letter(better)}`, [
+      { key: "verdict", before, after: { better, reason } },
+    ]);
+    this.app.drafts.remove(this.data.id, "page/reason");
+  }
+
+  // ----- drawing ------------------------------------------------------------------------------------------------------
+
+  /** Draws what an entry of this key shows. */
+  refresh(key = null) {
+    const places = key === null || key.startsWith("spans/") ? this.data.responses.map(({ place }) => place) : [];
+    const only = key?.startsWith("spans/") ? this.saving.body(key)?.place : undefined;
+    for (const place of places) if (only === undefined || only === place) this.drawSpans(place);
+    if (key === null || !key.startsWith("spans/")) this.fillFields();
+    this.app.changed(this);
+  }
+
+  drawSpans(place) {
+    if (!this.marks) return;
+    const spans = this.spansOf(place);
+    this.texts.get(place).draw(spans, { editing: this.editing, current: this.current });
+    const { list, count } = this.parts.get(place);
+    const likes = spans.filter((span) => span.label > 0).length;
+    const dislikes = spans.length - likes;
+    count.textContent = spans.length
+      ? [likes && plural(likes, "like"), dislikes && plural(dislikes, "dislike")].filter(Boolean).join(", ")
+      : "Nothing marked yet";
+    const focusedId = list.contains(document.activeElement) ? document.activeElement.dataset.span : null;
+    list.replaceChildren(...spans.map((span) => this.listEntry(span)));
+    if (focusedId) list.querySelector(`[data-span="${CSS.escape(focusedId)}"]`)?.focus();
+  }
+
+  listEntry(span) {
+    const texts = reasonTexts(this.settings, span);
+    const side = sideName(span.label);
+    return el(
+      "li",
+      {},
+      el(
+        "button",
+        {
+          type: "button",
+          class: `entry ${side.toLowerCase()} ${span.id === this.current || span.id === this.editing ? "active" : ""}`,
+          data: { span: span.id },
+          on: { click: () => this.edit(span.id, { from: "list" }) },
+        },
+        el("span", { class: "side", text: side }),
+        el("bdi", { class: "quote", text: shorten(span.quote, 80) }),
+        hasReason(span)
+          ? el("span", { class: "why", text: texts.join(" ") })
+          : el("span", { class: "why lacking", text: span.reasons.includes(OTHER) ? "Other: not described yet" : "No reason yet" }),
+      ),
+    );
+  }
+
+  fillFields() {
+    for (const input of byId("main").querySelectorAll("[data-key]")) {
+      const value = this.fieldsOf(input.dataset.key)[input.dataset.field];
+      if (input.type === "checkbox") input.checked = Array.isArray(value) && value.includes(input.value);
+      else if (!this.typing.has(input.id) && input.value !== (value ?? "")) input.value = value ?? "";
+    }
+    const verdict = this.saving.body("verdict");
+    for (const input of byId("main").querySelectorAll("input[name=better]")) {
+      input.checked = verdict !== null && input.value === (verdict.better === null ? "tie" : String(verdict.better));
+    }
+  }
+
+  // ----- actions and their history ------------------------------------------------------------------------------------
+
+  /** Does something that can be undone. */
+  commit(label, changes, caret = null) {
+    this.history.push({ label, changes, caret });
+    this.apply(changes.map(({ key, after }) => ({ key, body: after })));
+  }
+
+  apply(bodies) {
+    for (const { key, body } of bodies) {
+      this.saving.change(key, body);
+      this.refresh(key);
+    }
+  }
+
+  undo() {
+    this.flush();
+    this.travel(this.history.undo(), "before", "after", "Undone");
+  }
+
+  redo() {
+    this.flush();
+    this.travel(this.history.redo(), "after", "before", "Redone");
+  }
+
+  travel(action, to, from, said) {
+    if (!action) {
+      announce(said === "Undone" ? "Nothing to undo." : "Nothing to redo.");
+      return;
+    }
+    this.apply(action.changes.map((change) => ({ key: change.key, body: change[to] ?? emptied(change.key, change[from]) })));
+    announce(`${said}: ${action.label}.`);
+    if (action.caret) this.restore(action.caret);
+  }
+
+  // ----- marking ------------------------------------------------------------------------------------------------------
+
+  pressed(event, place) {
+    if (event.button !== 0) return;
+    // a drag that begins inside an old selection would move that text instead of selecting
+    if (!event.shiftKey && this.texts.get(place).selection()?.start !== this.texts.get(place).selection()?.end) {
+      document.getSelection().removeAllRanges();
+    }
+    const released = (up) => {
+      // a double or triple click selects a word or a line: only a drag marks by itself. The click event comes first
+      if (up.detail < 2 && up.button === 0) setTimeout(() => this.markSelection(place, { quiet: true }));
+    };
+    document.addEventListener("mouseup", released, { once: true });
+  }
+
+  clicked(event, place) {
+    const selection = this.texts.get(place).selection();
+    if (selection && selection.start !== selection.end) return;
+    const ids = this.texts.get(place).spansAtNode(event.target);
+    if (ids.length && !this.moving && event.detail < 2) this.edit(ids[0], { at: ids });
+    else if (this.current) this.setCurrent(null);
+  }
+
+  caretIn(place) {
+    const selection = this.texts.get(place)?.selection();
+    return selection ? { place, anchor: selection.anchor, focus: selection.focus } : null;
+  }
+
+  restore(caret) {
+    const text = this.texts.get(caret.place);
+    text.host.focus({ preventScroll: true });
+    text.select(caret.anchor, caret.focus);
+  }
+
+  /** Marks the selection in a response, or gives it to the span whose passage is being changed. */
+  async markSelection(place = this.focused, { quiet = false } = {}) {
+    const text = this.texts.get(place);
+    const selection = text?.selection();
+    if (!selection || selection.start === selection.end) {
+      if (!quiet) announce("Nothing is selected. Select a passage of a response first.");
+      return;
+    }
+    if (this.app.popup.open) return;
+    const caret = { place, anchor: selection.anchor, focus: selection.focus };
+    const start = text.points.toPoint(selection.start);
+    const end = text.points.toPoint(selection.end, true);
+    const passage = { place, start, end, quote: text.points.slice(start, end) };
+    if (this.moving) {
+      this.movePassage(passage, caret);
+      return;
+    }
+    const span = { id: newId(), ...passage, label: this.app.mode(), reasons: [], note: "", deleted: false };
+    this.saving.change(`spans/${span.id}`, span);
+    announce(`${sideName(span.label)} marked in response ${this.letter(place)}: ${shorten(span.quote, 120)}`);
+    await this.edit(span.id, { isNew: true, caret });
+  }
+
+  movePassage(passage, caret) {
+    const before = this.span(this.moving);
+    this.moving = null;
+    this.app.changed(this);
+    if (before.place !== passage.place) {
+      announce("A mark stays in its response. Nothing was changed.");
+      return;
+    }
+    this.commit("change of a marked passage", [{ key: `spans/${before.id}`, before, after: { ...before, ...passage } }], caret);
+    announce(`The mark now covers: ${shorten(passage.quote, 120)}`);
+    this.restore({ ...caret, anchor: caret.focus });
+  }
+
+  stopMoving() {
+    this.moving = null;
+    this.app.changed(this);
+  }
+
+  /**
+   * Opens the pop-up for a span. `at`: spans at the same place, between which one can switch. `isNew`: it was marked just now,
+   * and cancelling takes it away. `caret`: the selection to come back to. `draft`: what was entered before a reload.
+   */
+  async edit(id, { at = [id], isNew = false, caret = null, draft = null, from = "text" } = {}) {
+    const before = this.span(id);
+    const { place } = before;
+    const text = this.texts.get(place);
+    const back = caret ?? this.caretIn(place);
+    const page = { id, isNew, caret: back };
+    this.editing = id;
+    this.current = null;
+    this.drawSpans(place);
+    const rects = () => [...text.rangeOf(before.start, before.end).getClientRects()].filter((rect) => rect.width > 0);
+    const shown = rects();
+    if (shown.length && (shown[0].bottom < 100 || shown[0].top > innerHeight - 40)) {
+      text.host.querySelector(`[data-span="${CSS.escape(id)}"]`)?.scrollIntoView({ block: "center" });
+    }
+    document.getSelection().removeAllRanges();
+    const keep = (entered) => this.app.drafts.put(this.data.id, "page/popup", { ...page, entered });
+    if (isNew) keep(draft);
+    const answer = await this.app.popup.ask({
+      span: before,
+      others: at.map((other) => this.span(other)).filter(Boolean),
+      draft,
+      rects,
+      entered: keep,
+      labels: this.modes.spans === "both" ? [1, -1] : [-1],
+    });
+    this.app.drafts.remove(this.data.id, "page/popup");
+    this.editing = null;
+    this.finishEdit(answer, { before, isNew, back });
+    if (answer.action === "switch") {
+      await this.edit(answer.to, { at, caret: back });
+      return;
+    }
+    if (back && answer.action !== "passage") {
+      const kept = answer.action === "cancel" ? back : { ...back, anchor: back.focus };
+      if (from === "text" || !this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)) this.restore(kept);
+    }
+    if (from === "list") this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)?.focus();
+    else if (!back) text.host.focus({ preventScroll: true });
+  }
+
+  finishEdit({ action, dirty, label, reasons, note }, { before, isNew, back }) {
+    const key = `spans/${before.id}`;
+    const entered = { ...before, label, reasons, note };
+    const gone = { ...before, deleted: true };
+    const what = `${sideName(before.label).toLowerCase()} “${shorten(before.quote, 60)}”`;
+    const act = (name, from, to) => this.commit(name, [{ key, before: from, after: to }], back);
+    if (action === "save" || (action === "switch" && dirty) || action === "passage") {
+      if (isNew) act(`marking ${what}`, null, entered);
+      else if (!same(before, entered)) act(`editing ${what}`, before, entered);
+      else this.refresh(key);
+      announce(`${sideName(label)} kept with ${plural(reasons.length || (note ? 1 : 0), "reason")}.`);
+      if (action === "passage") {
+        this.moving = before.id;
+        announce("Select the new passage of this mark; Escape leaves it as it is.");
+        this.app.changed(this);
+        this.restore(back ?? { place: before.place, anchor: this.unit(before), focus: this.unit(before) });
+      }
+    } else if (action === "delete") {
+      if (isNew) act(`marking ${what}`, null, dirty ? entered : before);
+      act(`deleting ${what}`, dirty && isNew ? entered : before, gone);
+      announce(`Deleted: ${what}. Undo brings it back.`);
+    } else if (action === "cancel" && isNew) {
+      // what had been entered can be brought back: a slip of the Escape key costs nothing
+      if (dirty) act(`dropping ${what}`, entered, gone);
+      else this.apply([{ key, body: gone }]);
+      announce(dirty ? "Not marked. Undo brings back what you had entered." : "Not marked.");
+    } else {
+      if (action === "cancel" && dirty && !same(before, entered)) {
+        this.history.push({ label: `dropping changes to ${what}`, changes: [{ key, before: entered, after: before }], caret: back });
+        announce("Changes dropped. Undo brings them back.");
+      }
+      this.refresh(key);
+    }
+  }
+
+  unit(span) {
+    return this.texts.get(span.place).points.toUnit(span.start);
+  }
+
+  remove(id) {
+    const before = this.span(id);
+    const what = `${sideName(before.label).toLowerCase()} “${shorten(before.quote, 60)}”`;
+    const caret = this.caretIn(before.place);
+    this.current = null;
+    this.commit(`deleting ${what}`, [{ key: `spans/${id}`, before, after: { ...before, deleted: true } }], caret);
+    announce(`Deleted: ${what}. Undo brings it back.`);
+  }
+
+  /** After a reload in the middle of the pop-up, it opens again with what had been entered. */
+  reopenPopup() {
+    const kept = this.app.drafts.get(this.data.id, "page/popup");
+    if (!kept) return;
+    if (this.span(kept.id) && !this.span(kept.id).deleted && this.texts.has(this.span(kept.id).place)) {
+      this.edit(kept.id, { isNew: kept.isNew, caret: kept.caret, draft: kept.entered });
+    } else this.app.drafts.remove(this.data.id, "page/popup");
+  }
+
+  // ----- keys ---------------------------------------------------------------------------------------------------------
+
+  setCurrent(id) {
+    const places = new Set([this.span(this.current ?? "")?.place, this.span(id ?? "")?.place]);
+    this.current = id;
+    for (const place of places) if (place !== undefined) this.drawSpans(place);
+  }
+
+  /** Goes to the next (1) or the previous (-1) span, one that others cover included. */
+  walk(step) {
+    const spans = this.allSpans();
+    if (!spans.length) {
+      announce("Nothing is marked yet.");
+      return;
+    }
+    const number = spans.findIndex((span) => span.id === this.current);
+    const next = number < 0 ? this.nearest(spans, step) : (number + step + spans.length) % spans.length;
+    const span = spans[next];
+    const text = this.texts.get(span.place);
+    this.setCurrent(span.id);
+    text.host.focus({ preventScroll: true });
+    text.select(text.points.toUnit(span.start));
+    text.host.querySelector(`[data-span="${CSS.escape(span.id)}"]`)?.scrollIntoView({ block: "nearest" });
+    const over = spans.filter((other) => other.id !== span.id && other.place === span.place && other.start < span.end && other.end > span.start);
+    const texts = reasonTexts(this.settings, span);
+    announce(
+      `${sideName(span.label)} ${next + 1} of ${spans.length}, response ${this.letter(span.place)}: ${shorten(span.quote, 120)}. ` +
+        (texts.length ? texts.join(" ") : "No reason yet.") +
+        (over.length ? ` Overlaps ${plural(over.length, "other mark")}.` : ""),
+    );
+  }
+
+  /** The span to begin with: the first one behind the caret, or the last one before it. */
+  nearest(spans, step) {
+    const selection = this.texts.get(this.focused)?.selection();
+    if (!selection) return step > 0 ? 0 : spans.length - 1;
+    const point = this.texts.get(this.focused).points.toPoint(selection.focus);
+    const order = this.data.responses.map(({ place }) => place);
+    const here = order.indexOf(this.focused);
+    const later = (span) => order.indexOf(span.place) > here || (span.place === this.focused && span.start >= point);
+    const first = spans.findIndex(later);
+    if (step > 0) return first < 0 ? 0 : first;
+    return ((first < 0 ? spans.length : first) - 1 + spans.length) % spans.length;
+  }
+
+  /** Ids of the spans that a key at the caret is about, the first one first. */
+  spansAtCaret(place) {
+    const text = this.texts.get(place);
+    const selection = text.selection();
+    const at = selection ? text.spansAtUnit(selection.focus) : [];
+    return this.current && this.span(this.current)?.place === place ? [this.current, ...at.filter((id) => id !== this.current)] : at;
+  }
+
+  keyInText(event, place) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const selection = this.texts.get(place).selection();
+    const selected = selection && selection.start !== selection.end;
+    const { key } = event;
+    if (key === "Enter") {
+      event.preventDefault();
+      if (selected) this.markSelection(place);
+      else {
+        const at = this.spansAtCaret(place);
+        if (at.length) this.edit(at[0], { at });
+        else announce("No mark here, and nothing selected.");
+      }
+    } else if (key === "Delete" || key === "Backspace") {
+      event.preventDefault();
+      const at = this.spansAtCaret(place);
+      if (this.current || at.length === 1) this.remove(at[0]);
+      else announce(at.length ? `${at.length} marks are here. Choose one with N first.` : "No mark here.");
+    } else if (key === "Escape") {
+      if (this.moving) {
+        this.stopMoving();
+        announce("The passage stays as it was.");
+      } else if (selected) this.texts.get(place).select(selection.focus);
+      else if (this.current) this.setCurrent(null);
+    } else if (/^(Arrow|Home|End|Page)/.test(key) && this.current) this.setCurrent(null);
+  }
+}
+
+/** What an entry becomes when the action that first wrote it is undone. */
+function emptied(key, body) {
+  return key.startsWith("answers/") ? {} : { ...body, deleted: true };
+}

@@ -1,0 +1,585 @@
+// The annotation page: session, items, saving, keys. Texts of models and people reach the page through textContent only.
+
+import { Clock } from "./clock.js";
+import { announce, byId, el, plural } from "./dom.js";
+import { ReasonsPopup, Sheet, askConflict, trapFocus } from "./dialogs.js";
+import { ItemView } from "./item.js";
+import { Drafts, Saving, Unreachable, request } from "./saving.js";
+
+const KEYS = [
+  ["Reading and choosing", [
+    ["Q", "Go to the query"],
+    ["K", "Open or close the knowledge source"],
+    ["A, B", "Go into the text of response A or B"],
+    ["V", "Go to the preference"],
+    ["Ctrl+Enter", "Mark the item as done and go to the next one"],
+  ]],
+  ["In a response", [
+    ["Arrow keys", "Move the caret; with Ctrl by words (Option on a Mac)"],
+    ["Home, End", "Go to the beginning or the end of the line; with Ctrl of the text"],
+    ["Shift with any of these", "Select"],
+    ["M or Enter", "Mark the selection"],
+    ["Enter", "Without a selection: edit the mark at the caret"],
+    ["Delete", "Delete the mark at the caret"],
+    ["Escape", "Drop the selection"],
+  ]],
+  ["Marks", [
+    ["L, D", "Mark as like, mark as dislike"],
+    ["N, P", "Go to the next or the previous mark, also to one under another"],
+    ["Ctrl+Z", "Undo"],
+    ["Ctrl+Y or Ctrl+Shift+Z", "Redo"],
+  ]],
+  ["In the pop-up", [
+    ["Tab, Space", "Go through the reasons and tick them"],
+    ["Enter", "Save; in the text field Ctrl+Enter"],
+    ["Escape", "Cancel"],
+  ]],
+  ["Help", [["G", "Guidelines"], ["?", "This list"]]],
+];
+
+class Page {
+  constructor() {
+    this.savings = new Map();
+    this.sheets = { guidelines: new Sheet("guidelines"), help: new Sheet("help"), items: new Sheet("items") };
+    this.view = null;
+    this.label = -1;
+    this.wasSaved = true;
+    this.wasUnreachable = false;
+    this.deferred = new Set();
+    this.resolving = false;
+    trapFocus(byId("conflict"));
+    this.applyDisplay();
+  }
+
+  // ----- what this browser remembers ----------------------------------------------------------------------------------
+
+  preference(name) {
+    return localStorage.getItem(`annotate:page:${name}`);
+  }
+
+  setPreference(name, value) {
+    try {
+      localStorage.setItem(`annotate:page:${name}`, value);
+    } catch {
+      // a full storage: the choice lasts as long as the page
+    }
+  }
+
+  applyDisplay() {
+    const { dataset } = document.documentElement;
+    dataset.theme = this.preference("theme") ?? "system";
+    dataset.size = this.preference("size") ?? "medium";
+  }
+
+  // ----- start and items ----------------------------------------------------------------------------------------------
+
+  async start() {
+    const answer = await this.ask("GET", "/api/session");
+    if (!answer) return;
+    this.session = answer.data;
+    this.settings = answer.data.settings;
+    this.drafts = new Drafts(`${answer.data.store ?? ""}:${answer.data.annotator}`);
+    this.popup = new ReasonsPopup(this.settings);
+    this.showProgress(answer.data.progress);
+    document.title = this.settings.title;
+    byId("title").textContent = this.settings.title;
+    this.setUpBar();
+    this.listen();
+    this.clock = new Clock((seconds, leaving) => this.addTime(seconds, leaving));
+    setInterval(() => this.showTime(), 5000);
+    await this.sendOtherDrafts();
+    const wanted = decodeURIComponent(location.hash.replace(/^#item=/, ""));
+    if (!(wanted && (await this.open(wanted, { quiet: true })))) await this.next();
+  }
+
+  /** A request whose failure is shown. Returns the answer, or null where there is none to work with. */
+  async ask(method, path, body, { quiet = [] } = {}) {
+    let answer;
+    try {
+      answer = await request(method, path, body);
+    } catch (error) {
+      if (!(error instanceof Unreachable)) throw error;
+      this.notice("The server cannot be reached. What you have marked is kept in this browser.", "Try again", () => this.retry());
+      return null;
+    }
+    if (answer.ok || quiet.includes(answer.status)) return answer;
+    if (answer.status === 401) this.showSignedOut();
+    else this.notice(answer.data?.error ?? `The server answered ${answer.status}.`);
+    return null;
+  }
+
+  retry() {
+    this.notice(null);
+    for (const saving of this.savings.values()) saving.sendAll();
+    if (!this.session) this.start();
+    else if (!this.view && !byId("finished")) this.next();
+  }
+
+  showSignedOut() {
+    this.notice("This browser is not signed in, or no longer. Open your personal link again; what you have marked is kept in this browser.");
+    if (!this.session) byId("loading").hidden = true;
+  }
+
+  notice(text, button = null, act = null) {
+    const notice = byId("notice");
+    notice.hidden = text === null;
+    notice.replaceChildren(
+      ...(text === null ? [] : [el("span", { text }), button && el("button", { type: "button", text: button, on: { click: act } }), el("button", { type: "button", class: "plain", text: "Dismiss", on: { click: () => this.notice(null) } })].filter(Boolean)),
+    );
+  }
+
+  savingOf(item) {
+    if (!this.savings.has(item)) {
+      this.savings.set(item, new Saving(item, this.drafts, (key) => this.saved(item, key)));
+    }
+    return this.savings.get(item);
+  }
+
+  /** Sends what other items still have in this browser, as far as this server knows them. */
+  async sendOtherDrafts() {
+    const waiting = Object.keys(this.drafts.all());
+    if (!waiting.length) return;
+    const answer = await this.ask("GET", "/api/items");
+    const known = new Set((answer?.data ?? []).map((item) => String(item.id)));
+    for (const item of waiting) if (known.has(item)) this.savingOf(item).sendAll();
+  }
+
+  async open(id, { quiet = false } = {}) {
+    this.leave();
+    const answer = await this.ask("GET", `/api/items/${encodeURIComponent(id)}`, undefined, { quiet: quiet ? [403, 404, 409, 422] : [] });
+    if (!answer?.ok) return false;
+    this.show(answer.data);
+    return true;
+  }
+
+  async next() {
+    const current = this.view?.data.id;
+    this.leave();
+    const answer = await this.ask("POST", "/api/items/next", current === undefined ? {} : { current });
+    if (!answer) return;
+    if (answer.data.item === null) {
+      this.showFinished();
+      return;
+    }
+    if (typeof answer.data.item === "object") this.show(answer.data.item);
+    else await this.open(answer.data.item);
+  }
+
+  leave() {
+    this.view?.flush();
+    this.clock?.flush();
+    this.notice(null);
+  }
+
+  show(data) {
+    const saving = this.savingOf(String(data.id));
+    this.view = new ItemView(this, data, saving);
+    history.replaceState(null, "", `#item=${encodeURIComponent(data.id)}`);
+    const main = byId("main");
+    byId("bar").hidden = false;
+    this.view.build(main);
+    main.append(this.actions(data));
+    this.clock.seconds = 0;
+    this.active = (data.seconds ?? 0) + [...saving.times.values()].reduce((sum, seconds) => sum + seconds, 0);
+    this.showTime();
+    saving.sendAll();
+    scrollTo(0, 0);
+    byId("query-title").focus({ preventScroll: true });
+    this.refreshProgress();
+    this.changed(this.view);
+  }
+
+  showFinished() {
+    this.view = null;
+    history.replaceState(null, "", location.pathname);
+    byId("bar").hidden = true;
+    byId("main").replaceChildren(
+      el(
+        "section",
+        { class: "finished", id: "finished" },
+        el("h2", { tabindex: "-1", text: "No item is left for you" }),
+        el("p", { text: "Thank you. You can still look at your items and change what you have marked." }),
+        el("button", { type: "button", class: "primary", text: "Show my items", on: { click: () => this.showItems() } }),
+        el("button", { type: "button", text: "Look for new items", on: { click: () => this.next() } }),
+      ),
+    );
+    byId("main").querySelector("h2").focus();
+    this.refreshProgress();
+  }
+
+  addTime(seconds, leaving) {
+    if (!this.view) return;
+    this.active += seconds;
+    this.view.saving.addTime(seconds, { leaving });
+  }
+
+  showTime() {
+    if (!this.view) return;
+    const seconds = Math.floor((this.active + this.clock.seconds) / 5) * 5;
+    byId("active").textContent = `Active ${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+  }
+
+  actions(data) {
+    const button = (id, text, act, options = {}) => el("button", { type: "button", id, text, on: { click: act }, ...options });
+    return el(
+      "section",
+      { class: "actions", "aria-label": "Finish this item" },
+      el("div", { id: "missing", role: "alert" }),
+      el(
+        "div",
+        { class: "row" },
+        button("earlier", "Earlier item", () => this.goEarlier()),
+        button("skip", "Skip for now", () => this.skip()),
+        el("span", { class: "quiet time", id: "active", title: "Time in which you were active on this item; pauses do not count" }),
+        el("span", { class: "spring" }),
+        el("span", { class: "quiet", id: "finished-state", text: data.done ? "This item is done; you can still change it." : "" }),
+        data.done && button("reopen", "Not done after all", () => this.reopen()),
+        button("finish", data.done ? "Save and continue" : "Done, next item", () => this.finish(), { class: "primary", "aria-keyshortcuts": "Control+Enter" }),
+      ),
+    );
+  }
+
+  async goEarlier() {
+    const answer = await this.ask("GET", "/api/items");
+    if (!answer) return;
+    const ids = answer.data.filter((item) => item.state !== "new").map((item) => String(item.id));
+    const here = ids.indexOf(String(this.view.data.id));
+    const earlier = here < 0 ? ids.at(-1) : ids[here - 1];
+    if (earlier === undefined) announce("There is no earlier item.");
+    else await this.open(earlier);
+  }
+
+  async skip() {
+    const { id } = this.view.data;
+    this.leave();
+    if (await this.ask("POST", `/api/items/${encodeURIComponent(id)}/release`, {})) await this.next();
+  }
+
+  async reopen() {
+    const { id } = this.view.data;
+    if (await this.ask("POST", `/api/items/${encodeURIComponent(id)}/done`, { done: false })) await this.open(id);
+  }
+
+  /** Marks the item as done once everything is saved, and goes on. */
+  async finish() {
+    const { view } = this;
+    if (!view || this.popup.open) return;
+    this.leave();
+    const unsaved = () => Object.entries(view.saving.counts()).reduce((sum, [state, count]) => sum + (state === "saved" ? 0 : count), 0);
+    for (let tries = 0; unsaved() && view.saving.counts().saving + view.saving.counts().waiting > 0 && tries < 50; tries += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    if (unsaved()) {
+      this.showMissing([`${plural(unsaved(), "change")} not saved yet; the item can be finished when they are`]);
+      return;
+    }
+    const answer = await this.ask("POST", `/api/items/${encodeURIComponent(view.data.id)}/done`, { done: true }, { quiet: [422] });
+    if (!answer) return;
+    if (answer.status === 422) {
+      this.showMissing(answer.data.missing ?? [answer.data.error]);
+      return;
+    }
+    announce("Done.");
+    this.showProgress(answer.data.progress);
+    await this.next();
+  }
+
+  showMissing(missing) {
+    byId("missing").replaceChildren(el("p", { text: "Before this item is done:" }), el("ul", {}, ...missing.map((text) => el("li", { text }))));
+    byId("missing").scrollIntoView({ block: "nearest" });
+  }
+
+  async refreshProgress() {
+    try {
+      const { ok, data } = await request("GET", "/api/session");
+      if (ok) this.showProgress(data.progress);
+    } catch (error) {
+      if (!(error instanceof Unreachable)) throw error; // shown by the next request that matters
+    }
+  }
+
+  showProgress({ done, remaining, total }) {
+    byId("progress-text").textContent = `${done} of ${total} done, ${remaining} left`;
+    Object.assign(byId("progress-bar"), { max: Math.max(total, 1), value: done });
+  }
+
+  async showItems() {
+    const answer = await this.ask("GET", "/api/items");
+    if (!answer) return;
+    const states = { new: "not begun", started: "begun", done: "done" };
+    const rows = answer.data.map((item) =>
+      el(
+        "li",
+        {},
+        el(
+          "button",
+          {
+            type: "button",
+            "aria-current": String(item.id) === String(this.view?.data.id) ? "true" : null,
+            on: { click: () => (this.sheets.items.dialog.close(), this.open(item.id)) },
+          },
+          el("bdi", { text: String(item.id) }),
+          el("span", { class: `item-state ${item.state}`, text: states[item.state] }),
+          this.unsavedIn(String(item.id)) && el("span", { class: "lacking", text: "unsaved changes" }),
+        ),
+      ),
+    );
+    this.sheets.items.show(
+      "Your items",
+      rows.length ? el("ol", { class: "items" }, ...rows) : el("p", { text: "You have not begun any item yet." }),
+    );
+  }
+
+  unsavedIn(item) {
+    const counts = this.savings.get(item)?.counts();
+    return counts ? counts.waiting + counts.saving + counts.conflict + counts.refused > 0 : false;
+  }
+
+  // ----- the bar ------------------------------------------------------------------------------------------------------
+
+  setUpBar() {
+    const { spans } = this.settings.modes;
+    byId("modes").hidden = spans !== "both";
+    byId("mark").hidden = spans === "none";
+    const remembered = Number(this.preference("mode"));
+    this.setMode(spans === "both" && [1, -1].includes(remembered) ? remembered : -1, { quiet: true });
+    for (const input of document.querySelectorAll("input[name=mode]")) {
+      input.addEventListener("change", () => this.setMode(Number(input.value)));
+    }
+    // pressing Mark with the mouse must not take the selection away
+    byId("mark").addEventListener("mousedown", (event) => event.preventDefault());
+    byId("mark").addEventListener("click", () => this.view?.markSelection());
+    byId("undo").addEventListener("click", () => this.view?.undo());
+    byId("redo").addEventListener("click", () => this.view?.redo());
+    byId("state").addEventListener("click", () => this.explainState());
+    byId("open-items").addEventListener("click", () => this.showItems());
+    byId("open-guidelines").addEventListener("click", () => this.showGuidelines());
+    byId("open-help").addEventListener("click", () => this.showHelp());
+    byId("open-guidelines").hidden = Object.keys(this.settings.guidelines).length === 0;
+  }
+
+  mode() {
+    return this.label;
+  }
+
+  setMode(label, { quiet = false } = {}) {
+    this.label = label;
+    this.setPreference("mode", String(label));
+    for (const input of document.querySelectorAll("input[name=mode]")) input.checked = Number(input.value) === label;
+    document.documentElement.dataset.mode = label < 0 ? "dislike" : "like";
+    if (!quiet) announce(label < 0 ? "Marking what you dislike." : "Marking what you like.");
+  }
+
+  /** Called when a view's history or state has changed. */
+  changed(view) {
+    if (view !== this.view) return;
+    byId("undo").disabled = view.history.done.length === 0;
+    byId("redo").disabled = view.history.undone.length === 0;
+    document.body.classList.toggle("moving", view.moving !== null);
+    this.showState();
+  }
+
+  // ----- saving -------------------------------------------------------------------------------------------------------
+
+  saved(item, key) {
+    const view = this.view && String(this.view.data.id) === item ? this.view : null;
+    const entry = this.savings.get(item)?.entries.get(key);
+    this.showState();
+    if (view && entry?.state === "conflict" && !this.deferred.has(key)) this.resolveConflicts();
+  }
+
+  totals() {
+    const totals = { saved: 0, saving: 0, waiting: 0, conflict: 0, refused: 0, failing: false, signedOut: false };
+    for (const saving of this.savings.values()) {
+      for (const [state, count] of Object.entries(saving.counts())) totals[state] += count;
+      totals.failing ||= saving.failures > 0;
+      totals.signedOut ||= saving.signedOut;
+    }
+    return totals;
+  }
+
+  showState() {
+    const totals = this.totals();
+    const open = totals.saving + totals.waiting;
+    const unreachable = open > 0 && (totals.failing || !navigator.onLine);
+    let [kind, text] = ["saved", "Saved"];
+    if (totals.conflict) [kind, text] = ["conflict", totals.conflict === 1 ? "Conflict" : `${totals.conflict} conflicts`];
+    else if (totals.refused) [kind, text] = ["refused", `${totals.refused} not saved`];
+    else if (totals.signedOut && open) [kind, text] = ["offline", `Signed out, ${open} waiting`];
+    else if (unreachable) [kind, text] = ["offline", `Offline, ${open} waiting`];
+    else if (open) [kind, text] = ["saving", "Saving…"];
+    const state = byId("state");
+    if (state.textContent !== text) state.textContent = text;
+    state.className = `state ${kind}`;
+    if (kind === "saved" && !this.wasSaved) announce("Saved.");
+    if (kind === "offline" && !this.wasUnreachable) announce("No connection. Your changes are kept in this browser and sent later.");
+    if (totals.signedOut) this.showSignedOut();
+    this.wasSaved = kind === "saved";
+    this.wasUnreachable = kind === "offline";
+  }
+
+  explainState() {
+    const totals = this.totals();
+    if (totals.conflict) {
+      this.deferred.clear();
+      this.resolveConflicts();
+    } else if (totals.refused) this.showRefused();
+    else if (totals.waiting) {
+      announce("Trying to save.");
+      for (const saving of this.savings.values()) saving.sendAll();
+    } else announce(totals.saving ? "Saving." : "Everything is saved.");
+  }
+
+  showRefused() {
+    for (const saving of this.savings.values()) {
+      for (const [key, entry] of saving.entries) {
+        if (entry.state !== "refused") continue;
+        this.notice(`Not saved: ${entry.error}`, "Drop this change", () => {
+          saving.afterRefusal(key, false);
+          this.notice(null);
+          this.view?.refresh(saving === this.view.saving ? null : key);
+        });
+        return;
+      }
+    }
+  }
+
+  /** Shows the conflicts of the open item one after another. */
+  async resolveConflicts() {
+    if (this.resolving || this.popup.open) return;
+    this.resolving = true;
+    try {
+      for (;;) {
+        const { view } = this;
+        const key = [...(view?.saving.entries ?? [])].find(([key, entry]) => entry.state === "conflict" && !this.deferred.has(key))?.[0];
+        if (!key) return;
+        const entry = view.saving.entries.get(key);
+        announce("Changed in two places: choose which version counts.");
+        const choice = await askConflict(this.settings, { key, mine: entry.body, theirs: entry.current, names: (name, value) => this.nameField(name, value) });
+        if (choice === null) this.deferred.add(key);
+        else {
+          view.saving.resolve(key, choice === "mine");
+          view.refresh(key);
+        }
+      }
+    } finally {
+      this.resolving = false;
+      this.showState();
+    }
+  }
+
+  /** Title and value of a field of answers or of a preference, as the page shows them. */
+  nameField(name, value) {
+    if (name === "better") return ["Preferred", value === null ? "Tie" : `Response ${this.view.letter(value)}`];
+    const question = this.settings.questions.find((other) => other.id === name);
+    const texts = Array.isArray(value) ? value.map((id) => question?.options.find((option) => option.id === id)?.text ?? id) : [value];
+    return [question?.text ?? "Why", texts.join(" ") || "(empty)"];
+  }
+
+  // ----- help ---------------------------------------------------------------------------------------------------------
+
+  showGuidelines() {
+    const sections = Object.entries(this.settings.guidelines).map(([title, text]) =>
+      el("section", {}, el("h3", { text: title }), ...text.split("\n\n").map((paragraph) => el("p", { text: paragraph }))),
+    );
+    if (sections.length) this.sheets.guidelines.show("Guidelines", el("div", { class: "prose" }, ...sections));
+  }
+
+  showHelp() {
+    const option = (name, value, text, current) =>
+      el("label", { class: "tick" }, el("input", { type: "radio", name, value, checked: current === value, on: { change: () => (this.setPreference(name, value), this.applyDisplay()) } }), el("span", { text }));
+    const theme = this.preference("theme") ?? "system";
+    const size = this.preference("size") ?? "medium";
+    const letters = el("label", { class: "tick" }, el("input", { type: "checkbox", checked: this.letterKeys(), on: { change: (event) => this.setPreference("letters", event.target.checked ? "on" : "off") } }), el("span", { text: "Use single letters as keys (L, D, N, ...)" }));
+    this.sheets.help.show(
+      "Keys and display",
+      el("div", { class: "display" },
+        el("fieldset", {}, el("legend", { text: "Colours" }), option("theme", "system", "Like the system", theme), option("theme", "light", "Light", theme), option("theme", "dark", "Dark", theme)),
+        el("fieldset", {}, el("legend", { text: "Size of the texts" }), option("size", "small", "Small", size), option("size", "medium", "Medium", size), option("size", "large", "Large", size)),
+        el("fieldset", {}, el("legend", { text: "Keyboard" }), letters),
+      ),
+      ...KEYS.filter(([title]) => this.settings.modes.spans !== "none" || !["In a response", "Marks", "In the pop-up"].includes(title)).map(([title, keys]) =>
+        el("section", { class: "keys" }, el("h3", { text: title }), el("dl", {}, ...keys.map(([key, text]) => el("div", {}, el("dt", {}, el("kbd", { text: key })), el("dd", { text }))))),
+      ),
+    );
+  }
+
+  letterKeys() {
+    return this.preference("letters") !== "off";
+  }
+
+  // ----- events of the whole page -------------------------------------------------------------------------------------
+
+  listen() {
+    document.addEventListener("keydown", (event) => this.key(event));
+    addEventListener("online", () => this.retry());
+    addEventListener("offline", () => this.showState());
+    addEventListener("pagehide", () => this.view?.flush());
+    document.addEventListener("visibilitychange", () => {
+      if (document.visibilityState === "visible") this.catchUp();
+      else this.view?.flush();
+    });
+    addEventListener("beforeunload", (event) => {
+      const totals = this.totals();
+      if (this.drafts.full && totals.saved !== Object.values(totals).reduce((sum, count) => sum + Number(count), 0)) event.preventDefault();
+    });
+  }
+
+  /** Takes over what was changed in another window while this one was hidden. */
+  async catchUp() {
+    const { view } = this;
+    if (!view || this.popup.open) return;
+    try {
+      const { ok, data } = await request("GET", `/api/items/${encodeURIComponent(view.data.id)}`);
+      if (!ok || view !== this.view || this.popup.open) return;
+      view.adopt(data);
+      view.refresh();
+    } catch (error) {
+      if (!(error instanceof Unreachable)) throw error; // the state of the connection is shown already
+    }
+  }
+
+  key(event) {
+    if (document.querySelector("dialog[open]") || event.isComposing) return;
+    const { view } = this;
+    const typing = event.target.closest?.("textarea, select, input[type=text]");
+    const control = (event.ctrlKey || event.metaKey) && !event.altKey;
+    const letter = event.key.toLowerCase();
+    if (control && event.key === "Enter") this.act(event, () => this.finish());
+    else if (control && letter === "z" && !typing) this.act(event, () => (event.shiftKey ? view?.redo() : view?.undo()));
+    else if (control && letter === "y" && !typing) this.act(event, () => view?.redo());
+    if (event.defaultPrevented || control || event.altKey || typing || !this.letterKeys()) return;
+    const marks = view?.marks;
+    const both = this.settings.modes.spans === "both";
+    const jobs = {
+      "?": () => this.showHelp(),
+      g: () => this.showGuidelines(),
+      q: () => view && byId("query-title").focus(),
+      k: () => byId("source") && (byId("source").open = !byId("source").open),
+      v: () => document.querySelector("input[name=better]:checked, input[name=better]")?.focus(),
+      a: () => view && this.goToResponse(0),
+      b: () => view && this.goToResponse(1),
+      l: both && (() => this.setMode(1)),
+      d: both && (() => this.setMode(-1)),
+      m: marks && (() => view.markSelection()),
+      n: marks && (() => view.walk(1)),
+      p: marks && (() => view.walk(-1)),
+    };
+    if (jobs[letter]) this.act(event, jobs[letter]);
+  }
+
+  act(event, job) {
+    event.preventDefault();
+    job();
+  }
+
+  goToResponse(number) {
+    const response = this.view.data.responses[number];
+    if (!response) return;
+    const target = this.view.marks ? byId(`text-${response.place}`) : byId(`response-${response.place}`);
+    target.focus();
+  }
+}
+
+const page = new Page();
+await page.start();

@@ -1,0 +1,687 @@
+"""The annotations of one set of samples, in one SQLite file to which revisions are only ever added.
+
+A write is one transaction: when the call returns, it is on the disk (write-ahead log, `synchronous=FULL`) and survives a kill of
+the process and of the machine. Saving the same thing twice stores it once, so a client may repeat what was not answered.
+Saving on top of a version that is not the newest is a `Conflict` and changes nothing. The table `revisions` refuses changes and
+deletions; what was once stored can always be read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic_core import PydanticSerializationError
+
+from fgrl.annotation import leases
+from fgrl.annotation.leases import LEASE_SECONDS, Listed, Progress
+from fgrl.annotation.revisions import ItemState, Kind, Refused, Revision, canonical, checked, state_of
+from fgrl.annotation.settings import PageSettings
+from fgrl.errors import DataError, DiskError, FgrlError
+from fgrl.types import Sample
+from fgrl.visible import HIDDEN
+
+APPLICATION = 0x6667616E
+"""Marks an SQLite file as a store of annotations ("fgan")."""
+FORMAT = 1
+"""Version of the tables."""
+WAIT = 5.0
+"""Seconds to wait for another process that is writing."""
+LONGEST_NAME = 100
+"""Characters of an annotator's name."""
+_READ_AT_ONCE = 500
+
+_TABLES = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE settings (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE annotators (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, added TEXT NOT NULL, token BLOB
+) STRICT;
+CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, wanted INTEGER, sample TEXT NOT NULL) STRICT;
+CREATE TABLE leases (
+    item INTEGER NOT NULL REFERENCES items (number), annotator INTEGER NOT NULL REFERENCES annotators (number),
+    expires REAL NOT NULL, PRIMARY KEY (item, annotator)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE revisions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    time TEXT NOT NULL,
+    item INTEGER NOT NULL REFERENCES items (number),
+    annotator INTEGER NOT NULL REFERENCES annotators (number),
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version INTEGER NOT NULL CHECK (version >= 1),
+    body TEXT NOT NULL,
+    UNIQUE (annotator, item, kind, key, version)
+) STRICT;
+CREATE INDEX done_by_item ON revisions (item, annotator) WHERE kind = 'done';
+CREATE TRIGGER revisions_never_change BEFORE UPDATE ON revisions
+BEGIN SELECT RAISE(ABORT, 'revisions are never changed'); END;
+CREATE TRIGGER revisions_never_go BEFORE DELETE ON revisions
+BEGIN SELECT RAISE(ABORT, 'revisions are never deleted'); END;
+CREATE VIEW finished AS SELECT item, annotator FROM revisions AS newest WHERE kind = 'done' AND body = '{"done":true}'
+AND version = (SELECT max(version) FROM revisions AS own
+    WHERE own.annotator = newest.annotator AND own.item = newest.item AND own.kind = 'done' AND own.key = '');
+"""
+_REVISIONS = """
+SELECT revisions.number, items.id, annotators.name, kind, key, version, time, body FROM revisions
+JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number = revisions.annotator
+"""
+
+
+class Conflict(FgrlError):
+    """Somebody else, or the same annotator in another tab, has saved a newer version: `current`."""
+
+    def __init__(self, current: Revision | None) -> None:
+        super().__init__(
+            "there is a newer version" if current else "the version on which this is based does not exist in the store"
+        )
+        self.current = current
+        """The newest revision; None: there is none at all."""
+
+
+class NotGiven(FgrlError):
+    """The annotator was never given this item, and it is not available now."""
+
+
+class Busy(DataError):
+    """Another process has been writing to the store for longer than `WAIT`."""
+
+
+class Store:
+    """Opens an existing store; `Store.create` makes one. Threads may share it.
+
+    `clock` gives the seconds since 1970. Raises `DataError` for a file that is missing, damaged, of another program or of a newer
+    version, `Busy` when another process holds it, and `DiskError` when it cannot be opened or the disk is full; all methods do.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        if not path.exists():
+            raise DataError(f"{path}: there is no such store; `fgrl annotate serve SAMPLES --store {path}` creates it")
+        self.path = path
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._sample = lru_cache(maxsize=64)(self._read_sample)
+        with _explained(path):
+            self._database = _connect(path)
+            try:
+                _check_format(self._database, path)
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._load()
+            except BaseException:
+                self._database.close()
+                raise
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        samples: Iterable[Sample],
+        settings: PageSettings,
+        annotators: Iterable[str] = (),
+        overlap: int = 0,
+        *,
+        each: int = 1,
+        seed: int = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """A new store for these samples. Raises `DataError` when the file has content already.
+
+        overlap: this many items, drawn at random, are annotated by every annotator. each: annotators per other item.
+        seed: of this draw, and of the order in which each annotator is shown the responses of an item.
+        """
+        names = list(dict.fromkeys(checked_name(name) for name in annotators))
+        lines = _lines(samples, settings)
+        numbers = range(1, len(lines) + 1)
+        common = set(random.Random(f"overlap:{seed}").sample(numbers, min(max(overlap, 0), len(lines))))
+        moment = _iso(clock())
+        about = {
+            "id": secrets.token_hex(4), "samples": _digest(line for _id, line in lines), "created": moment,
+            "overlap": str(overlap), "each": str(each), "seed": str(seed),
+        }  # fmt: skip
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DiskError(
+                f"{path.parent}: no folder can be made there ({error.strerror}): choose another --store"
+            ) from None
+        with _explained(path):
+            database = _connect(path, create=True)
+            try:
+                database.execute("BEGIN EXCLUSIVE")
+                if database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+                    raise DataError(f"{path}: the file exists and is not empty: choose another name for a new store")
+                for statement in _statements(_TABLES):
+                    database.execute(statement)
+                database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+                database.execute(
+                    "INSERT INTO settings (time, body) VALUES (?, ?)", (moment, settings.model_dump_json())
+                )
+                database.executemany("INSERT INTO annotators (name, added) VALUES (?, ?)", ((n, moment) for n in names))
+                database.executemany(
+                    "INSERT INTO items VALUES (?, ?, ?, ?)",
+                    (
+                        (number, id, None if number in common else each, line)
+                        for number, (id, line) in zip(numbers, lines, strict=True)
+                    ),
+                )
+                database.execute(f"PRAGMA application_id = {APPLICATION}")
+                database.execute(f"PRAGMA user_version = {FORMAT}")
+                database.execute("COMMIT")
+            finally:
+                database.close()
+        return cls(path, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. What was stored before stays stored."""
+        with self._lock:
+            self._database.close()
+
+    # -- what the store is about ---------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Eight random hexadecimal digits, the same for the life of the store."""
+        return self._about["id"]
+
+    @property
+    def overlap(self) -> int:
+        """How many items were to be annotated by everybody."""
+        return int(self._about["overlap"])
+
+    @property
+    def each(self) -> int:
+        """Annotators per other item."""
+        return int(self._about["each"])
+
+    @property
+    def seed(self) -> int:
+        """Of the choice of the common items and of the orders of the responses."""
+        return int(self._about["seed"])
+
+    @property
+    def items(self) -> list[str]:
+        """Ids of the samples, in their order."""
+        return list(self._items)
+
+    @property
+    def annotators(self) -> list[str]:
+        """Their names, in the order in which they were added."""
+        return list(self._annotators)
+
+    @property
+    def settings(self) -> PageSettings:
+        """Those of the page, the newest."""
+        with self._reading() as database:
+            (body,) = database.execute("SELECT body FROM settings ORDER BY number DESC LIMIT 1").fetchone()
+        return PageSettings.model_validate_json(body)
+
+    def sample(self, item: str) -> Sample:
+        """The sample of an item, as it was given. Raises `DataError` for an unknown item."""
+        return self._sample(self._item(item))
+
+    def samples(self) -> Iterator[Sample]:
+        """All samples, in their order."""
+        return (self._read_sample(number) for number in range(1, len(self._items) + 1))
+
+    def shown(self, item: str) -> list[int]:
+        """Places of the responses that the page shows of an item."""
+        return shown_places(self.sample(item), self.settings)
+
+    def check_samples(self, samples: Iterable[Sample]) -> None:
+        """Raises `DataError` unless these are the samples for which the store was created."""
+        if _digest(line for _id, line in _lines(samples, self.settings)) != self._about["samples"]:
+            raise DataError(
+                f"{self.path}: the store was created for other samples: give those, or choose another file with --store"
+            )
+
+    def set_settings(self, settings: PageSettings) -> bool:
+        """Use other settings from now on; the earlier ones stay stored. Returns whether they differ from the newest.
+
+        Raises `DataError` when they show another number of responses.
+        """
+        current = self.settings
+        if settings == current:
+            return False
+        if settings.modes.responses != current.modes.responses:
+            raise DataError(
+                f"{self.path}: the store was created with modes.responses: {current.modes.responses}, and the settings ask "
+                f"for {settings.modes.responses}: choose another file with --store"
+            )
+        with self._writing() as database:
+            database.execute(
+                "INSERT INTO settings (time, body) VALUES (?, ?)", (self._now(), settings.model_dump_json())
+            )
+        return True
+
+    def add_annotators(self, names: Iterable[str]) -> list[str]:
+        """Add those that are new, and return them. Raises `DataError` for a name that cannot be one."""
+        new = [name for name in dict.fromkeys(map(checked_name, names)) if name not in self._annotators]
+        if new:
+            with self._writing() as database:
+                database.executemany(
+                    "INSERT OR IGNORE INTO annotators (name, added) VALUES (?, ?)",
+                    ((name, self._now()) for name in new),
+                )
+                self._load()
+        return new
+
+    def token_hashes(self) -> dict[str, bytes]:
+        """Hashes of the annotators' tokens by name, of those that have one."""
+        with self._reading() as database:
+            return dict(database.execute("SELECT name, token FROM annotators WHERE token IS NOT NULL ORDER BY number"))
+
+    def set_token_hashes(self, hashes: Mapping[str, bytes]) -> None:
+        """Replace the hashes of these annotators."""
+        rows = [(hash, self._annotator(name)) for name, hash in hashes.items()]
+        with self._writing() as database:
+            database.executemany("UPDATE annotators SET token = ? WHERE number = ?", rows)
+
+    # -- revisions -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self, item: str, annotator: str, kind: Kind, key: str, body: Mapping[str, Any], base: int | None = None
+    ) -> int:
+        """Add a revision, on the disk when this returns, and return its version.
+
+        base: the version that it replaces, 0 for something new. The same body on top of the same base is stored once, and has
+        the same version, however often it is sent. None: replace whatever is newest, and store nothing when that is the same.
+
+        Raises `Refused` for a body that does not fit the item, and `Conflict` when the newest version is another one.
+        """
+        text = canonical(checked(kind, key, body, self.sample(item)))
+        with self._writing() as database:
+            return self._append(database, self._item(item), self._annotator(annotator), kind, key, text, base)
+
+    def restore(self, revisions: Iterable[Revision]) -> int:
+        """Add revisions as they were stored elsewhere, with their versions and times, all of them or none. Annotators are added.
+
+        Those that are there already are skipped; returns how many were added. Raises `DataError` for a revision that does not
+        fit its sample, for a gap in the versions, and for a version that the store has with another body.
+        """
+        revisions = list(revisions)
+        self.add_annotators(revision.annotator for revision in revisions)
+        added = 0
+        with self._writing() as database:
+            for revision in revisions:
+                added += self._restore(database, revision)
+        return added
+
+    def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
+        """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are added
+        while this is read are left out."""
+        conditions, values = ["revisions.number > ?", "revisions.number <= ?"], []
+        if item is not None:
+            conditions.append("item = ?")
+            values.append(self._item(item))
+        if annotator is not None:
+            conditions.append("annotator = ?")
+            values.append(self._annotator(annotator))
+        query = f"{_REVISIONS} WHERE {' AND '.join(conditions)} ORDER BY revisions.number LIMIT {_READ_AT_ONCE}"
+        with self._reading() as database:
+            (last,) = database.execute("SELECT coalesce(max(number), 0) FROM revisions").fetchone()
+        number = 0
+        while True:
+            with self._reading() as database:
+                rows = database.execute(query, (number, last, *values)).fetchall()
+            yield from (_revision(row[1:]) for row in rows)
+            if len(rows) < _READ_AT_ONCE:
+                return
+            number = rows[-1][0]
+
+    def state(self, item: str, annotator: str) -> ItemState:
+        """What an annotator's record of an item is now."""
+        return state_of(self.revisions(item, annotator))
+
+    def records(self) -> Iterator[tuple[Sample, dict[str, ItemState]]]:
+        """Every sample in order, with the record of each annotator who was given it, by name."""
+        for number in range(1, len(self._items) + 1):
+            with self._reading() as database:
+                rows = database.execute(
+                    f"{_REVISIONS} WHERE item = ? ORDER BY annotator, revisions.number", (number,)
+                ).fetchall()
+            states = {
+                name: state_of(_revision(row[1:]) for row in own) for name, own in groupby(rows, key=lambda row: row[2])
+            }
+            yield self._read_sample(number), states
+
+    # -- what annotators do --------------------------------------------------------------------------------------------
+
+    def offer(self, annotator: str, after: str | None = None, *, lease: float = LEASE_SECONDS) -> str | None:
+        """Lease the next item to an annotator: without `after` one that was begun, if there is one; else the items follow their
+        order from the one behind `after`. None: there is nothing else to do."""
+        who, now = self._annotator(annotator), self._clock()
+        behind = None if after is None else self._item(after)
+        with self._writing() as database:
+            number = leases.next_available(database, who, behind, now)
+            if number is None:
+                return None
+            self._give(database, number, who, now, lease)
+        return self._items[number - 1]
+
+    def open(self, item: str, annotator: str, *, lease: float = LEASE_SECONDS) -> ItemState:
+        """The record of an item for its annotator, with a lease when it is available. Raises `NotGiven`."""
+        number, who, now = self._item(item), self._annotator(annotator), self._clock()
+        with self._writing() as database:
+            if leases.is_available(database, number, who, now):
+                self._give(database, number, who, now, lease)
+            elif not leases.is_given(database, number, who):
+                raise NotGiven("another annotator works on this item")
+        return self.state(item, annotator)
+
+    def save(
+        self,
+        item: str,
+        annotator: str,
+        kind: Kind,
+        key: str,
+        body: Mapping[str, Any],
+        base: int | None = None,
+        *,
+        lease: float = LEASE_SECONDS,
+    ) -> int:
+        """`append` for an annotator at the page: the item must have been given to the annotator, and the lease becomes longer.
+
+        Raises `NotGiven` too. A lease that has expired is no reason to refuse: what was annotated is stored.
+        """
+        text = canonical(checked(kind, key, body, self.sample(item)))
+        number, who, now = self._item(item), self._annotator(annotator), self._clock()
+        with self._writing() as database:
+            if not leases.is_given(database, number, who):
+                raise NotGiven("this item was not given to you: open it first")
+            version = self._append(database, number, who, kind, key, text, base)
+            if kind == "done" and body["done"]:
+                leases.end(database, number, who)
+            elif leases.is_available(database, number, who, now):
+                leases.take(database, number, who, now, lease)
+        return version
+
+    def release(self, item: str, annotator: str) -> None:
+        """Give the lease of an item back, so that others can be offered it."""
+        number, who = self._item(item), self._annotator(annotator)
+        with self._writing() as database:
+            leases.end(database, number, who)
+
+    def listing(self, annotator: str) -> list[tuple[str, Listed]]:
+        """(item, its state) of what the annotator has begun, finished or leased."""
+        with self._reading() as database:
+            listed = leases.listing(database, self._annotator(annotator), self._clock())
+        return [(self._items[own.number - 1], own) for own in listed]
+
+    def progress(self, annotator: str) -> Progress:
+        """How far an annotator is."""
+        with self._reading() as database:
+            return leases.progress(database, self._annotator(annotator), self._clock())
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def number_of(self, item: str) -> int:
+        """The place of an item from 1, which addresses of the server contain."""
+        return self._item(item)
+
+    def item_at(self, number: int) -> str:
+        """The item with this number. Raises `UnknownItem`."""
+        if not 1 <= number <= len(self._items):
+            raise UnknownItem(f"{self.path}: there is no item number {number}")
+        return self._items[number - 1]
+
+    def _load(self) -> None:
+        """What never changes, and the annotators."""
+        self._about = dict(self._database.execute("SELECT name, value FROM about"))
+        self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
+        self._numbers = {id: number for number, id in enumerate(self._items, start=1)}
+        self._annotators = dict(self._database.execute("SELECT name, number FROM annotators ORDER BY number"))
+
+    def _now(self) -> str:
+        return _iso(self._clock())
+
+    def _item(self, item: str) -> int:
+        if item not in self._numbers:
+            raise UnknownItem(f"{self.path}: there is no item {item!r}")
+        return self._numbers[item]
+
+    def _annotator(self, name: str) -> int:
+        if name not in self._annotators:
+            raise DataError(f"{self.path}: there is no annotator {name!r}: {', '.join(self._annotators) or 'none yet'}")
+        return self._annotators[name]
+
+    def _read_sample(self, number: int) -> Sample:
+        with self._reading() as database:
+            (line,) = database.execute("SELECT sample FROM items WHERE number = ?", (number,)).fetchone()
+        return Sample.model_validate_json(line)
+
+    def _newest(self, database: sqlite3.Connection, *thing: object) -> tuple[int, str, str] | None:
+        """(version, body, time) of the newest revision of a thing: item, annotator, kind, key."""
+        row: tuple[int, str, str] | None = database.execute(
+            "SELECT version, body, time FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? "
+            "ORDER BY version DESC LIMIT 1",
+            thing,
+        ).fetchone()
+        return row
+
+    def _append(
+        self, database: sqlite3.Connection, item: int, annotator: int, kind: Kind, key: str, text: str, base: int | None
+    ) -> int:
+        thing = (item, annotator, kind, key)
+        newest = self._newest(database, *thing)
+        version = 0 if newest is None else newest[0]
+        if base is None:
+            if newest is not None and newest[1] == text:
+                return version
+            base = version
+        if base != version:
+            stored = database.execute(
+                "SELECT body FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? AND version = ?",
+                (*thing, base + 1),
+            ).fetchone()
+            if stored is not None and stored[0] == text:
+                return base + 1
+            raise Conflict(None if newest is None else self._as_revision(thing, newest))
+        database.execute(
+            "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (self._now(), *thing, base + 1, text),
+        )
+        return base + 1
+
+    def _as_revision(self, thing: tuple[int, int, Kind, str], newest: tuple[int, str, str]) -> Revision:
+        item, annotator, kind, key = thing
+        version, body, moment = newest
+        name = next(name for name, number in self._annotators.items() if number == annotator)
+        return _revision((self._items[item - 1], name, kind, key, version, moment, body))
+
+    def _restore(self, database: sqlite3.Connection, revision: Revision) -> bool:
+        item, annotator = self._item(revision.item), self._annotator(revision.annotator)
+        where = f"{revision.kind} {revision.key} of {revision.item} by {revision.annotator}, version {revision.version}"
+        try:
+            text = canonical(checked(revision.kind, revision.key, revision.body, self.sample(revision.item)))
+        except Refused as error:
+            raise DataError(f"{where}: {error}") from None
+        thing = (item, annotator, revision.kind, revision.key)
+        stored = database.execute(
+            "SELECT body, time FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? AND version = ?",
+            (*thing, revision.version),
+        ).fetchone()
+        if stored == (text, revision.time):
+            return False
+        if stored is not None:
+            raise DataError(f"{where}: the store has another revision with this version; nothing was added")
+        newest = self._newest(database, *thing)
+        if revision.version != (newest[0] if newest else 0) + 1:
+            raise DataError(f"{where}: the version before it is missing; nothing was added")
+        database.execute(
+            "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (revision.time, *thing, revision.version, text),
+        )
+        return True
+
+    def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
+        """A lease, and at the first time the order in which this annotator is shown the responses."""
+        leases.take(database, item, annotator, now, lease)
+        if self._newest(database, item, annotator, "order", "") is None:
+            id, name = self._items[item - 1], next(n for n, number in self._annotators.items() if number == annotator)
+            order = self.shown(id)
+            random.Random(f"order:{self.seed}:{name}:{id}").shuffle(order)
+            self._append(database, item, annotator, "order", "", canonical({"order": order}), 0)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, _explained(self.path):
+            yield self._database
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that is on the disk when the block ends; after an error nothing of it is."""
+        with self._lock, _explained(self.path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:  # a full disk has ended it already
+                    self._database.execute("ROLLBACK")
+                raise
+
+
+class UnknownItem(DataError):
+    """The store has no such item."""
+
+
+def checked_name(name: str) -> str:
+    """An annotator's name without spaces around it. Raises `DataError` for one that is empty, too long, or has characters that
+    are invisible or change how others are displayed."""
+    name = name.strip()
+    if not name or len(name) > LONGEST_NAME:
+        raise DataError(f"an annotator's name has 1 to {LONGEST_NAME} characters, and {name[:LONGEST_NAME]!r} does not")
+    if HIDDEN.search(name) or "\n" in name or "\t" in name:
+        raise DataError(f"the annotator's name {name!r} has an invisible character: write it without")
+    return name
+
+
+def shown_places(sample: Sample, settings: PageSettings) -> list[int]:
+    """Places of the responses that the page shows: both of two, or the chosen or only one.
+
+    Raises `DataError` for a sample with another number of responses.
+    """
+    count = len(sample.responses)
+    if settings.modes.responses == 2:
+        if count != 2:
+            raise DataError(
+                f"sample {sample.id} has {count} response{'s' * (count != 1)}, and the page shows two: draw or keep two, or "
+                "set `modes: {responses: 1, preference: false}` in the page's settings"
+            )
+        return [0, 1]
+    if sample.chosen is not None:
+        return [sample.chosen]
+    if count != 1:
+        raise DataError(
+            f"sample {sample.id} has {count} responses of which none is chosen, and the page shows one: `chosen` is its place"
+        )
+    return [0]
+
+
+def _lines(samples: Iterable[Sample], settings: PageSettings) -> list[tuple[str, str]]:
+    """(id, JSON) of each sample. Raises `DataError` for none at all, an id that comes twice, and what cannot be shown or stored."""
+    lines: dict[str, str] = {}
+    for sample in samples:
+        shown_places(sample, settings)
+        if sample.id in lines:
+            raise DataError(f"two samples have the id {sample.id!r}: ids must be unique")
+        try:
+            lines[sample.id] = sample.model_dump_json(exclude_defaults=True)
+        except PydanticSerializationError as error:
+            raise DataError(f"sample {sample.id!r} cannot be stored: {error}") from None
+    if not lines:
+        raise DataError("there is no sample to annotate")
+    return list(lines.items())
+
+
+def _digest(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+def _revision(row: Sequence[Any]) -> Revision:
+    """From (item, annotator, kind, key, version, time, body)."""
+    item, annotator, kind, key, version, moment, body = row
+    return Revision.model_construct(
+        item=item, annotator=annotator, kind=kind, key=key, version=version, time=moment, body=json.loads(body)
+    )
+
+
+def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+    database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA foreign_keys = ON")
+    return database
+
+
+def _check_format(database: sqlite3.Connection, path: Path) -> None:
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise DataError(f"{path}: an SQLite file, but no store of annotations: choose another file with --store")
+    if version > FORMAT:
+        raise DataError(
+            f"{path}: written by a newer version of fgrl (format {version}, this one reads {FORMAT}): update fgrl"
+        )
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script, one by one: `executescript` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """SQLite's errors as errors that a person can act on."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise Busy(f"{path}: another program is writing to the store: end it, then try again") from None
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise DiskError(
+                f"{path}: the disk is full or fails ({error}): make room and try again; what was acknowledged is stored"
+            ) from None
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise DiskError(
+                f"{path}: {error}: change the rights of the file and its folder, or choose another --store"
+            ) from None
+        if code == sqlite3.SQLITE_NOTADB:
+            raise DataError(f"{path}: no store of annotations: choose another file with --store") from None
+        if code == sqlite3.SQLITE_CORRUPT:
+            raise DataError(
+                f"{path}: the store is damaged ({error}): keep a copy, and restore an export into a new store "
+                "(`fgrl annotate import`)"
+            ) from None
+        raise

@@ -11,7 +11,20 @@ from typing import NoReturn
 
 import typer
 
-from fgrl.cli import catalog, checking, compare, curves, doctor, frontier, inspecting, new, report, running, table
+from fgrl.cli import (
+    annotating,
+    catalog,
+    checking,
+    compare,
+    curves,
+    doctor,
+    frontier,
+    inspecting,
+    new,
+    report,
+    running,
+    table,
+)
 from fgrl.cli.shared import WITH_OVERRIDES, echo, fail, show_bug
 
 app = typer.Typer(
@@ -46,6 +59,7 @@ _recipe_command(epilog=compare.EXAMPLES)(compare.compare)
 _recipe_command(epilog=frontier.EXAMPLES)(frontier.frontier)
 _recipe_command(epilog=curves.EXAMPLES)(curves.curves)
 _recipe_command(epilog=report.EXAMPLES)(report.report)
+app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)
 

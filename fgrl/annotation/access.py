@@ -1,0 +1,270 @@
+"""Who may ask the annotation server for what: token links, cookies, hosts, origins, and the size of requests.
+
+1. A request names the server by an address that it was started with. A name that somebody's DNS points to this machine is
+   refused (DNS rebinding).
+2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
+   `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.
+3. Whatever is not the page's own files needs a session: a cookie with the annotator's token. Only hashes of tokens are stored.
+4. A body is read once all of this holds, and up to a limit.
+5. Every response forbids scripts, styles and frames of other origins, and is never cached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGEST_BODY = 8 * 2**20
+"""Bytes of a request: a quote may be a whole response."""
+SAFE = ("GET", "HEAD")
+PUBLIC = ("/static/", "/enter/")
+"""Beginnings of addresses that need no session, next to `/`: files of the page, and the links themselves."""
+WEEKS = 8 * 7 * 86_400
+"""Seconds for which a browser keeps the cookie."""
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+"""Of every response."""
+
+
+def new_token() -> str:
+    """256 random bits, as text for an address."""
+    return secrets.token_urlsafe(32)
+
+
+def token_hash(token: str) -> bytes:
+    """What is stored of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Whose token is it?"""
+
+    hashes: Mapping[str, bytes]
+    """Hash of each annotator's token, by name."""
+    cookie: str
+    """Name of the cookie: each store has its own, because browsers do not keep the ports of one host apart."""
+
+    def annotator(self, token: str) -> str | None:
+        """The annotator with this token. Takes the same time whatever the token is."""
+        hash, whose = token_hash(token), None
+        for name, stored in self.hashes.items():
+            if hmac.compare_digest(hash, stored):
+                whose = name
+        return whose
+
+    def of_request(self, headers: Mapping[bytes, list[bytes]]) -> str | None:
+        """The annotator whose cookie a request carries."""
+        for line in headers.get(b"cookie", []):
+            for part in line.decode("latin-1").split(";"):
+                name, _, value = part.strip().partition("=")
+                if name == self.cookie and (whose := self.annotator(value)) is not None:
+                    return whose
+        return None
+
+    def cookie_line(self, token: str, *, secure: bool) -> str:
+        """`Set-Cookie` that starts a session."""
+        line = f"{self.cookie}={token}; Path=/; Max-Age={WEEKS}; HttpOnly; SameSite=Strict"
+        return f"{line}; Secure" if secure else line
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server can be reached."""
+
+    host: str
+    """What it is bound to."""
+    port: int
+    public: str | None = None
+    """Its address behind a proxy, as in `https://annotate.example.org`."""
+
+    @property
+    def url(self) -> str:
+        """The beginning of links, without a slash at the end."""
+        if self.public is not None:
+            return self.public
+        host = "127.0.0.1" if self.host == "0.0.0.0" else "::1" if self.host == "::" else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def local(self) -> bool:
+        """Can it be reached from this machine alone?"""
+        return _is_loopback(self.host)
+
+    def allows_host(self, header: str) -> bool:
+        """Is it an address of this server? Names are known ones; numbers cannot be rebound by DNS, so that a server for the
+        network allows any of them."""
+        if self.public is not None and header == urlsplit(self.public).netloc:
+            return True
+        try:
+            parts = urlsplit(f"//{header}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            return False
+        if host is None or parts.path or parts.query or parts.fragment or parts.username is not None:
+            return False
+        if (80 if port is None else port) != self.port:
+            return False
+        if host == self.host.lower() or host == "localhost" or _is_loopback(host):
+            return True
+        return not self.local and _is_number(host)
+
+    def allows_origin(self, origin: str, host: str) -> bool:
+        """Is it the page's own origin, for a request to the host that it names?"""
+        if self.public is not None and (origin == self.public or host == urlsplit(self.public).netloc):
+            return origin == self.public
+        return origin == f"http://{host}"
+
+
+class Guard:
+    """The outermost layer of the server: rules 1 to 5 above. What passes has its annotator in `scope["annotator"]`."""
+
+    def __init__(self, app: App, sessions: Sessions, address: Address) -> None:
+        self.app, self.sessions, self.address = app, sessions, address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"the annotation server speaks HTTP only, not {scope['type']}")
+        headers: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.lower(), []).append(value)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [
+                    (name, value) for name, value in message["headers"] if name.decode("latin-1").lower() not in HEADERS
+                ]
+                message["headers"] = own + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            await send(message)
+
+        refusal = self._refusal(scope, headers)
+        if refusal is not None:
+            await _refuse(guarded, *refusal)
+            return
+        try:
+            body = await _whole_body(receive, _largest(scope))
+        except _ClientLeft:
+            return
+        if body is None:
+            await _refuse(guarded, 413, _too_large(scope))
+            return
+        await self.app(scope, _replay(body, receive), guarded)
+
+    def _refusal(self, scope: Scope, headers: Mapping[bytes, list[bytes]]) -> tuple[int, str] | None:
+        """(status, reason) of a request that goes no further."""
+        # 1.
+        host = _only(headers, b"host")
+        if host is None or not self.address.allows_host(host):
+            return 403, "this host name is not one of the annotation server's: use the link that it printed"
+        # 2.
+        path, method = scope["path"], scope["method"]
+        site, origin = _only(headers, b"sec-fetch-site"), _only(headers, b"origin")
+        if method not in SAFE:
+            own = site == "same-origin" if b"origin" not in headers else (
+                origin is not None and self.address.allows_origin(origin, host)
+            )  # fmt: skip
+            if not own:
+                return 403, "a page of another origin may not write here"
+        public = path == "/" or path.startswith(PUBLIC)
+        if not public and site not in (None, "same-origin", "none"):
+            return 403, "a page of another origin may not read here"
+        # 3.
+        scope["annotator"] = None if public else self.sessions.of_request(headers)
+        if not public and scope["annotator"] is None:
+            return 401, "no session: open the link that you were given"
+        # 4.
+        lengths = headers.get(b"content-length", [b"0"])
+        if len(lengths) > 1 or not lengths[0].isdigit():
+            return 400, "the length of the request is no number"
+        if int(lengths[0]) > _largest(scope):
+            return 413, _too_large(scope)
+        return None
+
+
+class _ClientLeft(Exception):
+    """The connection ended before the request was complete."""
+
+
+def _largest(scope: Scope) -> int:
+    """Bytes that are read of a request's body: none without a session."""
+    return 0 if scope["annotator"] is None else LARGEST_BODY
+
+
+def _too_large(scope: Scope) -> str:
+    limit = _largest(scope)
+    return f"the request is larger than {limit // 2**20} MiB" if limit else "this request has no body"
+
+
+def _only(headers: Mapping[bytes, list[bytes]], name: bytes) -> str | None:
+    """The value of a header that comes once."""
+    values = headers.get(name, [])
+    return values[0].decode("latin-1") if len(values) == 1 else None
+
+
+async def _whole_body(receive: Receive, limit: int) -> bytes | None:
+    """The body of a request; None when it is longer than the limit."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientLeft
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    body = json.dumps({"error": reason}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

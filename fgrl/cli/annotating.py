@@ -1,0 +1,123 @@
+"""`fgrl annotate`: the page on which people mark spans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.shared import AsJson, echo, emit
+from fgrl.errors import UsageError
+
+access = lazy.load("fgrl.annotation.access")
+serving = lazy.load("fgrl.annotation.serving")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="The page on which people mark spans of responses, and what they stored.",
+)
+
+SERVE = """
+\b
+Examples:
+  fgrl annotate serve samples.jsonl --store page.sqlite --annotators ann,ben
+  fgrl annotate serve samples.jsonl --store page.sqlite --annotators ann,ben,cleo --overlap 100
+  fgrl annotate serve runs/stages/draw-3fa9c1d2 --store page.sqlite --annotators ann --settings retrieval_ab
+  fgrl annotate serve --store page.sqlite             go on with an existing store
+
+\b
+Prints one link per annotator. A link is a key: give each annotator their own, and only that. It is printed once, stays valid
+when the server is started again, and is replaced by --new-links. Everything that the page shows as saved is in the store,
+whatever happens to the server. Ctrl-C stops it.
+The page can be reached from this machine only. For other machines: an SSH tunnel (ssh -L 8347:127.0.0.1:8347 HOST), or a proxy
+that speaks HTTPS with --public-url.
+"""
+Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of the annotations (SQLite).")]
+
+
+@app.callback()
+def _annotate() -> None:
+    """Keeps `serve` a command of its own, whatever else the group has."""
+
+
+@app.command(epilog=SERVE)
+def serve(
+    store: Store,
+    samples: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SAMPLES]",
+            help="JSONL of samples, or the folder of a stage that makes samples. An existing store needs none.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--settings", metavar="FILE", help="The page's settings (YAML), or the name of shipped ones. [retrieval]"
+        ),
+    ] = None,
+    annotators: Annotated[
+        str | None, typer.Option("--annotators", metavar="A,B,...", help="Names of annotators; new ones are added.")
+    ] = None,
+    overlap: Annotated[
+        int | None,
+        typer.Option(
+            "--overlap", metavar="N", min=0, help="This many items, drawn at random, go to every annotator. [0]"
+        ),
+    ] = None,
+    each: Annotated[
+        int | None, typer.Option("--each", metavar="N", min=1, help="How many annotators get each other item. [1]")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Of the items drawn for all, and of the order of responses. [0]"
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free one.")] = 8347,
+    public_url: Annotated[
+        str | None, typer.Option("--public-url", metavar="URL", help="The address of the page behind a proxy.")
+    ] = None,
+    new_links: Annotated[
+        bool, typer.Option("--new-links", help="Print new links for everybody; the earlier ones end.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the page on which annotators mark spans, until Ctrl-C."""
+    serving.need_packages()
+    public = serving.checked_public(public_url)
+    names = [] if annotators is None else [name for name in annotators.split(",") if name.strip()]
+    if annotators is not None and not names:
+        raise UsageError("--annotators: wants names, as in ann,ben")
+    bound = serving.listen(host, port)
+    with bound:
+        address = access.Address(host, bound.getsockname()[1], public)
+        opened = serving.open_store(store, samples, settings, names, overlap=overlap, each=each, seed=seed)
+        with opened.store as ready:
+            links = serving.issue_links(ready, address, renew=new_links)
+            app = serving.application(ready, address)
+            for note in opened.notes:
+                echo(note, err=True)
+            if earlier := [name for name in ready.annotators if name not in links]:
+                echo(
+                    f"links of earlier starts stay valid for {', '.join(earlier)} (--new-links replaces all)", err=True
+                )
+            if not address.local and public is None:
+                echo(
+                    "the page can be reached from the network, without encryption: a tunnel or a proxy with HTTPS is safer",
+                    err=True,
+                )
+            if as_json:
+                emit({"url": address.url, "store": str(store), "items": len(ready.items), "links": links})
+            else:
+                echo(f"{address.url}   (Ctrl-C stops the server)", err=True)
+                for name, link in links.items():
+                    echo(f"{name}  {link}")
+            serving.run(app, bound)
+    echo(f"stopped; everything that was acknowledged is in {store}", err=True)

@@ -1,68 +1,50 @@
-"""Samples, settings and stores for the tests of the annotation page."""
+"""Annotated samples for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from fgrl.annotation.settings import PageSettings
-from fgrl.annotation.store import Store
-from fgrl.types import Response, Sample
+from fgrl.types import Annotation, PairVerdict, Response, Sample, Span
 
-TEXTS = (
-    "The café opens at 8. 🎉 It is cheap, and it is loud.",
-    "It opens at nine.\nIt is dear; nobody goes there twice.",
-)
-SETTINGS: dict[str, Any] = {
-    "taxonomy": {
-        "likes": {"groups": [{"title": "Content", "attributes": [{"id": "fact", "text": "It states a fact."}]}]},
-        "dislikes": {
-            "groups": [
-                {
-                    "title": "Content",
-                    "attributes": [{"id": "wrong", "text": "It is wrong."}, {"id": "wordy", "text": "It is wordy."}],
-                }
-            ]
+A = "Die Katze 😺 sitzt auf dem é́ Dach.\nSie schläft 🇩🇪 dort."
+B = "A second 👩‍👩‍👧 answer, with more words in it."
+
+
+def span(text: str, quote: str, label: float, **more: Any) -> Span:
+    """Of the first occurrence of a quote."""
+    start = text.index(quote)
+    return Span(start=start, end=start + len(quote), label=label, **more)
+
+
+def annotated(id: str = "1", **changes: Any) -> Sample:
+    """Two responses and two annotators; every field that a page can store has a value that is not its default."""
+    ada = Annotation(
+        by="Ada",
+        spans=[
+            span(
+                A, "sitzt auf dem é́", 1.0, id="s1", reasons=["useful_fact", "other"], note='sagt, "wo" <b>\nzwei Zeilen'
+            ),
+            span(A, "Dach.\nSie schläft 🇩🇪", -1.0, id="s2", reasons=["too_wordy"]),
+            span(A, "auf", -1.0, id="s3", note="überlappt"),
+        ],
+        answers={"liked": ["clear", "faithful"], "comment": "Gut & kurz 🎉"},
+    )
+    ada_b = Annotation(by="Ada", spans=[span(B, "👩‍👩‍👧 answer", -1.0, id="s4", reasons=["generic"])])
+    bob = Annotation(by="bob@example.org", spans=[span(A, "sitzt auf dem é́", 1.0, id="t1", reasons=["useful_fact"])])
+    sample = Sample(
+        id=id,
+        prompt="Wo ist die Katze?",
+        responses=[Response(text=A, by="m", annotations=[ada, bob]), Response(text=B, by="m", annotations=[ada_b])],
+        verdicts=[
+            PairVerdict(first=0, second=1, verdict="second", reason="länger", by="Ada"),
+            PairVerdict(first=0, second=1, verdict="tie", reason="gleich gut", by="bob@example.org"),
+        ],
+        meta={
+            "document": "Ein Text über Katzen.",
+            "domain": "Yelp",
+            "annotation": {
+                "by": {"Ada": {"seconds": 41.5, "done": True}, "bob@example.org": {"seconds": 12.0, "done": True}}
+            },
         },
-    },
-    "questions": [
-        {"id": "overall", "text": "Overall?", "kind": "tick", "options": [{"id": "good", "text": "Good"}, {"id": "bad", "text": "Bad"}]},
-        {"id": "why", "text": "Why?", "kind": "text"},
-    ],
-}  # fmt: skip
-
-
-def settings(**changes: Any) -> PageSettings:
-    """Two responses, both kinds of spans, three attributes, two questions; `changes` are top-level fields."""
-    return PageSettings.model_validate({**SETTINGS, **changes})
-
-
-def samples(count: int, texts: Iterable[str] = TEXTS) -> list[Sample]:
-    """Samples of two responses each, by two models, with a document and a domain."""
-    return [
-        Sample(
-            id=f"item-{number}",
-            prompt=f"When does café {number} open?",
-            responses=[Response(text=text, by=f"model-{place}", score=0.25) for place, text in enumerate(texts)],
-            meta={"document": f"Café {number}: open from 8.", "domain": "yelp", "secret": "never shown"},
-        )
-        for number in range(1, count + 1)
-    ]
-
-
-def new_store(folder: Path, items: int = 3, annotators: Iterable[str] = ("ann", "ben"), **options: Any) -> Store:
-    """A store of these samples."""
-    page = options.pop("settings", settings())
-    texts = options.pop("texts", TEXTS)
-    return Store.create(folder / "page.sqlite", samples(items, texts), page, annotators, **options)
-
-
-def span(
-    start: int = 4, end: int = 8, *, place: int = 0, texts: tuple[str, ...] = TEXTS, **changes: Any
-) -> dict[str, Any]:
-    """The body of a disliked span whose quote is right."""
-    return {
-        "place": place, "start": start, "end": end, "quote": texts[place][start:end], "label": -1, "reasons": ["wrong"],
-        "note": "", "deleted": False, **changes,
-    }  # fmt: skip
+    )
+    return sample.model_copy(update=changes)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from annotated_samples import TEXTS
+from annotation_stores import TEXTS
 from patience import HUNG
 
 

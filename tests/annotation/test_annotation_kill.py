@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from annotated_samples import samples
 from annotation_clients import Client, ServerProcess, Work
+from annotation_stores import samples
 from patience import HUNG
 
 from fgrl.types import write_jsonl

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from annotated_samples import new_store, span
+from annotation_stores import new_store, span
 from hypothesis import given
 from hypothesis import strategies as st
 

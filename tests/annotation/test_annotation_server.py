@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotated_samples import TEXTS, new_store, samples, settings, span
+from annotation_stores import TEXTS, new_store, samples, settings, span
 
 pytest.importorskip("starlette", reason="needs Starlette")
 pytest.importorskip("httpx2", reason="needs httpx2")

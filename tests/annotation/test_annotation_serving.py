@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotated_samples import samples, settings
 from annotation_clients import Client, ServerProcess
+from annotation_stores import samples, settings
 from patience import HUNG
 
 from fgrl.annotation import serving

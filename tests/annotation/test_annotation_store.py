@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotated_samples import TEXTS, new_store, samples, settings, span
+from annotation_stores import TEXTS, new_store, samples, settings, span
 from hypothesis import given
 from hypothesis import strategies as st
 

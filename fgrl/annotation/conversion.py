@@ -1,0 +1,41 @@
+"""What every conversion of annotations reports, and what is stored about them beside the responses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fgrl.types import Sample
+
+KEY = "annotation"
+"""Entry of a sample's `meta` that holds what has no place in annotations and verdicts."""
+
+
+@dataclass
+class NotKept:
+    """What a conversion could not keep: how often, by a phrase that says what it is."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, what: str, count: int = 1) -> None:
+        """Nothing for a count of 0."""
+        if count:
+            self.counts[what] += count
+
+    def __str__(self) -> str:
+        """One line; empty when everything was kept."""
+        return ", ".join(f"{count:,} {what}" for what, count in sorted(self.counts.items()))
+
+
+def about(sample: Sample) -> Mapping[str, Any]:
+    """What `meta.annotation` of a sample holds; empty where it is missing or something else."""
+    own = sample.meta.get(KEY)
+    return own if isinstance(own, Mapping) else {}
+
+
+def by_annotator(sample: Sample) -> Mapping[str, Mapping[str, Any]]:
+    """`order`, `seconds`, `done` and `at` of each annotator, as far as they are known."""
+    own = about(sample).get("by")
+    return own if isinstance(own, Mapping) else {}

@@ -12,6 +12,7 @@ from fgrl.components import (
     readers,
     relevance,
     rewards,
+    rewriters,
     segmenters,
     verifiers,
 )

@@ -14,6 +14,10 @@ from fgrl.registry import Unkeyed, register
 from fgrl.types import Samples, write_jsonl
 
 
+FAILED = "failed.jsonl"
+"""Beside the samples: those that the annotator left out because they failed (`Annotator.failed`)."""
+
+
 @register("annotate")
 class AnnotateStage(Stage):
     """Every sample goes through an annotator."""
@@ -32,6 +36,8 @@ class AnnotateStage(Stage):
         self.setup(run)
         samples = list(islice(self.data.read(), run.limit))
         annotated = self.annotator.annotate(samples)
+        if failed := self.annotator.failed():
+            write_jsonl(run.out / FAILED, failed)
         if not annotated:
             raise DataError(f"no samples are left of {len(samples)}: {self.annotator.counts()}")
         counts = self.annotator.counts()

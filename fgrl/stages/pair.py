@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Reader, Run, Stage
-from fgrl.registry import Key, register, walk
-from fgrl.types import Pairs, Ref, write_jsonl
+from fgrl.registry import Key, KeyedUnless, register, walk
+from fgrl.types import Pair, Pairs, Ref, write_jsonl
 
 
 @register("pair")
@@ -21,6 +24,8 @@ class PairStage(Stage):
     """Samples with several responses each."""
     builder: PairBuilder
     """Which response is preferred to which."""
+    max_pairs: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=1)
+    """Keep this many pairs, drawn by the recipe's seed, in their order; fewer than these are all kept. Null keeps all."""
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         yield from super().misfits(stages)
@@ -41,9 +46,23 @@ class PairStage(Stage):
                 f"no pairs: none of the {len(samples)} prompts has responses that {type(self.builder).__name__} can "
                 "set against each other; draw more responses per prompt"
             )
-        write_jsonl(run.out / "pairs.jsonl", pairs)
+        kept = drawn(pairs, self.max_pairs, run.seed)
+        write_jsonl(run.out / "pairs.jsonl", kept)
         return {
-            "pairs": len(pairs),
+            "pairs": len(kept),
             "prompts with a pair": sum(bool(own) for own in by_prompt),
             "prompts": len(samples),
+            **({"left out by max_pairs": len(pairs) - len(kept)} if self.max_pairs is not None else {}),
         }
+
+
+def drawn(pairs: Sequence[Pair], count: int | None, seed: int) -> list[Pair]:
+    """`count` of the pairs, in order; None takes all. Which ones depends on the seed and on their ids, so one more pair
+    displaces at most one of the others."""
+    if count is None:
+        return list(pairs)
+
+    def lot(place: int) -> bytes:
+        return hashlib.blake2b(f"{seed}\n{pairs[place].id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+    return [pairs[place] for place in sorted(sorted(range(len(pairs)), key=lot)[:count])]

@@ -1,0 +1,191 @@
+"""Improvement chains from marked spans: one edit for each disliked passage (CH-Wang et al. 2025, section 3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, PrivateAttr
+
+from fgrl import lazy
+from fgrl.feedback import chains
+from fgrl.feedback.chain_checks import PROBLEMS, Edit, EditLimits
+from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Rewriter
+from fgrl.llm.asking import SPENT
+from fgrl.registry import File, register
+from fgrl.types import Annotation, Feeling, Marked, Request, Sample, Span
+
+page_settings = lazy.load("fgrl.annotation.settings")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An annotation from which a chain is to be made."""
+
+    case: ChainCase
+    annotation: Annotation
+
+
+@register("improvement_chain")
+class ImprovementChain(Annotator):
+    """Rewrites every annotated response step by step: each step addresses one disliked passage, from left to right.
+
+    Each annotation with disliked spans becomes a sample of its own, so the annotations of several people make one chain each.
+    Its responses are the original, with that annotation alone, and one rewrite per disliked span, the last one chosen. `by`
+    of a rewrite names the rewriter, `answered_by` of a span the response that addresses it, `meta.chain` records how the
+    chain was made, and `meta.step` of a rewrite what changed and where the remaining spans are.
+
+    Every step has to pass the check of `limits`. A chain with a step that does not is discarded and written anew as a whole, up
+    to `attempts` times; then it is missing, counted by its problem, and kept in `failed.jsonl` beside the product, with every
+    answer that was refused.
+    """
+
+    rewriter: Rewriter
+    """Who rewrites: a language model (`model`) or a rule (`delete`, `replace`)."""
+    attempts: int = Field(3, ge=1)
+    """How often a chain is written at most. (Rules write it once.) Set `temperature` of a language model above 0, or every
+    attempt gives the same answer."""
+    limits: EditLimits = EditLimits()
+    """What one step may change."""
+    annotators: list[str] | None = None
+    """Only annotations by these people or models; null takes all."""
+    taxonomy: Annotated[str | None, File] = None
+    """Settings of an annotation page, whose `taxonomy` has the text of each reason that was ticked. Null shows the rewriter
+    the reasons as they are stored."""
+
+    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _failed: list[Sample] = PrivateAttr(default_factory=list)
+
+    def setup(self, run: Any) -> None:
+        self._texts()
+        self.rewriter.setup(run)
+
+    def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """1. a case for each annotation, 2. attempts until each is a chain, 3. records and counts."""
+        # 1.
+        sources, skipped = self._sources(samples)
+        history: list[list[ChainAttempt]] = [[] for _ in sources]
+        # 2.
+        for number in range(self.attempts if self.rewriter.varies else 1):
+            open_places = [place for place, made in enumerate(history) if not made or _again(made[-1])]
+            if not open_places:
+                break
+            outcomes = self.rewriter.attempt([sources[place].case for place in open_places], number)
+            for place, outcome in zip(open_places, outcomes, strict=True):
+                history[place].append(outcome)
+        # 3.
+        records = [self._record(source, made) for source, made in zip(sources, history, strict=True)]
+        complete = [record for record in records if chains.is_chain(record)]
+        self._failed = [record for record in records if not chains.is_chain(record)]
+        self._counts = {**self._count(history, complete), **skipped}
+        return complete
+
+    def failed(self) -> list[Sample]:
+        """The annotated responses for which no chain could be written; `meta.chain` has the problems and the answers."""
+        return self._failed
+
+    def counts(self) -> dict[str, Any]:
+        """How many `chains` with how many `steps`; how many attempts were answered (`checked`), how many of them `passed` the
+        check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by their first problem;
+        `failed: ...`, chains that could not be written by their last problem. With a language model: `questions` (one for each
+        chain, however often it was attempted), `answered` (chains), and what was spent."""
+        return self._counts
+
+    def asks(self, given: Sequence[Sample]) -> list[Request]:
+        return self.rewriter.asks([source.case for source in self._sources(given)[0]])
+
+    def _texts(self) -> dict[str, str]:
+        """The text of each reason by its id."""
+        if self.taxonomy is None:
+            return {}
+        taxonomy = page_settings.load_settings(self.taxonomy).taxonomy
+        return {} if taxonomy is None else taxonomy.texts()
+
+    def _sources(self, samples: Sequence[Sample]) -> tuple[list[_Source], dict[str, int]]:
+        """Annotations with disliked spans, in order, and counts of those without and of responses without any."""
+        texts = self._texts()
+        sources: list[_Source] = []
+        skipped = {"responses without an annotation": 0, "annotations without a disliked passage": 0}
+        for sample, place in ((sample, place) for sample in samples for place in range(len(sample.responses))):
+            annotations = sample.responses[place].annotations
+            own = [one for one in annotations if self.annotators is None or one.by in self.annotators]
+            usable = [one for one in own if any(span.label < 0 for span in one.spans)]
+            skipped["responses without an annotation"] += not own
+            skipped["annotations without a disliked passage"] += len(own) - len(usable)
+            sources += [_Source(self._case(sample, place, one, texts), one) for one in usable]
+        return sources, {name: count for name, count in skipped.items() if count}
+
+    def _case(self, sample: Sample, place: int, annotation: Annotation, texts: Mapping[str, str]) -> ChainCase:
+        numbered = chains.highlights(annotation)
+        spans: dict[tuple[Feeling, int], Span] = {
+            highlight.key: annotation.spans[number] for number, highlight in numbered.items()
+        }
+        return ChainCase(
+            sample=sample,
+            place=place,
+            original=Marked.of(sample.responses[place].text, numbered.values()),
+            spans=spans,
+            explanations={key: chains.explanation(span, texts) for key, span in spans.items()},
+            check=self.limits.check,
+        )
+
+    def _record(self, source: _Source, history: Sequence[ChainAttempt]) -> Sample:
+        case, last = source.case, history[-1]
+        about = self.rewriter.about()
+        if last.problem is not None:
+            return chains.failed_chain(case.sample, case.place, source.annotation, history, about)
+        refused = [attempt.problem for attempt in history[:-1]]
+        steps = list(self._edits(case.original, last.steps))
+        return chains.chain(
+            case.sample,
+            case.place,
+            source.annotation,
+            steps,
+            {**about, "attempts": len(history), **({"refused": refused} if refused else {})},
+        )
+
+    def _edits(self, original: Marked, steps: Sequence[Marked]) -> Iterator[tuple[Marked, Edit]]:
+        """Each step with what it changed. (A rewriter of the user's own is checked here as well.)"""
+        before = original
+        for number, after in enumerate(steps, start=1):
+            yield after, self.limits.check(before, after, number)
+            before = after
+
+    def _count(self, history: Sequence[Sequence[ChainAttempt]], complete: Sequence[Sample]) -> dict[str, Any]:
+        answered = [attempt for made in history for attempt in made if attempt.answered]
+        first = [made[0] for made in history if made[0].answered]
+        refused = Counter(attempt.problem for attempt in answered if attempt.problem is not None)
+        failed = Counter(made[-1].problem for made in history if made[-1].problem is not None)
+        names = [*PROBLEMS, *sorted({*refused, *failed} - {*PROBLEMS, None}, key=str)]
+        counts: dict[str, Any] = {
+            "chains": len(complete),
+            "steps": sum(len(sample.responses) - 1 for sample in complete),
+            "checked": len(answered),
+            "passed": len(complete),
+            "check pass rate": _rate(len(complete), len(answered)),
+            "check pass rate of first attempts": _rate(sum(one.problem is None for one in first), len(first)),
+            **{f"refused: {name}": refused[name] for name in names if refused[name]},
+            "failed": failed.total(),
+            **{f"failed: {name}": failed[name] for name in names if failed[name]},
+        }
+        client = self.asked_client()
+        if client is None:
+            return counts
+        spent = client.counts()
+        return {
+            **counts,
+            "questions": len(history),
+            "answered": len(complete),
+            **{name.replace("_", " "): spent[name] for name in SPENT if name in spent},
+        }
+
+
+def _again(attempt: ChainAttempt) -> bool:
+    """Is another attempt to be made?"""
+    return attempt.problem is not None and attempt.answered
+
+
+def _rate(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None

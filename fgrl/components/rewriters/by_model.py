@@ -1,0 +1,199 @@
+"""A language model writes the steps of improvement chains (CH-Wang et al. 2025, section 3 and appendix A)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fgrl.evaluation.judging import NONE
+from fgrl.feedback.chain_answers import read_steps, read_text, steps_schema
+from fgrl.feedback.chain_checks import BrokenStep, with_ends_of
+from fgrl.feedback.chain_tags import TagMistake, TagNames, read_tags, tag_names, write_tags
+from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
+from fgrl.llm.asking import Asked, Question, ask
+from fgrl.llm.prompted import Prompted
+from fgrl.llm.reading import Refused, declines
+from fgrl.registry import register
+from fgrl.templates import Prompt, as_text
+from fgrl.types import Marked, Request, Sample
+
+BAD_TAGS = "tags that cannot be read"
+NO_STEPS = "steps that cannot be read"
+DECLINED = "declined"
+TRUNCATED = "cut off"
+NO_ANSWER = "no answer"
+
+
+@register("model")
+class ModelRewriter(Prompted, Rewriter):
+    """A language model rewrites the response; by default it writes the whole chain in one answer, as in the paper.
+
+    It sees the response with numbered tags, `<dislike id='1'>...</dislike id='1'>`, and the reasons of each highlight. After a
+    step the tags of the addressed passage are gone and all others are still there; the texts of the chain have no tags.
+
+    The prompt file contains {response} (with its tags) and {reasons}, and may contain {query}, {document}, {like} and {dislike}
+    (the names of the tags: others than these words where a text contains such tags itself), {count} (how many steps there
+    are) and {id} (with `steps_per_call: one`, the dislike to address): `prompts/improvement_chain.txt` for `all`,
+    `prompts/improvement_step.txt` for `one`.
+    """
+
+    placeholders: ClassVar[tuple[str, ...]] = (
+        "query", "document", "response", "reasons", "like", "dislike", "count", "id"
+    )  # fmt: skip
+    required: ClassVar[tuple[str, ...]] = ("response", "reasons")
+
+    steps_per_call: Literal["all", "one"] = "all"
+    """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each step in an
+    answer of its own, which is the edited text alone."""
+    document: str = "document"
+    """Entry of a sample's `meta` that holds the knowledge source."""
+    tries: int = Field(1, ge=1)
+    """How often a question is asked at most within one attempt: from the second time on with the answer and what is wrong
+    with it. 1: an answer that does not pass is discarded, as in the paper, and the next attempt starts anew."""
+    max_tokens: int | None = Field(8192, ge=1)
+
+    def about(self) -> dict[str, Any]:
+        return {**super().about(), "steps_per_call": self.steps_per_call}
+
+    def attempt(self, cases: Sequence[ChainCase], number: int) -> list[ChainAttempt]:
+        template = self.template()
+        if self.steps_per_call == "all":
+            return self._asked(template, [_Reading(case) for case in cases], number, "all")
+        readings = [_Reading(case) for case in cases]
+        done: dict[int, ChainAttempt] = {}
+        while len(done) < len(readings):
+            going = [place for place in range(len(readings)) if place not in done]
+            outcomes = self._asked(template, [readings[place] for place in going], number, "one")
+            for place, outcome in zip(going, outcomes, strict=True):
+                if outcome.problem is not None or len(outcome.steps) == readings[place].case.steps:
+                    done[place] = outcome
+        return [done[place] for place in range(len(readings))]
+
+    def asks(self, given: Sequence[ChainCase]) -> list[Request]:
+        """Of the first attempt. With `steps_per_call: one`, later steps are counted with the text before the first one."""
+        template = self.template()
+        return [
+            self._request(template, _Reading(case), step, number=0)
+            for case in given
+            for step in range(1, 1 + (case.steps if self.steps_per_call == "one" else 1))
+        ]
+
+    def _asked(
+        self, template: Prompt, readings: Sequence[_Reading], number: int, what: Literal["all", "one"]
+    ) -> list[ChainAttempt]:
+        questions = [
+            Question(
+                self._request(template, reading, len(reading.steps) + 1, number),
+                reading.read_chain if what == "all" else reading.read_step,
+            )
+            for reading in readings
+        ]
+        asked = ask(self.client, questions, self.tries)
+        return [reading.outcome(answer) for reading, answer in zip(readings, asked, strict=True)]
+
+    def _request(self, template: Prompt, reading: _Reading, step: int, number: int) -> Request:
+        """The question about a step that comes next (or about the whole chain). number: of the attempt."""
+        case, names = reading.case, reading.names(self.document)
+        left = Marked.of(
+            reading.current.text,
+            (one for one in reading.current.highlights if one.feeling == "like" or one.number >= step),
+        )
+        values = {
+            "query": query(case.sample),
+            "document": document(case.sample, self.document),
+            "response": write_tags(left, names),
+            "reasons": _reasons(left, case, names),
+            "like": names["like"],
+            "dislike": names["dislike"],
+            "count": str(case.steps),
+            "id": str(step),
+        }
+        schema = steps_schema(case.steps) if self.steps_per_call == "all" else None
+        return self.request(template, values, sample=number, json_schema=schema)
+
+
+class _Reading:
+    """Reads the answers about one chain, and keeps what has passed the check."""
+
+    def __init__(self, case: ChainCase) -> None:
+        self.case = case
+        self.steps: list[Marked] = []
+        self.problem = ""
+        """Of the last answer that did not pass."""
+        self._names: TagNames | None = None
+
+    @property
+    def current(self) -> Marked:
+        """The text that the next step changes."""
+        return self.steps[-1] if self.steps else self.case.original
+
+    def names(self, document_entry: str) -> TagNames:
+        """Names of tags that occur in nothing that the model sees."""
+        if self._names is None:
+            shown = (query(self.case.sample), document(self.case.sample, document_entry), self.case.original.text)
+            self._names = tag_names(*shown)
+        return self._names
+
+    def read_chain(self, answer: str) -> list[Marked]:
+        """All steps of an answer. Raises ValueError for the first one that does not pass."""
+        self.problem = NO_STEPS
+        texts = read_steps(answer, self.case.steps)
+        steps: list[Marked] = []
+        for text in texts:
+            steps.append(self._checked(text, steps[-1] if steps else self.case.original, len(steps) + 1))
+        self.steps = steps
+        return steps
+
+    def read_step(self, answer: str) -> list[Marked]:
+        """The steps so far with the one that is the answer. Raises ValueError when it does not pass."""
+        self.problem = NO_STEPS
+        if declines(answer) and not declines(self.current.text):
+            raise Refused("it declines to rewrite")
+        self.steps.append(self._checked(read_text(answer), self.current, len(self.steps) + 1))
+        return self.steps
+
+    def _checked(self, text: str, before: Marked, number: int) -> Marked:
+        assert self._names is not None
+        try:
+            after = with_ends_of(before.text, read_tags(text, self._names))
+            self.case.check(before, after, number)
+        except BrokenStep as broken:
+            self.problem = broken.problem
+            raise ValueError(f"step {number}: {broken}") from None
+        except TagMistake as mistake:
+            self.problem = BAD_TAGS
+            raise ValueError(f"step {number}: {mistake}") from None
+        return after
+
+    def outcome(self, asked: Asked[list[Marked]]) -> ChainAttempt:
+        if asked.failure is None:
+            return ChainAttempt(list(self.steps))
+        problems = {"error": NO_ANSWER, "refused": DECLINED, "truncated": TRUNCATED}
+        return ChainAttempt(
+            problem=problems.get(asked.failure, self.problem),
+            detail=asked.reason or "",
+            answer=asked.completion.text or None,
+            answered=asked.failure != "error",
+        )
+
+
+def query(sample: Sample) -> str:
+    """What the user asked for: `meta.question`, where the prompt holds more than that, or else the prompt."""
+    return str(sample.meta.get("question") or as_text(sample.prompt))
+
+
+def document(sample: Sample, entry: str) -> str:
+    """The knowledge source of a sample, "(none)" without one."""
+    return str(sample.meta.get(entry) or NONE)
+
+
+def _reasons(marked: Marked, case: ChainCase, names: TagNames) -> str:
+    """One JSON object per line for each highlight: the name of its tag, its id, and why it was marked."""
+    ordered = sorted(marked.highlights, key=lambda one: (one.feeling != "dislike", one.number))
+    lines = (
+        {"tag": names[one.feeling], "id": one.number, "explanation": case.explanations[one.key]} for one in ordered
+    )
+    return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines) or NONE

@@ -69,7 +69,7 @@ class EditLimits(Settings):
 
     reach: int = Field(200, ge=0)
     """How many characters beyond the addressed passage an edit may extend, on either side."""
-    gap: int = Field(40, ge=0)
+    gap: int = Field(20, ge=0)
     """How many characters in a row, outside the addressed passage, may be unchanged between two changes of one edit."""
     max_change: float = Field(0.5, gt=0, le=1)
     """The greatest share of the response that one step may change (normalised Levenshtein distance, characters)."""

@@ -13,7 +13,6 @@ from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Samples, write_jsonl
 
-
 FAILED = "failed.jsonl"
 """Beside the samples: those that the annotator left out because they failed (`Annotator.failed`)."""
 

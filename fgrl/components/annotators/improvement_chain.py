@@ -108,13 +108,14 @@ class ImprovementChain(Annotator):
         texts = self._texts()
         sources: list[_Source] = []
         skipped = {"responses without an annotation": 0, "annotations without a disliked passage": 0}
-        for sample, place in ((sample, place) for sample in samples for place in range(len(sample.responses))):
-            annotations = sample.responses[place].annotations
+        responses = [(sample, place) for sample in samples for place in range(len(sample.responses))]
+        for owner, place in responses:
+            annotations = owner.responses[place].annotations
             own = [one for one in annotations if self.annotators is None or one.by in self.annotators]
             usable = [one for one in own if any(span.label < 0 for span in one.spans)]
             skipped["responses without an annotation"] += not own
             skipped["annotations without a disliked passage"] += len(own) - len(usable)
-            sources += [_Source(self._case(sample, place, one, texts), one) for one in usable]
+            sources += [_Source(self._case(owner, place, one, texts), one) for one in usable]
         return sources, {name: count for name, count in skipped.items() if count}
 
     def _case(self, sample: Sample, place: int, annotation: Annotation, texts: Mapping[str, str]) -> ChainCase:

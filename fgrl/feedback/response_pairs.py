@@ -25,7 +25,7 @@ class ResponsePairs(PairBuilder):
             )
         return [response for response in sample.responses if not (self.finished_only and response.finished is False)]
 
-    def pair(self, sample: Sample, number: int, chosen: Response, rejected: Response, **about: Any) -> Pair:
+    def pair(self, sample: Sample, number: int, chosen: Response, rejected: Response, /, **about: Any) -> Pair:
         """The sample's pair of this number; `meta` gets what is known `about` it beside what the sample's has."""
         return Pair(
             id=f"{sample.id}#{number}",

@@ -13,6 +13,7 @@ from fgrl.components.readers import (
     lines,
     mbpp,
     merged,
+    mixed,
     ms_marco,
     muldimif,
     products,
@@ -22,4 +23,5 @@ from fgrl.components.readers import (
     unilc,
     verinstruct,
     versus,
+    with_prompt,
 )

@@ -51,7 +51,7 @@ ROWS: dict[str, Row] = {
 """A row that each reader takes; what it asks is "Why?"."""
 BY_LIBRARY = list(ROWS)[list(ROWS).index("hf prompts") :]
 """These read files by the library `datasets`."""
-MADE_BY_STAGES = {"samples", "pairs", "versus", "critiques", "merged"}
+MADE_BY_STAGES = {"samples", "pairs", "versus", "critiques", "merged", "mixed", "with_prompt"}
 
 
 def reader_of(kind: str, file: Path) -> Reader:

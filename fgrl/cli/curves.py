@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from fgrl.report.tables import columns
 if TYPE_CHECKING:
     from fgrl.pipeline.finished import Source
     from fgrl.results.curves import Curve
+    from fgrl.results.run_folder import Series
 plotting = lazy.load("fgrl.report.curves")
 results = lazy.load("fgrl.results.curves")
 
@@ -24,9 +26,11 @@ Examples:
   fgrl curves recipes/small/segment_ppo.yaml --metric reward
   fgrl curves A.yaml B.yaml --seeds 0,1,2 --metric reward --reaches 0.5 --out figures/reward
   fgrl curves A.yaml B.yaml --seeds 0,1,2 --metric held_out/win_rate.win_rate --stage policy
+  fgrl curves A.yaml --metric logp_chosen --stage '*' --out figures/logp     # every training that logs it, in one plot
 
 A source is a recipe, the folder of a run, or a folder of runs. A metric is called as in the log of a training (log.jsonl, the
 curves of the report), numbers of evaluations while training too. Of several seeds the mean is shown, with Student's t interval.
+Of several stages each has a curve of its own.
 Reads logs and runs nothing; with --out it writes OUT.svg and OUT.png.
 """
 
@@ -35,7 +39,10 @@ def curves(
     context: typer.Context,
     sources: Sources,
     metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="What is shown, as the log calls it.")],
-    stage: Annotated[str | None, typer.Option("--stage", metavar="NAME", help="The stage whose log has it.")] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option("--stage", metavar="NAME", help="The stage whose log has it, or a pattern; may be repeated."),
+    ] = None,
     seeds: Seeds = None,
     reaches: Annotated[
         float | None, typer.Option("--reaches", metavar="X", help="Also print the first step whose mean is at least X.")
@@ -48,9 +55,9 @@ def curves(
 ) -> None:
     """Print and plot a metric of finished trainings over their steps, with intervals over seeds."""
     read = read_sources(sources, seeds, runs, context)
-    made = {str(source.path): _curve(source, metric, stage) for source in read}
+    made = {str(source.path): _curves(source, metric, stage or []) for source in read}
     waiting = [f"{path} seed {seed}" for path, (_own, absent) in made.items() for seed in absent]
-    drawn = [own for own, _absent in made.values() if own is not None]
+    drawn = [own for curves, _absent in made.values() for own in curves]
     if not drawn:
         raise UsageError(f"no training has finished; fgrl run comes first: {', '.join(waiting)}")
     files: list[Path] = []
@@ -70,16 +77,19 @@ def curves(
         echo(str(file))
 
 
-def _curve(source: Source, metric: str, stage: str | None) -> tuple[Curve | None, list[int]]:
-    """The curve over the seeds that have finished, and the other seeds."""
-    series, absent = {}, []
+def _curves(source: Source, metric: str, stages: Sequence[str]) -> tuple[list[Curve], list[int]]:
+    """A curve for each stage, over the seeds that have finished, and the other seeds."""
+    by_stage: dict[str, dict[int, Series]] = {}
+    absent = []
     for seed, finished in source.by_seed().items():
-        if finished.folders and (stage is None or stage in finished.folders):
-            series[seed] = results.metric_of(finished.folders, metric, stage)
+        if finished.folders and all(results.is_pattern(name) or name in finished.folders for name in stages):
+            for name, series in results.metric_of(finished.folders, metric, stages).items():
+                by_stage.setdefault(name, {})[seed] = series
         else:
             absent.append(seed)
-    name = source.name if "::" not in str(source.path) else str(source.path).rpartition("/")[2]
-    return (results.curve(name, series) if series else None), absent
+    own = source.name if "::" not in str(source.path) else str(source.path).rpartition("/")[2]
+    names = {stage: own if len(by_stage) == 1 else f"{own} {stage}" for stage in by_stage}
+    return [results.curve(names[stage], series) for stage, series in by_stage.items()], absent
 
 
 def _as_json(

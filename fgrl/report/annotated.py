@@ -8,7 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fgrl.report.escaping import turns
+from fgrl.report.chains import ShownVerdict, is_chain, verdicts
+from fgrl.report.escaping import long, turns
 from fgrl.report.marks import ShownAnnotation, annotations_of_response
 from fgrl.results.reading import mapping
 
@@ -25,6 +26,8 @@ class AnnotatedResponse:
     annotations: list[ShownAnnotation]
     more: int
     """Annotations that are not shown."""
+    text: Markup | None = None
+    """A response without annotations that was compared with another one."""
 
 
 @dataclass
@@ -33,10 +36,12 @@ class AnnotatedSample:
     responses: list[AnnotatedResponse]
     more: int
     """Annotated responses that are not shown."""
+    verdicts: list[ShownVerdict]
 
 
 def annotated_section(lines: Iterable[Mapping[str, Any]]) -> list[AnnotatedSample]:
-    """The first samples that have an annotation with a critique, marked passages or answers. Reads no further than it has to."""
+    """The first samples that have an annotation with a critique, marked passages or answers, or a comparison with a reason; chains
+    are left out. Reads no further than it has to."""
     samples: list[AnnotatedSample] = []
     for line in lines:
         if (sample := _sample(line)) is not None:
@@ -47,20 +52,26 @@ def annotated_section(lines: Iterable[Mapping[str, Any]]) -> list[AnnotatedSampl
 
 
 def _sample(line: Mapping[str, Any]) -> AnnotatedSample | None:
+    if is_chain(line):
+        return None
     recorded = line.get("responses")
     every = [mapping(response) for response in recorded] if isinstance(recorded, list) else []
+    compared = verdicts(line)
+    explained = any(verdict.reason for verdict in compared)
     responses = []
     for place, response in enumerate(every):
-        if annotations := annotations_of_response(response):
+        annotations = annotations_of_response(response)
+        if annotations or explained:
             chosen = ["chosen"] if len(every) > 1 and line.get("chosen") == place else []
             by = [str(response["by"])] if response.get("by") else []
             title = " · ".join(
                 [f"response {place + 1} of {len(every)}" if len(every) > 1 else "response", *by, *chosen]
             )
             more = max(0, len(annotations) - MOST_ANNOTATIONS)
-            responses.append(AnnotatedResponse(title, annotations[:MOST_ANNOTATIONS], more))
+            text = None if annotations else long(response.get("text"))
+            responses.append(AnnotatedResponse(title, annotations[:MOST_ANNOTATIONS], more, text))
     if not responses:
         return None
     return AnnotatedSample(
-        turns(line.get("prompt")), responses[:MOST_RESPONSES], max(0, len(responses) - MOST_RESPONSES)
+        turns(line.get("prompt")), responses[:MOST_RESPONSES], max(0, len(responses) - MOST_RESPONSES), compared
     )

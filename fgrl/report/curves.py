@@ -15,6 +15,9 @@ from fgrl.results.curves import Curve
 backends = lazy.load("matplotlib.backends.backend_agg")
 figures = lazy.load("matplotlib.figure")
 
+DASHES = ("-", "--", ":", "-.")
+"""Curves differ in their dashes, too, not in colour alone."""
+
 
 def draw(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
     """Write `target`.svg and `target`.png: means as lines, intervals as bands. Returns the two files."""
@@ -24,7 +27,8 @@ def draw(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
     for place, own in enumerate(curves):
         colour = COLOURS[place % len(COLOURS)]
         known = [(step, point) for step, point in own.points.items() if point.mean is not None]
-        axes.plot([step for step, _ in known], [point.mean for _, point in known], color=colour, lw=1.6, label=own.name)
+        steps, means = [step for step, _ in known], [point.mean for _, point in known]
+        axes.plot(steps, means, DASHES[place % len(DASHES)], color=colour, lw=1.6, label=own.name)
         sure = [(step, p.low, p.high) for step, p in known if p.low is not None and p.high is not None]
         if sure:
             axes.fill_between(*zip(*sure, strict=True), color=colour, alpha=0.15, lw=0)

@@ -7,7 +7,7 @@ have a straight line, poor ones a wavy line, others a dotted line, and each has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,16 +109,28 @@ def annotations_of_line(line: Line) -> list[ShownAnnotation]:
     return shown + annotations_of_response(mapping(line.get("response")))
 
 
-def annotations_of_response(response: Mapping[str, Any]) -> list[ShownAnnotation]:
-    """The annotations of a response of a sample that contain anything."""
+def by_response(place: int) -> str:
+    """The reason of a passage that a rewrite addresses, the response at this place of its sample."""
+    return f"addressed by response {place + 1}"
+
+
+def annotations_of_response(
+    response: Mapping[str, Any], addressed: Callable[[int], str] = by_response
+) -> list[ShownAnnotation]:
+    """The annotations of a response of a sample that contain anything. `addressed` words the place of the rewrite that addresses a
+    passage."""
     text, recorded = str(response.get("text") or ""), response.get("annotations")
     every = [mapping(item) for item in recorded] if isinstance(recorded, list) else []
     return [
-        annotation(text, item) for item in every if any(item.get(name) for name in ("spans", "critique", "answers"))
+        annotation(text, item, addressed=addressed)
+        for item in every
+        if any(item.get(name) for name in ("spans", "critique", "answers"))
     ]
 
 
-def annotation(text: str, recorded: Any, name: str = "") -> ShownAnnotation:
+def annotation(
+    text: str, recorded: Any, name: str = "", addressed: Callable[[int], str] = by_response
+) -> ShownAnnotation:
     """`recorded` is an annotation of `text` as JSON; anything else, as null, is missing. `name` is that of the reward that asked for
     it."""
     values = mapping(recorded)
@@ -126,19 +138,22 @@ def annotation(text: str, recorded: Any, name: str = "") -> ShownAnnotation:
     if not isinstance(recorded, dict):
         return ShownAnnotation(by, True, None, None, [])
     critique = values.get("critique")
-    facts = [(str(question), str(answer)) for question, answer in mapping(values.get("answers")).items()]
+    facts = [
+        (str(question), ", ".join(map(str, answer)) if isinstance(answer, list) else str(answer))
+        for question, answer in mapping(values.get("answers")).items()
+    ]
     if (seconds := finite(values.get("seconds"))) is not None:
         facts.append(("time", duration(seconds)))
     spans = values.get("spans")
-    marked = marked_text(text, spans if isinstance(spans, list) else [])
+    marked = marked_text(text, spans if isinstance(spans, list) else [], addressed)
     return ShownAnnotation(by, False, long(critique) if critique else None, marked, facts)
 
 
-def marked_text(text: str, spans: Iterable[Any]) -> MarkedText:
+def marked_text(text: str, spans: Iterable[Any], addressed: Callable[[int], str] = by_response) -> MarkedText:
     """A text with its marked passages, numbered in their order. `spans` are JSON; those that do not fit the text are counted."""
     every = list(spans)
     marks = sorted(
-        (mark for span in every if (mark := read_mark(mapping(span), len(text)))),
+        (mark for span in every if (mark := read_mark(mapping(span), len(text), addressed))),
         key=lambda mark: (mark.start, -mark.end),
     )
     drawn = marks[:MOST_MARKS]
@@ -158,7 +173,7 @@ def marked_text(text: str, spans: Iterable[Any]) -> MarkedText:
     return MarkedText(cut(text[:MOST_CHARACTERS], drawn), max(0, len(text) - MOST_CHARACTERS), passages, notes)
 
 
-def read_mark(span: Mapping[str, Any], size: int) -> Mark | None:
+def read_mark(span: Mapping[str, Any], size: int, addressed: Callable[[int], str] = by_response) -> Mark | None:
     """A span of the record as a mark; None where it lies outside of a text of `size` characters."""
     start, end = span.get("start"), span.get("end")
     if type(start) is not int or type(end) is not int or not 0 <= start <= end <= size:
@@ -171,7 +186,7 @@ def read_mark(span: Mapping[str, Any], size: int) -> Mark | None:
     if weight is not None and weight != 1:
         reasons.append(f"weight {number(weight)}")
     if type(span.get("answered_by")) is int:
-        reasons.append(f"addressed by response {span['answered_by'] + 1}")
+        reasons.append(addressed(span["answered_by"]))
     return Mark(start, end, 0.0 if label is None else label, tuple(reasons))
 
 

@@ -22,6 +22,7 @@ from fgrl.report import attribution, plots, text
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_TOKENS, Answers, answers_section
 from fgrl.report.attribution import Attributions
+from fgrl.report.chains import ShownChain, chains_section
 from fgrl.report.escaping import render
 from fgrl.report.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
@@ -39,6 +40,8 @@ FIRST = (
 `AT_ONCE`. The others are folded away where there are more in all."""
 AT_ONCE = 8
 MOST_CURVES = 60
+COMPARED = ("logp_chosen", "logp_rejected", "margin", "accuracy")
+"""Metrics that are drawn in one plot for all trainings of a run that log them, where several do and one logs the first."""
 
 
 @dataclass
@@ -53,6 +56,18 @@ class Curves:
     first: list[Curve]
     more: list[Curve]
     left_out: list[str]
+
+
+@dataclass
+class Compared:
+    """One metric of several trainings of the run."""
+
+    metric: str
+    svg: Markup
+    key: list[tuple[str, Markup, float, float]]
+    """(stage, its line, first value, last value)."""
+    left_out: list[str]
+    """Stages that are not drawn."""
 
 
 @dataclass
@@ -91,6 +106,9 @@ class View:
     """By stage."""
     annotated: list[tuple[str, list[AnnotatedSample]]] = field(default_factory=list)
     """By stage."""
+    chains: list[tuple[str, list[ShownChain]]] = field(default_factory=list)
+    """By stage."""
+    compared: list[Compared] = field(default_factory=list)
 
 
 def write(folder: Path) -> Path:
@@ -155,7 +173,30 @@ def _view(folder: Path) -> View:
         if stage.kind == "annotate" and samples.exists():
             shown = annotated_section(read_lines(samples, run.notes, stage.name))
             view.annotated += [(stage.name, shown)] if shown else []
+            chains = chains_section(read_lines(samples, [], stage.name))  # lines are noted once
+            view.chains += [(stage.name, chains)] if chains else []
+    view.compared = _compared(run.stages)
     return view
+
+
+def _compared(stages: list[StageFolder]) -> list[Compared]:
+    """The plots of `COMPARED` over all trainings that log the first of these metrics."""
+    logs = {stage.name: {series.name: series for series in stage.series if series.values} for stage in stages}
+    trainings = {name: own for name, own in logs.items() if COMPARED[0] in own}
+    if len(trainings) < 2:
+        return []
+    shown = []
+    for metric in COMPARED:
+        series = {name: own[metric] for name, own in trainings.items() if metric in own}
+        names = list(series)
+        key = [
+            (name, plots.line_sample(place), own.values[0], own.values[-1])
+            for place, (name, own) in enumerate(series.items())
+            if place < plots.MOST_SERIES
+        ]
+        if len(series) > 1:
+            shown.append(Compared(metric, plots.compared(series), key, names[plots.MOST_SERIES :]))
+    return shown
 
 
 def _curves(stage: StageFolder) -> Curves:

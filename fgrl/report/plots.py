@@ -43,6 +43,7 @@ CLASSES = {
     "#050505": "main",
     "#060606": "floor",
     "#070707": "axis",
+    **{f"#0808{place:02}": f"series series-{place}" for place in range(8)},
 }
 """Placeholders: `_clean` replaces each colour by a class of the stylesheet."""
 COLOR = {name: color for color, name in CLASSES.items()}
@@ -53,6 +54,8 @@ SMOOTH_FROM = 20
 HALF_LIFE = 30
 """The moving average forgets half in this fraction (1/30) of the curve."""
 MOST_POINTS = 300
+MOST_SERIES = 8
+"""Series in one plot, each with its own colour and dashes."""
 HOVER_POINTS = 48
 
 
@@ -227,6 +230,65 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
         f"from {number(values[0])} to {number(values[-1])} in {len(values)} values" if values else "no finite value"
     )
     return frame.svg(f"{series.name}: {summary}", marks)
+
+
+def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 230) -> Markup:
+    """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more than
+    `MOST_SERIES` the first are drawn."""
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for name, own in list(series.items())[:MOST_SERIES]:
+        order = sorted(range(len(own.steps)), key=own.steps.__getitem__)
+        values = [own.values[index] for index in order]
+        if len(values) >= SMOOTH_FROM and _noisy(values):
+            values = smooth(values)
+        lines[name] = [own.steps[index] for index in order], values
+    every = [value for _steps, values in lines.values() for value in values]
+    steps = [step for own, _values in lines.values() for step in own]
+    low, high = min(steps, default=0.0), max(steps, default=1.0)
+    if low == high:
+        low, high = low - 1, high + 1
+    frame = _frame(width, height, (low, high), _limits(every) if every else (0.0, 1.0))
+    for place, (at, values) in enumerate(lines.values()):
+        if values:
+            frame.axes.plot(*_thin(at, values), color=COLOR[f"series series-{place}"])
+    summaries = [
+        f"{name} from {number(values[0], 4)} to {number(values[-1], 4)}"
+        for name, (_own, values) in lines.items()
+        if values
+    ]
+    return frame.svg("; ".join(summaries) or "no finite value", _hover_all(frame, lines))
+
+
+def line_sample(place: int) -> Markup:
+    """A short piece of the line of a series in `compared`, for its key."""
+    return Markup(
+        '<svg class="plot" viewBox="0 0 38 8" aria-hidden="true"><path class="series series-{}" d="M0 4H38"/></svg>'
+    ).format(place)
+
+
+def _hover_all(frame: Frame, lines: Mapping[str, tuple[list[float], list[float]]]) -> list[str]:
+    """Strips over the plot that show the step and every series' value there while the mouse is over them."""
+    known = {name: dict(zip(*line, strict=True)) for name, line in lines.items()}
+    steps = sorted({step for own, _values in lines.values() for step in own})
+    count = min(HOVER_POINTS, len(steps))
+    picked = [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
+    spots = [frame.at(step, 0.0)[0] for step in picked]
+    strips = []
+    for place, (step, x) in enumerate(zip(picked, spots, strict=True)):
+        left = (spots[place - 1] + x) / 2 if place else LEFT
+        right = (spots[place + 1] + x) / 2 if place + 1 < len(spots) else frame.width - RIGHT
+        box = f"M{left:.1f} 0H{right:.1f}V{frame.height - BOTTOM}H{left:.1f}z"
+        texts = [f"step {number(step, 6)}"] + [
+            f"{name} {number(values[step], 4)}" for name, values in known.items() if step in values
+        ]
+        rows = "".join(
+            f'<text x="{frame.width - RIGHT}" y="{10 + 12 * row}" text-anchor="end">{escape(text)}</text>'
+            for row, text in enumerate(texts)
+        )
+        strips.append(
+            f'<g class="at"><path d="{box}"/><path class="rule" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}"/>{rows}</g>'
+        )
+    return strips
 
 
 def _dot(x: float, y: float) -> str:

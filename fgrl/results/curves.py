@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fgrl.errors import DataError, UsageError
@@ -45,29 +47,40 @@ def first_reaching(points: Mapping[float, Estimate], level: float) -> float | No
     return next((step for step, point in points.items() if point.mean is not None and point.mean >= level), None)
 
 
-def metric_of(folders: Mapping[str, Path], metric: str, stage: str | None = None) -> Series:
-    """A metric in the logs of a run's finished stages, by name.
+def metric_of(folders: Mapping[str, Path], metric: str, stages: Sequence[str] = ()) -> dict[str, Series]:
+    """A metric in the logs of a run's finished stages, by the stage's name.
 
-    stage: in which stage's. Raises `UsageError` for a metric that no log has, or the logs of several stages, and `DataError` for
-    a log that cannot be read.
+    stages: names of stages, or patterns of names (`*`, `apo_*`), of which those count whose logs have the metric; empty: the only
+    stage that logs it. Raises `UsageError` for a stage that has not finished, for a metric that no log has, and without `stages`
+    for one that several logs have; `DataError` for a log that cannot be read.
     """
-    if stage is not None and stage not in folders:
-        raise UsageError(f'no finished stage "{stage}"; there are: {", ".join(folders) or "none"}')
-    found: dict[str, Series] = {}
-    known: list[str] = []
+    named = [name for name in stages if not is_pattern(name)]
+    if absent := [name for name in named if name not in folders]:
+        raise UsageError(f'no finished stage "{absent[0]}"; there are: {", ".join(folders) or "none"}')
+    series: dict[str, Series] = {}
+    known_to: dict[str, list[str]] = {}
     for name, folder in folders.items():
-        if stage in (None, name):
-            for series in _logged(folder):
-                known.append(series.name)
-                if series.name == metric:
-                    found[name] = series
-    if len(found) > 1:
-        raise UsageError(f'the logs of {" and ".join(found)} have "{metric}": name one of them with --stage')
-    if not found:
-        close = " or ".join(f'"{name}"' for name in closest(metric, list(dict.fromkeys(known)), MOST_SUGGESTED))
-        hint = f"did you mean {close}?" if close else f"there are: {', '.join(dict.fromkeys(known)) or 'none'}"
-        raise UsageError(f'no log has the metric "{metric}"; {hint}')
-    return next(iter(found.values()))
+        if not stages or any(fnmatchcase(name, pattern) for pattern in stages):
+            logged = _logged(folder)
+            known_to[name] = [own.name for own in logged]
+            series.update((name, own) for own in logged if own.name == metric)
+    if len(series) > 1 and not stages:
+        raise UsageError(
+            f"the logs of {' and '.join(series)} have \"{metric}\": name one of them with --stage, or several (--stage '*')"
+        )
+    missing = next((name for name in named if name not in series), None)
+    if not series or missing is not None:
+        names = list(dict.fromkeys(known_to[missing] if missing is not None else itertools.chain(*known_to.values())))
+        close = " or ".join(f'"{name}"' for name in closest(metric, names, MOST_SUGGESTED))
+        hint = f"did you mean {close}?" if close else f"there are: {', '.join(names) or 'none'}"
+        where = "no log has" if missing is None else f'the log of "{missing}" does not have'
+        raise UsageError(f'{where} the metric "{metric}"; {hint}')
+    return series
+
+
+def is_pattern(name: str) -> bool:
+    """Does it stand for several stages?"""
+    return any(sign in name for sign in "*?[")
 
 
 def _logged(folder: Path) -> list[Series]:

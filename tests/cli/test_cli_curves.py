@@ -96,6 +96,69 @@ def test_intervals_of_a_single_seed_are_those_of_its_log(tmp_path: Path) -> None
     assert found["curves"][0]["points"][1] == {"step": 1.0, "mean": 0.6, "low": 0.5, "high": 0.8}
 
 
+def add_stage(folder: Path, name: str, values: list[float], metric: str = "reward") -> None:
+    """Another finished training of a run."""
+    place = folder.parents[1] / "stages" / f"{name}-{folder.parent.name}{folder.name[-1]}"
+    write_lines(place / "log.jsonl", [{"step": n, metric: value} for n, value in enumerate(values)])
+    write_json(place / "stage.json", {"name": name})
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["stages"][name] = {
+        "key": place.name.rpartition("-")[2],
+        "kind": "finetune",
+        "dir": f"../../stages/{place.name}",
+    }
+    write_json(folder / "summary.json", summary)
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        (["policy", "dpo"], {"spans policy": 0.6, "spans dpo": -2.0}),
+        (["*"], {"spans policy": 0.6, "spans dpo": -2.0, "spans apo_down": 3.0}),
+        (["apo_*", "dpo"], {"spans dpo": -2.0, "spans apo_down": 3.0}),
+        (["dpo"], {"spans": -2.0}),
+    ],
+)
+def test_a_curve_for_each_of_several_stages(tmp_path: Path, stages: list[str], expected: dict[str, float]) -> None:
+    folder = training(tmp_path / "runs", "spans", 0, [0.0, 0.3, 0.6])
+    add_stage(folder, "dpo", [0.0, -1.0, -2.0])
+    add_stage(folder, "apo_down", [0.0, 1.5, 3.0])
+    add_stage(folder, "sft", [0.0, 1.5, 3.0], metric="loss")
+    words = [part for stage in stages for part in ("--stage", stage)]
+    found = read(str(folder), "--metric", "reward", *words, "--out", str(tmp_path / "figure"))
+    assert {own["name"]: own["points"][-1]["mean"] for own in found["curves"]} == expected
+    assert (tmp_path / "figure.svg").exists()
+
+
+def test_stages_of_several_seeds(tmp_path: Path) -> None:
+    for seed, last in ((0, -2.0), (1, -4.0)):
+        add_stage(training(tmp_path / "runs", "spans", seed, [0.0, 0.0, 0.0]), "dpo", [0.0, -1.0, last])
+    found = read(str(tmp_path / "runs" / "spans"), "--metric", "reward", "--stage", "*")
+    assert {own["name"]: (own["seeds"], own["points"][-1]["mean"]) for own in found["curves"]} == {
+        "spans policy": ([0, 1], 0.0), "spans dpo": ([0, 1], -3.0)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the logs of policy and dpo have \"reward\": name one of them with --stage, or several (--stage '*')"),
+        (["--stage", "sft", "--stage", "dpo"], 'the log of "sft" does not have the metric "reward"; there are: loss'),
+        (["--stage", "x*"], 'no log has the metric "reward"; there are: none'),
+    ],
+)
+def test_mistakes_with_stages_are_explained(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = training(tmp_path / "runs", "spans", 0, [0.0, 0.3])
+    add_stage(folder, "dpo", [0.0, -1.0])
+    add_stage(folder, "sft", [0.0, 1.0], metric="loss")
+    with pytest.raises(SystemExit) as left:
+        main(["curves", str(folder), "--metric", "reward", *words])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -18,6 +18,7 @@ from fgrl.cli import (
     compare,
     curves,
     doctor,
+    elo,
     frontier,
     inspecting,
     new,
@@ -56,6 +57,7 @@ app.command(epilog=catalog.SCHEMA)(catalog.schema)
 _recipe_command(epilog=inspecting.EXAMPLES)(inspecting.inspect)
 _recipe_command(epilog=table.EXAMPLES)(table.table)
 _recipe_command(epilog=compare.EXAMPLES)(compare.compare)
+_recipe_command(epilog=elo.EXAMPLES)(elo.elo)
 _recipe_command(epilog=frontier.EXAMPLES)(frontier.frontier)
 _recipe_command(epilog=curves.EXAMPLES)(curves.curves)
 _recipe_command(epilog=report.EXAMPLES)(report.report)

@@ -163,6 +163,8 @@ class Game:
     outcome: PairOutcome
     by: str = ""
     """The judge, the rule or the person that decided; empty: unknown."""
+    shown: tuple[tuple[str, Ballot], ...] = ()
+    """Each look at the two answers: the model whose answer was shown first, and the verdict as it was shown. Empty: not known."""
 
 
 def pairings(
@@ -196,11 +198,16 @@ def matched(name: str, answers: Sequence[Answer], versus: str, others: Sequence[
     return pairs
 
 
+PROMPT_ID = "prompt_id"
+"""Key of a sample's `meta`: the prompt that it is about, where several samples compare answers to one prompt."""
+
+
 def recorded_games(samples: Iterable[Sample], by: Collection[str] | None = None) -> Iterator[Game]:
     """The verdicts that samples hold, of people for example, as games between the responses' authors (`Response.by`).
 
-    by: only verdicts of these people or models. A recorded verdict is taken as it is. Raises `DataError` for a compared
-    response whose author is not known, and for one that is compared with a response of the same author.
+    by: only verdicts of these people or models. A recorded verdict is taken as it is. The prompt is `meta.prompt_id`, or else the
+    sample. Raises `DataError` for a compared response whose author is not known, and for one that is compared with a response of
+    the same author.
     """
     for sample in samples:
         for verdict in sample.verdicts or ():
@@ -218,7 +225,8 @@ def _recorded(sample: Sample, verdict: PairVerdict) -> Game:
     if first == second:
         raise DataError(f"sample {sample.id}: responses {verdict.first} and {verdict.second} are both from {first!r}")
     p = verdict.p if verdict.p is not None or verdict.verdict is None else VALUES[verdict.verdict]
-    return Game(sample.id, first, second, PairOutcome(verdict.verdict, p, verdict.agree), verdict.by)
+    prompt = str(sample.meta.get(PROMPT_ID, sample.id))
+    return Game(prompt, first, second, PairOutcome(verdict.verdict, p, verdict.agree), verdict.by)
 
 
 MIRRORED = {

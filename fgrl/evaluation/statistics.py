@@ -19,7 +19,8 @@ np = lazy.load("numpy")
 stats = lazy.load("scipy.stats")
 
 Statistic = Callable[[Any], Any]
-"""Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined."""
+"""Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined. An infinite value
+counts as larger (or smaller) than all others: an end of the interval that falls on one is missing."""
 
 
 class Estimate(Record):
@@ -203,12 +204,16 @@ def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, 
         return Estimate(note="one prompt only: no interval", **known)
     drawn = np.concatenate([measured.statistic(draws) for draws in _draws(groups, resamples, seed)])
     defined = drawn[~np.isnan(drawn)]
+    notes = []
     if defined.size < drawn.size:
-        known["note"] = f"undefined in {drawn.size - defined.size} of {drawn.size} draws, which the interval leaves out"
-    if defined.size == 0:
-        return Estimate(**known)
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(low=float(low), high=float(high), **known)
+        notes.append(f"undefined in {drawn.size - defined.size} of {drawn.size} draws, which the interval leaves out")
+    ends = [_quantile(defined, share) for share in ((1 - level) / 2, (1 + level) / 2)] if defined.size else [None, None]
+    for end, value, infinity in zip(("lower", "upper"), ends, (-np.inf, np.inf), strict=True):
+        if defined.size and value is None:
+            notes.append(f"no {end} end: infinite in {(defined == infinity).sum()} of {drawn.size} draws")
+    if notes:
+        known["note"] = "; ".join(notes)
+    return Estimate(low=ends[0], high=ends[1], **known)
 
 
 def difference(
@@ -297,6 +302,14 @@ def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+
+
+def _quantile(values: Any, share: float) -> float | None:
+    """A quantile, linear between two values; None where one of them is infinite."""
+    below, above = (np.quantile(values, share, method=method) for method in ("lower", "higher"))
+    if np.isinf([below, above]).any():
+        return None
+    return float(below if below == above else np.quantile(values, share))
 
 
 def _check_lengths(**columns: Sequence[Any]) -> None:

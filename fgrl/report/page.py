@@ -23,6 +23,7 @@ from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_TOKENS, Answers, answers_section
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
+from fgrl.report.elo import ShownElo, elo_section
 from fgrl.report.escaping import render
 from fgrl.report.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
@@ -104,6 +105,8 @@ class View:
     fits: list[Fit] = field(default_factory=list)
     rollouts: list[tuple[str, StoredRollouts]] = field(default_factory=list)
     """By stage."""
+    ratings: list[tuple[str, ShownElo]] = field(default_factory=list)
+    """Elo tables by stage."""
     annotated: list[tuple[str, list[AnnotatedSample]]] = field(default_factory=list)
     """By stage."""
     chains: list[tuple[str, list[ShownChain]]] = field(default_factory=list)
@@ -167,6 +170,7 @@ def _view(folder: Path) -> View:
                 view.fits.append(_fit(stage.name, stats))
         if (evaluation := _evaluation(stage, run.notes)) is not None:
             view.evaluations.append(evaluation)
+        view.ratings += [(stage.name, table) for table in elo_section(stage.folder, run.notes)]
         if (stored := _rollouts(stage.name, stage.folder, run.notes)) is not None:
             view.rollouts.append((stage.name, stored))
         samples = stage.folder / "out" / "samples.jsonl"

@@ -4,6 +4,7 @@ from fgrl.stages.annotate import AnnotateStage
 from fgrl.stages.average import AverageStage
 from fgrl.stages.calibrate import CalibrateStage
 from fgrl.stages.costs import CostsStage
+from fgrl.stages.elo import EloStage
 from fgrl.stages.evaluate import EvaluateStage
 from fgrl.stages.finetune import FinetuneStage
 from fgrl.stages.grade import GradeRelevanceStage, GradeStage

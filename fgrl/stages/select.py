@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
@@ -13,7 +13,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation.choosing import Choice
 from fgrl.evaluation.number_names import NumberName, StageNumber
 from fgrl.kinds import Run
-from fgrl.registry import register
+from fgrl.registry import KeyedUnless, register
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import EvaluateStage
 from fgrl.types import Checkpoint, Product
@@ -32,15 +32,29 @@ class SelectStage(EvaluateStage):
 
     best: Choice
     """What decides, for example {number: rubric.csr, goal: max}."""
+    among: Annotated[list[str] | None, KeyedUnless(None)] = None
+    """Names of the models that may be chosen; null: all. Others are there to be compared with, as the base model is for `elo` or
+    `win_rate`."""
 
     @model_validator(mode="after")
     def _candidates(self) -> SelectStage:
         if not self.models:
             raise ValueError("nothing to select from: name models under `models`")
+        if self.among is not None:
+            if not self.among:
+                raise ValueError("among: nothing to select from; leave it out to choose among all models")
+            unknown = next((name for name in self.among if name not in self.models), None)
+            if unknown is not None:
+                raise ValueError(f"among: {unknown!r} is not one of `models`: {', '.join(self.models)}")
         return self
 
+    @property
+    def candidates(self) -> dict[str, ModelSpec]:
+        """The models that may be chosen, by name, in their order under `models`."""
+        return {name: spec for name, spec in self.models.items() if self.among is None or name in self.among}
+
     def trains(self) -> ModelSpec | None:
-        return next(iter(self.models.values()), None)
+        return next(iter(self.candidates.values()), None)
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. answers of all models, and the numbers
@@ -49,11 +63,14 @@ class SelectStage(EvaluateStage):
         # 2. the best one
         number = self._number(measured)
         values = {
-            name: measured[number.metric].get(name, {}).get(number.number, {}).get("mean") for name in self.models
+            name: measured[number.metric].get(name, {}).get(number.number, {}).get("mean") for name in self.candidates
         }
         chosen = self.best.best_of(values)
         if chosen is None:
-            raise DataError(f"{number} is missing for every model: {', '.join(self.models)}")
+            raise DataError(f"{number} is missing for every model: {', '.join(self.candidates)}")
+        for name in (name for name, value in values.items() if value is None):
+            reason = measured[number.metric].get(name, {}).get(number.number, {}).get("note")
+            run.say(f"warning: {name} cannot be chosen, its {number} is missing" + (f": {reason}" if reason else ""))
         run.say(f"{chosen}: {number} {values[chosen]:.4g}, the {self.best.goal} of {len(values)} models")
         # 3. the product
         self._hand_on(self.models[chosen], run)
@@ -64,7 +81,7 @@ class SelectStage(EvaluateStage):
         known = {
             StageNumber("select", NumberName(metric, number)): None
             for metric, by_model in measured.items()
-            for name in self.models
+            for name in self.candidates
             for number in by_model.get(name, {})
         }
         return self.best.among(known).name

@@ -4,6 +4,8 @@ from fgrl.components.metrics import (
     bertscore,
     bleu,
     choice,
+    elo,
+    elo_by_rule,
     exact_match,
     kl,
     length,

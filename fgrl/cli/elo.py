@@ -1,0 +1,183 @@
+"""`fgrl elo`: Elo ratings of models with their intervals, from finished evaluations or from files of verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fgrl import files, lazy
+from fgrl.cli.shared import (
+    RUNS,
+    AsJson,
+    RunsFolder,
+    Seeds,
+    Sources,
+    WrongWord,
+    echo,
+    emit,
+    named_and_overrides,
+    read_sources,
+)
+from fgrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from fgrl.evaluation.elo import Anchor, EloTable
+    from fgrl.pipeline.finished import FinishedRecipe
+    from fgrl.results.elo import Changes
+answer_files = lazy.load("fgrl.evaluation.answer")
+comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
+ratings = lazy.load("fgrl.evaluation.elo")
+results = lazy.load("fgrl.results.elo")
+texts = lazy.load("fgrl.report.elo")
+types = lazy.load("fgrl.types")
+
+EXAMPLES = """
+\b
+Examples:
+  fgrl elo recipes/small/span_chains.yaml
+  fgrl elo R --anchor base=1000 --pairs
+  fgrl elo people.jsonl                                   verdicts of people, as the annotation page exports them
+  fgrl elo people.jsonl --by ada --by bob --ridge 0.1
+  fgrl elo R --write-pairs pairs.jsonl --comparisons 263  what people are to compare
+
+\b
+A source is a recipe, the folder of a run, or a folder of runs: it has tables where an evaluation has the metric `elo` or
+`elo_by_rule`, or a stage is called `elo`. Files (.jsonl) of samples with verdicts make one table together. With --anchor, --ridge,
+--by, --resamples, --level or --draw-seed the ratings are fitted again to the recorded games. Runs nothing.
+"""
+
+
+def elo(
+    context: typer.Context,
+    sources: Sources,
+    seeds: Seeds = None,
+    stage: Annotated[
+        list[str] | None, typer.Option("--stage", metavar="STAGE", help="Only tables of this stage; may be repeated.")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="NAME", help="Only games decided by this person or judge; may be repeated."),
+    ] = None,
+    anchor: Annotated[
+        str | None,
+        typer.Option(
+            "--anchor",
+            metavar="[MODEL=]RATING",
+            help="The rating of one model, or of the mean. Default: 1500, the mean.",
+        ),
+    ] = None,
+    ridge: Annotated[
+        float | None, typer.Option("--ridge", min=0, help="Ridge penalty: finite ratings for undefeated models too.")
+    ] = None,
+    resamples: Annotated[int | None, typer.Option("--resamples", min=100, help="Draws of the bootstrap.")] = None,
+    level: Annotated[float | None, typer.Option("--level", help="Share of the draws inside the intervals.")] = None,
+    draw_seed: Annotated[int | None, typer.Option("--draw-seed", min=0, help="Seed of the bootstrap.")] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Also print every two models that met.")] = False,
+    write_pairs: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-pairs", metavar="FILE", help="Write answers in pairs for people to compare, and no table."
+        ),
+    ] = None,
+    comparisons_wanted: Annotated[
+        int | None,
+        typer.Option("--comparisons", min=1, help="How many pairs; default: every two models on every prompt."),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    runs: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Print Elo ratings with intervals of the differences to the best model."""
+    if level is not None and not 0 < level < 1:
+        raise WrongWord(f"{level}: wants a number between 0 and 1", param_hint="--level")
+    named, rest = named_and_overrides([*sources, *context.args])
+    verdicts = [Path(word) for word in named if word.endswith(".jsonl") and files.is_file(word)]
+    recipes = [word for word in named if Path(word) not in verdicts]
+    context.args = rest
+    finished = (
+        [each for source in read_sources(recipes, seeds, runs, context) for each in source.recipes]
+        if recipes or rest or seeds or not verdicts
+        else []
+    )
+    if write_pairs is not None:
+        _write_pairs(finished, stage or [], write_pairs, comparisons_wanted, draw_seed or 0, as_json=as_json)
+        return
+    changes = results.Changes(_anchor(anchor), ridge, resamples, level, draw_seed, tuple(by or ()))
+    tables = _tables(finished, stage or [], changes)
+    if verdicts:
+        tables.append(("", results.of_files(verdicts, changes)))
+    if not tables:
+        raise UsageError(_nothing(finished))
+    if as_json:
+        emit({"tables": [{"source": source, **table.model_dump()} for source, table in tables]})
+        return
+    several = len({source for source, _table in tables}) > 1 or len(tables) > 1
+    echo(
+        "\n\n".join(
+            texts.text(
+                f"{source}: {table.title}" if source and several else table.title,
+                table,
+                pairs=pairs,
+                as_markdown=markdown,
+            )
+            for source, table in tables
+        )
+    )
+
+
+def _tables(finished: list[FinishedRecipe], stages: list[str], changes: Changes) -> list[tuple[str, EloTable]]:
+    """The tables of all finished stages, with the recipe, its seed and the stage."""
+    tables = []
+    for recipe in finished:
+        for name, folder in recipe.folders.items():
+            if (stages and name not in stages) or not list((folder / "out").glob("elo-*.json")):
+                continue
+            recipe.evaluation(name)  # raises where the stage's files are damaged
+            label = f"{recipe.name}, seed {recipe.seed}, {name}" if len(finished) > 1 else f"{recipe.name}, {name}"
+            tables += [(label, table) for table in results.of_stage(folder, changes)]
+    return tables
+
+
+def _nothing(finished: list[FinishedRecipe]) -> str:
+    lines = ["no finished stage has Elo ratings: the metrics `elo` and `elo_by_rule` and the stage `elo` make them"]
+    for recipe in finished:
+        if recipe.unfinished and recipe.command:
+            lines.append(f"not run: {', '.join(recipe.unfinished)}; {recipe.command}")
+    return "\n".join(lines)
+
+
+def _anchor(text: str | None) -> Anchor | None:
+    """`base=1000`, or `1000` for the mean."""
+    if text is None:
+        return None
+    model, _, rating = text.rpartition("=")
+    try:
+        return ratings.Anchor(model=model or None, rating=float(rating))
+    except ValueError:
+        raise WrongWord(f'"{text}": wants MODEL=RATING, as in base=1000, or a rating', param_hint="--anchor") from None
+
+
+def _write_pairs(
+    finished: list[FinishedRecipe], stages: list[str], target: Path, count: int | None, seed: int, *, as_json: bool
+) -> None:
+    """The answers of the one evaluation that is meant, in pairs."""
+    known = {
+        f"{recipe.name}/{name}": folder / "out" / "answers.jsonl"
+        for recipe in finished
+        for name, folder in recipe.folders.items()
+        if (not stages or name in stages) and (folder / "out" / "answers.jsonl").exists()
+    }
+    if len(known) != 1:
+        raise UsageError(
+            f"--write-pairs wants one finished evaluation with answers, there are {len(known)}"
+            + (f": {', '.join(known)}; name one with --stage" if known else "; fgrl run comes first")
+        )
+    (path,) = known.values()
+    samples = comparisons.to_compare(answer_files.read_answers(path), count, seed)
+    types.write_jsonl(target, samples)
+    if as_json:
+        emit({"pairs": len(samples), "file": str(target)})
+    else:
+        echo(f"{len(samples):,} pairs of answers: {target}")

@@ -1,0 +1,471 @@
+"""Elo ratings of models from games between them: a Bradley-Terry model, with intervals over prompts.
+
+P(i beats j) = 1 / (1 + 10^((R_j - R_i) / 400)) ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", appendix D). All
+games are fitted at once by maximum likelihood (Zermelo 1929; Bradley and Terry 1952), so their order does not matter. A tie is half
+a win for each side; a missing verdict is counted and left out. Games determine differences of ratings only: `Anchor` fixes the rest.
+
+A finite maximum exists exactly where every model has won against every other one at least indirectly: A against B, B against C (Ford
+1957). Models of which that is true form a group. Where one group won all its games against another, the likelihood grows without
+end as the groups move apart: their difference is infinite. Where no games link two groups it is undefined. Both are missing with
+the reason, unless a ridge penalty makes every rating finite.
+
+Left out: ratings that depend on the order of games (the K-factor of chess), and models of ties (Davidson 1970).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from fgrl import lazy
+from fgrl.errors import DataError
+from fgrl.evaluation import pairwise
+from fgrl.evaluation.pairwise import Game
+from fgrl.evaluation.statistics import Estimate, Measured, estimate, weighted_mean
+from fgrl.registry import Settings
+from fgrl.types import Record
+
+np = lazy.load("numpy")
+
+POINTS_PER_NAT = 400 / math.log(10)
+"""Base 10 and scale 400: this many points of rating are one nat of log-odds."""
+STEPS, HALVINGS = 100, 50
+PRECISION = 1e-8
+"""Nats: a Newton step that is smaller is the last one; what is left after it is about its square."""
+NEVER_RATED = "none of its games was decided"
+HINT = "`ridge` gives a finite rating"
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+class Anchor(Settings):
+    """Games determine differences of ratings only; this fixes their level."""
+
+    model: str | None = None
+    """The model that has this rating; null: the mean over the models has it (over the largest group, where some are infinitely far
+    from the others)."""
+    rating: float = 1500.0
+    """The rating that it has."""
+
+
+class EloSettings(Settings):
+    """How ratings are fitted."""
+
+    anchor: Anchor = Field(default_factory=Anchor)
+    """What fixes the level of the ratings: the mean is 1500 by default; {model: base, rating: 1000} gives one model this rating."""
+    ridge: float = Field(0.0, ge=0)
+    """Adds ridge / 2 x the sum of squared strengths (nats from the mean) to the negative log-likelihood: every rating is finite then,
+    also that of an undefeated model, and all are closer to each other. 0 is maximum likelihood."""
+
+
+# -- games as an array -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The decided games of M models on C prompts. Models and prompts are sorted: the order of games changes nothing."""
+
+    models: tuple[str, ...]
+    prompts: tuple[str, ...]
+    points: Any
+    """[C,M,M]: `points[c, i, j]` is what model i won against model j on prompt c: a win is 1, a tie 0.5 for each side."""
+
+    @classmethod
+    def of(cls, games: Iterable[Game]) -> Contest:
+        """A prompt or a model whose verdicts are all missing is part of it, without points."""
+        games = list(games)
+        models = tuple(sorted({name for game in games for name in (game.first, game.second)}))
+        prompts = tuple(sorted({game.id for game in games}))
+        place = {name: number for number, name in enumerate(models)}
+        row = {id: number for number, id in enumerate(prompts)}
+        points = np.zeros((len(prompts), len(models), len(models)))
+        for game in games:
+            if (value := game.outcome.value) is not None:
+                first, second = place[game.first], place[game.second]
+                points[row[game.id], first, second] += value
+                points[row[game.id], second, first] += 1 - value
+        return cls(models, prompts, points)
+
+
+# -- the fit -----------------------------------------------------------------------------------------------------------
+
+
+def won_against(points: Any) -> Any:
+    """`[D,M,M]`: did model i win or tie against model j, at least indirectly? Every model did against itself."""
+    size = points.shape[-1]
+    reach = ((points > 0) | np.eye(size, dtype=bool)).astype(np.float32)
+    for _ in range(max(1, size - 1).bit_length()):
+        reach = (reach @ reach > 0).astype(np.float32)
+    return reach > 0
+
+
+def strengths(points: Any, ridge: float = 0.0) -> Any:
+    """Strengths [D,M] in nats that maximise the likelihood of D tables of points [D,M,M], by Newton's method with halved steps.
+
+    sum_ij points_ij log sigmoid(s_i - s_j) - ridge / 2 sum_i s_i^2. Without a ridge each group (see the head of the file) is
+    fitted by its own games and has mean 0; with one the mean of all models is 0.
+    """
+    reach = won_against(points)
+    same = reach & reach.swapaxes(1, 2) if ridge == 0 else np.ones(points.shape, dtype=bool)
+    points = points * same
+    games = points + points.swapaxes(1, 2)
+    size = points.shape[-1]
+    # The likelihood does not change when a group moves as a whole: without a ridge this holds its mean at 0.
+    held = same / same.sum(-1, keepdims=True) if ridge == 0 else ridge * np.eye(size)
+    s = np.zeros(points.shape[:2])
+    value = _log_likelihood(points, s, ridge)
+    for _ in range(STEPS):
+        p = _sigmoid(s[:, :, None] - s[:, None, :])
+        slope = (points - games * p).sum(-1) - ridge * s
+        curve = games * p * (1 - p)
+        hessian = curve.sum(-1)[:, :, None] * np.eye(size) - curve + held
+        step = np.linalg.solve(hessian, slope[:, :, None])[:, :, 0]
+        if np.abs(step).max(initial=0.0) < PRECISION:
+            return s + step
+        gain = (slope * step).sum(-1)
+        length = np.ones(len(s))
+        for _ in range(HALVINGS):
+            tried = _log_likelihood(points, s + length[:, None] * step, ridge)
+            short = tried < value + 1e-4 * length * gain - 1e-12 * (1 + np.abs(value))
+            if not short.any():
+                break
+            length = np.where(short, length / 2, length)
+        s = s + length[:, None] * step
+        value = _log_likelihood(points, s, ridge)
+    raise DataError(
+        f"the Elo ratings have not converged in {STEPS} Newton steps (the last was {np.abs(step).max():.2g} nats): a larger `ridge` "
+        "helps where a model lost nearly every game"
+    )
+
+
+def gaps(points: Any, ridge: float = 0.0) -> Any:
+    """`[D,M,M]`: strength of model i less that of model j, nats: infinite between groups of which one won every game, NaN between
+    groups that no games link, or only by way of others that lost to both or won against both."""
+    s = strengths(points, ridge)
+    gap = s[:, :, None] - s[:, None, :]
+    if ridge > 0:
+        return gap
+    reach = won_against(points)
+    back = reach.swapaxes(1, 2)
+    return np.where(reach & back, gap, np.where(reach, np.inf, np.where(back, -np.inf, np.nan)))
+
+
+def _log_likelihood(points: Any, s: Any, ridge: float) -> Any:
+    return -(points * np.logaddexp(0, s[:, None, :] - s[:, :, None])).sum((1, 2)) - ridge / 2 * (s * s).sum(1)
+
+
+def _sigmoid(x: Any) -> Any:
+    return np.exp(-np.logaddexp(0, -x))
+
+
+# -- ratings -----------------------------------------------------------------------------------------------------------
+
+
+class Ratings:
+    """Ratings of a contest's models, as statistics that can be resampled by prompt.
+
+    Raises `DataError` when the anchor is none of the models.
+    """
+
+    def __init__(self, contest: Contest, settings: EloSettings) -> None:
+        self.contest, self.settings = contest, settings
+        self.place = {name: number for number, name in enumerate(contest.models)}
+        self._last: tuple[str, Any] = ("", None)
+        self.points = contest.points.sum(0)
+        """[M,M]"""
+        self.whole = gaps(self.points[None], settings.ridge)[0] if contest.models else np.zeros((0, 0))
+        """[M,M]: `gaps` of all games."""
+        self.level_of = self._level_of()
+        """Places of the models whose mean has the anchor's rating."""
+        self.best = self._best()
+        """The model that none is better than; None where some cannot be compared. Of equals the first by name."""
+
+    def rating(self, model: str) -> Measured:
+        """Points; the anchor's level plus the mean gap to the models that have it."""
+        place, level = self.place[model], self.level_of
+
+        def statistic(gap: Any) -> Any:
+            return self.settings.anchor.rating + POINTS_PER_NAT * gap[:, place, level].mean(-1)
+
+        return self._measured(model, statistic, "" if level else self._no_level())
+
+    def difference(self, model: str, other: str) -> Measured:
+        """Rating of the model less that of the other, points."""
+        one, two = self.place[model], self.place[other]
+        return self._measured(model, lambda gap: POINTS_PER_NAT * gap[:, one, two], other=other)
+
+    def to_best(self, model: str) -> Measured:
+        """Rating less that of the best model of all games, points; of the best itself 0."""
+        if self.best is None:
+            reason = "no model can be compared with all others"
+            return Measured(self.contest.prompts, lambda draws: np.full(len(draws), np.nan), 0, missing=reason)
+        return self.difference(model, self.best)
+
+    def in_order(self) -> list[str]:
+        """The models, best first: by how many others each is better than, then by name."""
+        better = np.sign(np.nan_to_num(np.round(self.whole, 9))).sum(-1)
+        return sorted(self.contest.models, key=lambda name: (-better[self.place[name]], name))
+
+    def notes(self) -> list[str]:
+        """What a reader of the ratings must know: models without a finite one, and those that only the ridge relates."""
+        alone = [f"{model}: {reason}" for model in self.contest.models if (reason := self._alone(model))]
+        if self.settings.ridge == 0:
+            return [f"{line}, so its rating is not finite; {HINT}" for line in alone]
+        lines = [f"{line}: only the ridge of {self.settings.ridge:g} keeps its rating finite" for line in alone]
+        groups = self._linked()
+        if len(groups) > 1:
+            text = "; ".join(", ".join(group) for group in groups)
+            lines.append(f"no decided games link these groups, so only the ridge relates their ratings: {text}")
+        return lines
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _measured(self, model: str, statistic: Callable[[Any], Any], missing: str = "", other: str = "") -> Measured:
+        def of_draws(draws: Any) -> Any:
+            with np.errstate(invalid="ignore"):
+                return statistic(self._gaps_of(draws))
+
+        n = round(float(self.points[self.place[model]].sum() + self.points[:, self.place[model]].sum()))
+        if not missing and not np.isfinite(of_draws(np.ones((1, len(self.contest.prompts)))))[0]:
+            reasons = [self._why(name) for name in filter(None, (model, other))]
+            missing = next(filter(None, reasons), f"no games link it with {other or 'the others'} in both directions")
+        return Measured(self.contest.prompts, of_draws, n, missing=missing or None)
+
+    def _gaps_of(self, draws: Any) -> Any:
+        """`gaps` of draws of the prompts [D,C]; those of the last draws are kept, since many numbers ask for the same."""
+        key = hashlib.sha256(np.ascontiguousarray(draws, dtype=np.float64).tobytes()).hexdigest()
+        if self._last[0] != key:
+            models = len(self.contest.models)
+            points = (draws.astype(np.float64) @ self.contest.points.reshape(len(self.contest.prompts), -1)).reshape(
+                len(draws), models, models
+            )
+            self._last = (key, gaps(points, self.settings.ridge))
+        return self._last[1]
+
+    def _level_of(self) -> list[int]:
+        anchor, models = self.settings.anchor.model, self.contest.models
+        if anchor is not None:
+            if anchor not in self.place:
+                raise DataError(f"anchor: {anchor!r} has no games; there are games of {', '.join(models) or 'nobody'}")
+            return [self.place[anchor]]
+        finite = np.isfinite(self.whole)
+        sizes = finite.sum(-1)
+        largest = [place for place in range(len(models)) if sizes[place] == sizes.max()]
+        alone = bool(largest) and len(models) > 1 and sizes.max() == 1
+        return [] if alone or len(largest) > sizes.max(initial=0) else largest
+
+    def _best(self) -> str | None:
+        at_least = np.round(self.whole, 9) >= 0  # NaN is not
+        return next((name for name, place in self.place.items() if at_least[place].all()), None)
+
+    def _no_level(self) -> str:
+        return f"no largest group of models has finite differences, so nothing can be the mean; {HINT}"
+
+    def _alone(self, model: str) -> str:
+        """Why maximum likelihood has no finite rating of the model by itself; empty when there is no such reason."""
+        won, lost = float(self.points[self.place[model]].sum()), float(self.points[:, self.place[model]].sum())
+        if won + lost == 0:
+            return NEVER_RATED
+        games = f"{round(won + lost):,} decided game{'s' if round(won + lost) > 1 else ''}"
+        return f"it won all of its {games}" if lost == 0 else f"it lost all of its {games}" if won == 0 else ""
+
+    def _why(self, model: str) -> str:
+        alone = self._alone(model)
+        return f"{alone}; {HINT}" if alone else ""
+
+    def _linked(self) -> list[list[str]]:
+        """Models that decided games link, whoever won: one list for each group."""
+        linked = won_against((self.points + self.points.T)[None])[0]
+        return [
+            [self.contest.models[other] for other in np.flatnonzero(row)]
+            for place, row in enumerate(linked)
+            if not row[:place].any()
+        ]
+
+
+# -- a table -----------------------------------------------------------------------------------------------------------
+
+
+class Standing(Record):
+    """A model's line of the table."""
+
+    model: str
+    rating: Estimate
+    difference: Estimate
+    """Rating less the best model's."""
+    win_rate: Estimate
+    """Share of its decided games that it won, ties counting half."""
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
+    missing: int = 0
+    """Games without a verdict."""
+
+    @property
+    def games(self) -> int:
+        """Decided games."""
+        return self.wins + self.ties + self.losses
+
+
+class Meeting(Record):
+    """The games of two models."""
+
+    first: str
+    second: str
+    difference: Estimate
+    """Rating of the first less that of the second, from the games of all models."""
+    wins: int = 0
+    """Of the first."""
+    ties: int = 0
+    losses: int = 0
+    missing: int = 0
+
+
+class EloTable(Record):
+    """Ratings with their intervals."""
+
+    title: str
+    standings: list[Standing]
+    """Best first."""
+    best: str | None
+    """The model that differences are taken to; None where some cannot be compared."""
+    meetings: list[Meeting]
+    """Every two models that met."""
+    games: int
+    """Games, those without a verdict too."""
+    prompts: int
+    judges: dict[str, int]
+    """How many games each judge, rule or person decided."""
+    chose_first: Estimate | None = None
+    """Of the judgments that chose, the share for the answer shown first: 0.5 is no position bias. None: not recorded."""
+    disagreements: int | None = None
+    """Games whose two orders had different verdicts; None: each was judged in one order."""
+    notes: list[str] = []
+    settings: dict[str, Any] = {}
+    """Of the fit and of the bootstrap."""
+
+
+class Bootstrap(NamedTuple):
+    """Draws of prompts with replacement: all games of a prompt stay together."""
+
+    resamples: int = 1000
+    level: float = 0.95
+    seed: int = 0
+
+
+def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:
+    """By model: `rating`, `difference` (to the best), `win_rate` (ties count half), and the shares `ties` and `missing` of its games;
+    where the order of showing is known `chose_first`: of the judgments that chose, the share for the answer shown first; where both
+    orders were judged `inconsistent`: the share of games in which they disagree."""
+    prompts = ratings.contest.prompts
+    sides = _by_model(games)
+    both_orders = any(len(game.shown) > 1 for game in games)
+    shown = any(game.shown for game in games)
+    result: dict[str, dict[str, Measured]] = {}
+    for model in ratings.contest.models:
+        own = sides[model]
+        ids = [game.id for game, _value in own]
+        values = [value for _game, value in own]
+        result[model] = {
+            "rating": ratings.rating(model),
+            "difference": ratings.to_best(model),
+            "win_rate": _share(values, ids, prompts),
+            "ties": _share([None if value is None else float(value == 0.5) for value in values], ids, prompts),
+            "missing": _share([float(value is None) for value in values], ids, prompts),
+        }
+        if shown:
+            result[model]["chose_first"] = chose_first([game for game, _value in own], prompts)
+        if both_orders:
+            agree = [game.outcome.agree for game, _value in own]
+            result[model]["inconsistent"] = _share([None if a is None else float(not a) for a in agree], ids, prompts)
+    return result
+
+
+def chose_first(games: Iterable[Game], prompts: Sequence[str]) -> Measured:
+    """Of the judgments that chose, the share for the answer shown first."""
+    looks = sorted(
+        (game.id, float(side > 0)) for game in games for _first, ballot in game.shown if (side := ballot.side)
+    )
+    return _share([chose for _id, chose in looks], [id for id, _chose in looks], prompts)
+
+
+def table(title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap | None = None) -> EloTable:
+    """The models' ratings from all games. Raises `DataError` when there are no games, or the anchor has none."""
+    if not games:
+        raise DataError(f"{title}: there are no games to rate")
+    bootstrap = bootstrap or Bootstrap()
+    contest = Contest.of(games)
+    ratings = Ratings(contest, settings)
+    measured = numbers(games, ratings)
+
+    def resampled(number: Measured) -> Estimate:
+        return estimate(number, **bootstrap._asdict())
+
+    records = pairwise.matrix(games)
+    standings = [
+        Standing(
+            model=model,
+            **{name: resampled(measured[model][name]) for name in ("rating", "difference", "win_rate")},
+            **sum(records[model].values(), Counter()),
+        )
+        for model in ratings.in_order()
+    ]
+    order = [standing.model for standing in standings]
+    meetings = [
+        Meeting(first=one, second=two, difference=resampled(ratings.difference(one, two)), **records[one][two])
+        for place, one in enumerate(order)
+        for two in order[place + 1 :]
+        if two in records[one]
+    ]
+    both_orders = [game.outcome.agree for game in games if len(game.shown) > 1]
+    return EloTable(
+        title=title,
+        standings=standings,
+        best=ratings.best,
+        meetings=meetings,
+        games=len(games),
+        prompts=len(contest.prompts),
+        judges=dict(sorted(Counter(game.by or "unknown" for game in games).items())),
+        chose_first=resampled(chose_first(games, contest.prompts)) if any(game.shown for game in games) else None,
+        disagreements=sum(agree is False for agree in both_orders) if both_orders else None,
+        notes=ratings.notes(),
+        settings={"anchor": settings.anchor.model_dump(), "ridge": settings.ridge, **bootstrap._asdict()},
+    )
+
+
+def about(games: Sequence[Game], settings: EloSettings) -> str:
+    """How the ratings came about, in one line."""
+    anchor = settings.anchor
+    level = f"{anchor.model} has {anchor.rating:g}" if anchor.model else f"mean {anchor.rating:g}"
+    fit = "maximum likelihood" if settings.ridge == 0 else f"ridge {settings.ridge:g}"
+    judges = ", ".join(sorted({game.by for game in games if game.by}))
+    missing = sum(game.outcome.verdict is None for game in games)
+    parts = [
+        f"Bradley-Terry by {fit}, base 10, scale 400, {level}",
+        f"{len(games):,} game{'s' * (len(games) != 1)}" + (f" judged by {judges}" if judges else ""),
+        f"{missing:,} of them without a verdict" if missing else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _by_model(games: Iterable[Game]) -> Mapping[str, list[tuple[Game, float | None]]]:
+    """By model its games with what they were worth to it, in an order that does not depend on that of the games."""
+    sides: dict[str, list[tuple[Game, float | None]]] = {}
+    for game in games:
+        value = game.outcome.value
+        sides.setdefault(game.first, []).append((game, value))
+        sides.setdefault(game.second, []).append((game, None if value is None else 1 - value))
+    return sides
+
+
+def _share(values: Sequence[float | None], ids: Sequence[str], prompts: Sequence[str]) -> Measured:
+    """The mean of the values, resampled over all prompts in their own order."""
+    none: list[float | None] = [None] * len(prompts)
+    return weighted_mean([*none, *values], [*prompts, *ids])

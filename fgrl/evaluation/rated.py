@@ -1,0 +1,151 @@
+"""What metrics and stages share that rate models by games: their settings and the files that they leave behind.
+
+games-<name>.jsonl    every game: the prompt, the two models, the verdict, who decided, and what was shown first
+elo-<name>.json       the table: ratings, differences to the best model, wins, ties and losses
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from fgrl.errors import DataError
+from fgrl.evaluation import elo
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Compared
+from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, EloTable, Ratings
+from fgrl.evaluation.pairwise import Ballot, Game, PairOutcome
+from fgrl.evaluation.statistics import Measured
+from fgrl.files import write_json
+from fgrl.llm.reading import Verdict
+from fgrl.types import Record, read_jsonl, write_jsonl
+
+GAMES, TABLE = "games-*.jsonl", "elo-*.json"
+"""Names of the files."""
+
+
+class RatedMetric(EloSettings, Compared):
+    """A metric that rates models by games between their answers. `difference` is to the best model, not to the baseline."""
+
+    versus: str | None = None
+    """Every other model meets this one; null: every two models meet, once on each prompt and answer."""
+    resamples: int = Field(1000, ge=100)
+    """Draws of the bootstrap."""
+
+    _out: Path | None = PrivateAttr(default=None)
+    _games: list[Game] = PrivateAttr(default_factory=list)
+
+    def setup(self, run: Any) -> None:
+        super().setup(run)
+        self._out = run.out
+
+    @abstractmethod
+    def games(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> list[Game]:
+        """The games of at least two models."""
+
+    def check_models(self, names: Collection[str], baseline: str) -> None:
+        for field, model in (("versus", self.versus), ("anchor.model", self.anchor.model)):
+            if model is not None and model not in names:
+                raise ValueError(f"elo: {field} {model!r} is not one of the models: {', '.join(names)}")
+        if len(set(names)) < 2:
+            raise ValueError("elo rates models by comparing them, and there is only one")
+
+    def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
+        self._games = self.games(answers, baseline) if len(answers) > 1 else []
+        if not self._games:
+            return {}
+        if self._out is not None:
+            write(self._out, self.slug, self.called, self._games, self, self.bootstrap)
+        measured = elo.numbers(self._games, Ratings(Contest.of(self._games), self))
+        return {model: measured[model] for model in answers if model in measured}
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(self.resamples, self.level, self.seed)
+
+    def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
+        return elo.about(self._games, self) if self._games else ""
+
+    def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
+        """As every metric; the differences to the baseline have no entry `difference`, which would repeat that of `rating`."""
+        measured = super().measure(answers, baseline=baseline)
+        for numbers in measured[self.called].get("differences", {}).values():
+            numbers.pop("difference", None)
+        return measured
+
+    def why_not_remeasured(self) -> str:
+        return super().why_not_remeasured() or "the rating of a model depends on the answers of all models"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+class Look(Record):
+    """One look at the two answers of a game."""
+
+    first: str
+    """The model whose answer was shown first."""
+    verdict: Verdict | None
+    """`first` is the answer that was shown first."""
+
+
+class GameLine(Record):
+    """A game as a line of JSON."""
+
+    id: str
+    first: str
+    second: str
+    verdict: Verdict | None
+    p: float | None = None
+    agree: bool | None = None
+    by: str = ""
+    shown: list[Look] = []
+
+    @classmethod
+    def of(cls, game: Game) -> GameLine:
+        outcome = game.outcome
+        return cls(
+            id=game.id, first=game.first, second=game.second, verdict=outcome.verdict, p=outcome.p, agree=outcome.agree,
+            by=game.by, shown=[Look(first=first, verdict=ballot.verdict) for first, ballot in game.shown],
+        )  # fmt: skip
+
+    def game(self) -> Game:
+        looks = tuple((look.first, Ballot.of_verdict(look.verdict)) for look in self.shown)
+        return Game(self.id, self.first, self.second, PairOutcome(self.verdict, self.p, self.agree), self.by, looks)
+
+
+def write(
+    folder: Path, slug: str, title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap
+) -> EloTable:
+    """Both files. Raises `DataError` where there is nothing to rate."""
+    table = elo.table(title, games, settings, bootstrap)
+    write_games(folder / GAMES.replace("*", slug), games)
+    write_json(folder / TABLE.replace("*", slug), table.model_dump())
+    return table
+
+
+def write_games(path: Path, games: Iterable[Game]) -> None:
+    """One line each, finished by rename."""
+    write_jsonl(path, map(GameLine.of, games))
+
+
+def read_games(path: Path) -> list[Game]:
+    """Raises `DataError` with its place for a line that is no game."""
+    return [line.game() for line in read_jsonl(path, GameLine)]
+
+
+def read_tables(folder: Path) -> dict[str, EloTable]:
+    """The tables in a folder, by the part of the file's name that names them. Raises `DataError` for a damaged one."""
+    return {path.stem.partition("-")[2]: _read_table(path) for path in sorted(folder.glob(TABLE))}
+
+
+def _read_table(path: Path) -> EloTable:
+    try:
+        return EloTable.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError) as error:
+        raise DataError(f"{path} is no table of Elo ratings: {str(error).splitlines()[0]}") from None

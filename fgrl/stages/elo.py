@@ -1,0 +1,81 @@
+"""Elo ratings of models from recorded verdicts, of people for example."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from fgrl.errors import DataError
+from fgrl.evaluation import elo, pairwise, rated
+from fgrl.evaluation.comparison import against, means_by_name
+from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, Ratings
+from fgrl.files import write_json
+from fgrl.kinds import Reader, Run, Stage
+from fgrl.registry import register
+from fgrl.stages import names
+from fgrl.types import Report
+
+
+@register("elo")
+class EloStage(Stage, EloSettings):
+    """Elo ratings from verdicts that samples hold: of people, as the annotation page exports them, or of the annotator `preference`.
+
+    The compared responses have the model that they are from as `by`. Of several verdicts of different people on two responses each
+    is a game. Intervals draw prompts, with all verdicts on them; `meta.prompt_id` names the prompt where several samples compare
+    answers to one. The numbers are those of the metric `elo`; `fgrl elo` prints the table.
+    """
+
+    makes = Report
+    uses_torch: ClassVar[bool] = False
+
+    verdicts: Reader
+    """Samples with `verdicts`, for example {name: jsonl, path: people.jsonl}."""
+    by: list[str] | None = Field(None, min_length=1)
+    """Only verdicts of these people or models; null: all."""
+    title: str = Field("elo", pattern=r"^\w[\w-]*$")
+    """Name in tables."""
+    baseline: str | None = None
+    """Name of the model that differences are taken to; null: only those to the best model."""
+    resamples: int = Field(1000, ge=100)
+    """Draws of the bootstrap."""
+    level: float = Field(0.95, gt=0, lt=1)
+    """Share of the draws inside the interval."""
+    seed: int = 0
+    """Of the draws."""
+
+    @model_validator(mode="after")
+    def _title(self) -> EloStage:
+        names.check("table", [self.title], None)
+        return self
+
+    def run(self, run: Run) -> dict[str, Any]:
+        self.setup(run)
+        # 1. games
+        samples = list(islice(self.verdicts.read(), run.limit))
+        games = list(pairwise.recorded_games(samples, self.by))
+        if not games:
+            raise DataError(self._nothing([verdict.by for sample in samples for verdict in sample.verdicts or ()]))
+        models = sorted({name for game in games for name in (game.first, game.second)})
+        if self.baseline is not None and self.baseline not in models:
+            raise DataError(f"baseline {self.baseline!r} has no games; there are games of {', '.join(models)}")
+        # 2. ratings
+        bootstrap = Bootstrap(self.resamples, self.level, self.seed)
+        table = rated.write(run.out, self.title, self.title, games, self, bootstrap)
+        numbers = elo.numbers(games, Ratings(Contest.of(games), self))
+        measured = against(numbers, self.baseline, bootstrap._asdict())
+        for changes in measured.get("differences", {}).values():
+            changes.pop("difference")
+        metrics = {self.title: measured | {"about": elo.about(games, self)}}
+        write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": metrics})
+        for note in table.notes:
+            run.say(f"warning: {note}")
+        counts = {"games": table.games, "prompts": table.prompts, "models": models, "judges": table.judges}
+        return {**counts, "best": table.best, "measured": means_by_name(metrics)}
+
+    def _nothing(self, judges: list[str]) -> str:
+        if not judges:
+            return "no sample has `verdicts`: the file wants samples with two responses and the verdict on them"
+        known = ", ".join(sorted({judge or "(unknown)" for judge in judges}))
+        return f"no verdicts are by {' or '.join(self.by or [])}; there are verdicts by {known}"

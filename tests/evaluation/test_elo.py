@@ -1,0 +1,496 @@
+"""Elo ratings: against choix, closed forms, limits, and how often the intervals cover the truth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import choix
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fgrl.errors import DataError
+from fgrl.evaluation import elo
+from fgrl.evaluation.elo import POINTS_PER_NAT, Anchor, Bootstrap, Contest, EloSettings, EloTable, Ratings
+from fgrl.evaluation.pairwise import Ballot, Game, PairOutcome
+from fgrl.evaluation.statistics import Measured, estimate, value_of
+from fgrl.llm.reading import Verdict
+
+PLAIN = EloSettings()
+
+
+def game(first: str, second: str, verdict: Verdict | None, id: str = "0", by: str = "judge", **more: Any) -> Game:
+    return Game(id, first, second, PairOutcome(verdict), by, **more)
+
+
+def games_of(wins: dict[tuple[str, str], int], ties: dict[tuple[str, str], int] | None = None) -> list[Game]:
+    """So many games that the first of each key won, and so many ties, each on a prompt of its own."""
+    verdicts = [(pair, verdict, count) for table, verdict in ((wins, "first"), (ties or {}, "tie")) for pair, count in table.items()]  # fmt: skip
+    played = [(pair, verdict) for pair, verdict, count in verdicts for _ in range(count)]
+    return [game(*pair, verdict, str(number)) for number, (pair, verdict) in enumerate(played)]  # type: ignore[arg-type]
+
+
+def rated(games: Sequence[Game], settings: EloSettings = PLAIN) -> dict[str, float | None]:
+    ratings = Ratings(Contest.of(games), settings)
+    return {model: value_of(ratings.rating(model)) for model in ratings.contest.models}
+
+
+def random_games(seed: int, models: int = 5, count: int = 200) -> list[Game]:
+    """Every two models meet; who wins depends on their places, and a tenth are ties."""
+    draw = random.Random(seed)
+    result = []
+    for number in range(count):
+        one, two = draw.sample(range(models), 2)
+        chance = 1 / (1 + math.exp((two - one) * -0.4))
+        verdict: Verdict = "tie" if draw.random() < 0.1 else "first" if draw.random() < chance else "second"
+        result.append(game(f"m{one}", f"m{two}", verdict, f"p{number % 40}"))
+    return result
+
+
+def reversed_games(games: Sequence[Game]) -> list[Game]:
+    other: dict[Any, Any] = {"first": "second", "second": "first", "tie": "tie", None: None}
+    return [Game(g.id, g.first, g.second, PairOutcome(other[g.outcome.verdict]), g.by) for g in games]
+
+
+# -- against choix and closed forms ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ridge", [0.0, 0.02, 2.0])
+def test_the_fit_is_choix_s(seed: int, ridge: float) -> None:
+    games = random_games(seed)
+    names = sorted({name for g in games for name in (g.first, g.second)})
+    place = {name: number for number, name in enumerate(names)}
+    twice = []  # a tie is one win for each side, so every other game counts double
+    for g in games:
+        pair = (place[g.first], place[g.second])
+        verdict = g.outcome.verdict
+        twice += [pair, pair] if verdict == "first" else [pair[::-1]] * 2 if verdict == "second" else [pair, pair[::-1]]
+    # choix penalises alpha * |s|^2, and all games are there twice: alpha = ridge
+    oracle = choix.opt_pairwise(len(names), twice, alpha=ridge, method="Newton-CG", tol=1e-10)
+    oracle = oracle - oracle.mean()
+    own = rated(games, EloSettings(ridge=ridge))
+    for name in names:
+        assert own[name] == pytest.approx(1500 + POINTS_PER_NAT * oracle[place[name]], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "tied"), [(3, 1, 0), (10, 1, 0), (7, 7, 3), (5, 2, 4), (1, 30, 2), (500, 1, 0)]
+)
+def test_two_models_have_the_closed_form(won: int, lost: int, tied: int) -> None:
+    own = rated(games_of({("a", "b"): won, ("b", "a"): lost}, {("a", "b"): tied}))
+    assert own["a"] is not None
+    assert own["b"] is not None
+    assert own["a"] - own["b"] == pytest.approx(400 * math.log10((won + tied / 2) / (lost + tied / 2)), abs=1e-9)
+    assert (own["a"] + own["b"]) / 2 == pytest.approx(1500, abs=1e-9)
+
+
+def test_the_probability_of_a_win_is_the_papers() -> None:
+    """400 points more are ten wins to one loss."""
+    own = rated(games_of({("a", "b"): 10, ("b", "a"): 1}))
+    assert own["a"] - own["b"] == pytest.approx(400)  # type: ignore[operator]
+
+
+def test_a_chain_of_three_is_the_sum_of_its_links() -> None:
+    own = rated(games_of({("a", "b"): 3, ("b", "a"): 1, ("b", "c"): 3, ("c", "b"): 1}))
+    assert own["a"] - own["c"] == pytest.approx(2 * 400 * math.log10(3))  # type: ignore[operator]
+
+
+def test_a_tie_is_half_a_win_for_each_side() -> None:
+    with_ties = games_of({("a", "b"): 2, ("b", "c"): 2, ("c", "a"): 1}, {("a", "b"): 2, ("c", "a"): 2})
+    without = games_of({("a", "b"): 3, ("b", "a"): 1, ("b", "c"): 2, ("c", "a"): 2, ("a", "c"): 1})
+    assert rated(with_ties) == pytest.approx(rated(without))
+    assert rated(games_of({}, {("a", "b"): 3})) == {"a": pytest.approx(1500), "b": pytest.approx(1500)}
+
+
+def test_a_missing_verdict_is_counted_and_left_out() -> None:
+    games = random_games(1)
+    more = [*games, *(game("m0", "m1", None, f"p{number}") for number in range(40))]
+    assert rated(more) == rated(games)
+    table = elo.table("elo", more, PLAIN, Bootstrap(100))
+    missing = {standing.model: standing.missing for standing in table.standings}
+    assert missing == {"m0": 40, "m1": 40, "m2": 0, "m3": 0, "m4": 0}
+    assert sum(standing.games for standing in table.standings) == 2 * len(games)
+    assert (table.games, table.prompts) == (len(more), 40)
+
+
+def test_the_anchor_moves_all_ratings_and_no_difference() -> None:
+    games = random_games(2)
+    free, fixed = rated(games), rated(games, EloSettings(anchor=Anchor(model="m3", rating=1000)))
+    assert fixed["m3"] == pytest.approx(1000)
+    shifts = {round(fixed[name] - free[name], 6) for name in free}  # type: ignore[operator]
+    assert len(shifts) == 1
+    assert rated(games, EloSettings(anchor=Anchor(rating=0)))["m1"] == pytest.approx(free["m1"] - 1500)  # type: ignore[operator]
+    with pytest.raises(DataError, match="anchor: 'nobody' has no games; there are games of m0, m1"):
+        Ratings(Contest.of(games), EloSettings(anchor=Anchor(model="nobody")))
+
+
+def test_many_one_sided_games_still_converge() -> None:
+    own = rated(games_of({("a", "b"): 100_000, ("b", "a"): 1, ("c", "a"): 1, ("a", "c"): 50_000, ("b", "c"): 1}))
+    assert own["a"] > own["b"]  # type: ignore[operator]
+    assert all(value is not None and math.isfinite(value) for value in own.values())
+
+
+# -- the table turned round, order, names ------------------------------------------------------------------------------
+
+
+def table_of(games: Sequence[Game], settings: EloSettings = PLAIN, resamples: int = 200) -> EloTable:
+    return elo.table("elo", games, settings, Bootstrap(resamples))
+
+
+def test_reversing_wins_and_losses_reverses_the_table() -> None:
+    games = random_games(3)
+    table, other = table_of(games), table_of(reversed_games(games))
+    assert [s.model for s in table.standings] == [s.model for s in other.standings][::-1]
+    assert other.best == table.standings[-1].model
+    ratings = {s.model: s.rating for s in other.standings}
+    for standing in table.standings:
+        own, mirrored = standing.rating, ratings[standing.model]
+        assert own.mean is not None
+        assert mirrored.mean is not None
+        assert own.low is not None
+        assert mirrored.high is not None
+        assert own.mean - 1500 == pytest.approx(1500 - mirrored.mean)
+        assert own.low - 1500 == pytest.approx(1500 - mirrored.high)
+
+
+def test_the_order_of_games_and_of_sides_changes_nothing() -> None:
+    games = random_games(4)
+    whole = table_of(games).model_dump_json()
+    shuffled = list(games)
+    random.Random(7).shuffle(shuffled)
+    assert table_of(shuffled).model_dump_json() == whole
+    other: dict[Any, Any] = {"first": "second", "second": "first"}
+    swapped = [
+        Game(g.id, g.second, g.first, PairOutcome(other.get(g.outcome.verdict, g.outcome.verdict)), g.by) for g in games
+    ]
+    assert table_of(swapped).model_dump_json() == whole
+
+
+def test_models_are_rated_whatever_they_are_called() -> None:
+    games = random_games(5)
+    names = {f"m{place}": name for place, name in enumerate("zyxwv")}
+    renamed = [Game(g.id, names[g.first], names[g.second], g.outcome, g.by) for g in games]
+    own, other = rated(games), rated(renamed)
+    for name, value in own.items():
+        assert other[names[name]] == pytest.approx(value)
+
+
+# -- no finite rating --------------------------------------------------------------------------------------------------
+
+UNDEFEATED = games_of({("top", "a"): 4, ("top", "b"): 4, ("a", "b"): 3, ("b", "a"): 1})
+
+
+def test_an_undefeated_model_has_no_finite_rating_and_the_reason() -> None:
+    ratings = Ratings(Contest.of(UNDEFEATED), PLAIN)
+    assert ratings.rating("top").missing == "it won all of its 8 decided games; `ridge` gives a finite rating"
+    own = rated(UNDEFEATED)
+    assert own["top"] is None
+    assert own["a"] - own["b"] == pytest.approx(400 * math.log10(3))  # type: ignore[operator]
+    assert own["a"] + own["b"] == pytest.approx(3000)  # type: ignore[operator]
+    table = table_of(UNDEFEATED)
+    assert [standing.model for standing in table.standings] == ["top", "a", "b"]
+    assert table.best == "top"
+    assert table.standings[1].difference.mean is None
+    assert table.notes == [
+        "top: it won all of its 8 decided games, so its rating is not finite; `ridge` gives a finite rating"
+    ]
+
+
+def test_a_winless_model_too() -> None:
+    table = table_of(reversed_games(UNDEFEATED))
+    assert [standing.model for standing in table.standings] == ["b", "a", "top"]
+    assert table.best == "b"
+    assert table.standings[1].difference.mean == pytest.approx(-400 * math.log10(3))
+    last = table.standings[-1]
+    assert last.rating.mean is last.difference.mean is None
+    assert last.rating.note == "it lost all of its 8 decided games; `ridge` gives a finite rating"
+
+
+def test_a_ridge_gives_a_finite_rating_and_says_so() -> None:
+    table = table_of(UNDEFEATED, EloSettings(ridge=0.1))
+    top, second, _ = table.standings
+    assert top.model == "top"
+    assert top.rating.mean is not None
+    assert second.rating.mean is not None
+    assert top.rating.mean > second.rating.mean
+    assert table.notes == ["top: it won all of its 8 decided games: only the ridge of 0.1 keeps its rating finite"]
+    assert top.rating.mean < rated(UNDEFEATED, EloSettings(ridge=0.01))["top"]  # type: ignore[operator]
+
+
+def test_two_models_of_which_one_always_wins_have_no_ratings() -> None:
+    table = table_of(games_of({("a", "b"): 5}))
+    assert [(standing.model, standing.rating.mean) for standing in table.standings] == [("a", None), ("b", None)]
+    assert table.best == "a"
+    assert "nothing can be the mean" in str(table.standings[0].rating.note)
+    assert len(table.notes) == 2
+
+
+def test_an_anchor_puts_a_finite_level_beside_an_undefeated_model() -> None:
+    own = rated(UNDEFEATED, EloSettings(anchor=Anchor(model="b", rating=1000)))
+    assert own == {"a": pytest.approx(1000 + 400 * math.log10(3)), "b": pytest.approx(1000), "top": None}
+
+
+def test_groups_that_never_met_are_named() -> None:
+    games = games_of({("a", "b"): 2, ("b", "a"): 1, ("c", "d"): 2, ("d", "c"): 1})
+    table = table_of(games)
+    assert table.best is None
+    assert {standing.rating.mean for standing in table.standings} == {None}
+    assert {standing.difference.note for standing in table.standings} == {"no model can be compared with all others"}
+    table = table_of(games, EloSettings(ridge=0.01))
+    assert table.notes == ["no decided games link these groups, so only the ridge relates their ratings: a, b; c, d"]
+    larger = [*games, *games_of({("e", "a"): 1, ("b", "e"): 1})]
+    own = rated(larger)
+    assert own["c"] is own["d"] is None
+    assert own["a"] is not None
+    assert value_of(Ratings(Contest.of(larger), PLAIN).difference("c", "d")) == pytest.approx(400 * math.log10(2))
+
+
+def test_two_that_only_beat_a_third_cannot_be_compared() -> None:
+    ratings = Ratings(Contest.of(games_of({("a", "c"): 2, ("b", "c"): 2})), PLAIN)
+    assert ratings.difference("a", "b").missing is not None
+    assert ratings.best is None
+    assert np.isnan(ratings.whole[0, 1])
+    assert ratings.whole[0, 2] == math.inf
+
+
+def test_a_model_without_a_decided_game_is_in_the_table() -> None:
+    table = table_of([*random_games(1), game("m0", "late", None)])
+    late = next(standing for standing in table.standings if standing.model == "late")
+    assert (late.rating.mean, late.missing, late.win_rate.mean) == (None, 1, None)
+    assert late.rating.note == "none of its games was decided; `ridge` gives a finite rating"
+
+
+def test_no_games_are_refused() -> None:
+    with pytest.raises(DataError, match="elo: there are no games to rate"):
+        table_of([])
+
+
+def test_a_resample_without_a_loss_has_no_end_of_its_interval() -> None:
+    """One loss in ten prompts: about a third of the draws do not have it, and the upper end is infinite."""
+    games = [game("a", "b", "second" if number == 0 else "first", str(number)) for number in range(10)]
+    standing = table_of(games, EloSettings(anchor=Anchor(model="b")), resamples=1000).standings[0]
+    assert standing.rating.mean == pytest.approx(1500 + 400 * math.log10(9))
+    assert standing.rating.low is not None
+    assert standing.rating.high is None
+    assert "no upper end: infinite in " in str(standing.rating.note)
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+RESULTS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd"), st.sampled_from(["first", "second", "tie", None])),
+    min_size=1,
+    max_size=30,
+).map(lambda rows: [game(one, two, verdict, str(n % 5)) for n, (one, two, verdict) in enumerate(rows) if one != two])
+
+
+@settings(max_examples=150, deadline=None)
+@given(RESULTS.filter(bool))
+def test_any_games_have_consistent_gaps(games: list[Game]) -> None:
+    contest = Contest.of(games)
+    points = contest.points.sum(0)
+    gap = elo.gaps(points[None])[0]
+    assert np.array_equal(np.isnan(gap), np.isnan(gap.T))
+    known = ~np.isnan(gap)
+    assert np.allclose(gap[known], -gap.T[known])
+    turned = elo.gaps(points.T[None])[0]
+    assert np.allclose(np.where(known, gap, 0), np.where(known, turned.T, 0), atol=1e-6)
+    for place in range(len(contest.models)):  # inside a group points are what the ratings expect
+        group = np.isfinite(gap[place])
+        expected = (points + points.T)[place, group] / (1 + np.exp(-gap[place, group]))
+        assert points[place, group].sum() == pytest.approx(
+            expected.sum() - (points + points.T)[place, place] / 2, abs=1e-6
+        )
+
+
+@settings(max_examples=100, deadline=None)
+@given(RESULTS.filter(bool), st.floats(0.01, 10))
+def test_with_a_ridge_every_rating_is_finite_and_smaller_with_a_larger_one(games: list[Game], ridge: float) -> None:
+    points = Contest.of(games).points.sum(0)[None]
+    s, smaller = elo.strengths(points, ridge)[0], elo.strengths(points, 2 * ridge)[0]
+    assert np.isfinite(s).all()
+    assert s.sum() == pytest.approx(0, abs=1e-6)
+    assert np.linalg.norm(smaller) <= np.linalg.norm(s) + 1e-9
+    assert np.allclose(elo.strengths(points.swapaxes(1, 2), ridge)[0], -s, atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(RESULTS.filter(bool))
+def test_any_games_make_a_table(games: list[Game]) -> None:
+    table = table_of(games, resamples=100)
+    assert EloTable.model_validate_json(table.model_dump_json()) == table
+    assert len(table.standings) == len({name for g in games for name in (g.first, g.second)})
+    assert sum(s.wins for s in table.standings) == sum(s.losses for s in table.standings)
+    better = [s.rating.mean for s in table.standings if s.rating.mean is not None]
+    assert better == sorted(better, reverse=True)
+
+
+def test_many_fits_at_once_are_the_single_ones() -> None:
+    tables = np.stack([Contest.of(random_games(seed)).points.sum(0) for seed in range(8)])
+    together = elo.strengths(tables)
+    for number, points in enumerate(tables):
+        assert together[number] == pytest.approx(elo.strengths(points[None])[0], abs=1e-9)
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def ends(measured: Measured, seed: int = 0, resamples: int = 1000) -> tuple[float, float]:
+    known = estimate(measured, resamples=resamples, seed=seed)
+    assert known.low is not None
+    assert known.high is not None
+    return known.low, known.high
+
+
+def test_the_bootstrap_refits_every_draw_of_prompts() -> None:
+    """Written out: draw prompts, take all their games, fit, take percentiles of the difference."""
+    games = random_games(6)
+    contest = Contest.of(games)
+    ratings = Ratings(contest, PLAIN)
+    generator = np.random.default_rng(3)
+    differences = []
+    for times in generator.multinomial(
+        len(contest.prompts), np.full(len(contest.prompts), 1 / len(contest.prompts)), size=300
+    ):
+        drawn = [
+            g
+            for id, count in zip(contest.prompts, times, strict=True)
+            for g in games
+            if g.id == id
+            for _ in range(count)
+        ]
+        own = rated(drawn)
+        differences.append(own["m0"] - own["m4"])  # type: ignore[operator]
+    own_ends = ends(ratings.difference("m0", "m4"), seed=3, resamples=300)
+    assert own_ends == pytest.approx(np.quantile(differences, [0.025, 0.975]), abs=1e-6)
+
+
+def test_judgments_of_one_prompt_stay_together() -> None:
+    """Every game four times on its prompt tells nothing new; on prompts of its own it would."""
+    games = random_games(7)
+    once = ends(Ratings(Contest.of(games), PLAIN).difference("m0", "m4"))
+    copies = [Game(g.id, g.first, g.second, g.outcome, f"judge {n}") for g in games for n in range(4)]
+    apart = [Game(f"{g.id}.{n}", g.first, g.second, g.outcome, g.by) for g in games for n in range(4)]
+    assert ends(Ratings(Contest.of(copies), PLAIN).difference("m0", "m4")) == pytest.approx(once)
+    narrow = ends(Ratings(Contest.of(apart), PLAIN).difference("m0", "m4"))
+    assert narrow[1] - narrow[0] < 0.7 * (once[1] - once[0])
+
+
+def test_the_same_seed_gives_the_same_intervals() -> None:
+    games = random_games(8)
+    assert table_of(games) == table_of(games)
+    other = elo.table("elo", games, PLAIN, Bootstrap(200, seed=1))
+    assert other.standings[1].difference != table_of(games).standings[1].difference
+
+
+TRUE = np.array([0.0, 0.35, 0.6, 1.0])
+"""Strengths in nats."""
+
+
+def simulated(generator: Any, prompts: int, spread: float = 0.8) -> Contest:
+    """Each model is better or worse by a random amount on each prompt, so games on one prompt go together: every two models meet,
+    and two people, who agree more than chance, judge."""
+    size = len(TRUE)
+    quality = TRUE + spread * generator.normal(size=(prompts, size))
+    points = np.zeros((prompts, size, size))
+    for one, two in itertools.combinations(range(size), 2):
+        chance = 1 / (1 + np.exp(quality[:, two] - quality[:, one]))
+        won = (generator.uniform(size=(2, prompts)) < chance).sum(0)
+        points[:, one, two], points[:, two, one] = won, 2 - won
+    return Contest(tuple(f"m{place}" for place in range(size)), tuple(f"{id:04d}" for id in range(prompts)), points)
+
+
+def population() -> Any:
+    """Gaps in points of the fit to infinitely many prompts: what the intervals should cover."""
+    generator = np.random.default_rng(0)
+    size, noise = len(TRUE), generator.normal(size=(400_000, len(TRUE)))
+    points = np.zeros((size, size))
+    for one, two in itertools.combinations(range(size), 2):
+        quality = TRUE + 0.8 * noise
+        chance = (1 / (1 + np.exp(quality[:, two] - quality[:, one]))).mean()
+        points[one, two], points[two, one] = chance, 1 - chance
+    return POINTS_PER_NAT * elo.gaps(points[None])[0]
+
+
+def one_by_one(contest: Contest) -> Contest:
+    """The same points, every two models on a prompt of their own: as if judgments were independent."""
+    rows, ids = [], []
+    for one, two in itertools.combinations(range(len(contest.models)), 2):
+        for place, id in enumerate(contest.prompts):
+            row = np.zeros(contest.points.shape[1:])
+            row[one, two], row[two, one] = contest.points[place, one, two], contest.points[place, two, one]
+            rows.append(row)
+            ids.append(f"{id}.{one}{two}")
+    return Contest(contest.models, tuple(ids), np.stack(rows))
+
+
+def coverage(simulations: int, prompts: int, resamples: int, *, clustered: bool = True) -> float:
+    """Share of the intervals of the differences to the best model that hold the population's value."""
+    truth, hits, intervals = population(), 0, 0
+    for seed in range(simulations):
+        contest = simulated(np.random.default_rng(1000 + seed), prompts)
+        ratings = Ratings(contest if clustered else one_by_one(contest), PLAIN)
+        for place in range(len(TRUE) - 1):
+            low, high = ends(ratings.difference(f"m{place}", "m3"), seed, resamples)
+            hits += low <= truth[place, len(TRUE) - 1] <= high
+            intervals += 1
+    return hits / intervals
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_should() -> None:
+    """60 simulations are enough to see an interval that is half as wide, or twice."""
+    assert 0.88 <= coverage(60, prompts=60, resamples=200) <= 0.995
+
+
+@pytest.mark.evidence
+def test_over_500_simulations_intervals_cover_95_percent_within_2(record_property: Any) -> None:
+    share = coverage(500, prompts=138, resamples=1000)
+    naive = coverage(500, prompts=138, resamples=200, clustered=False)
+    print(f"coverage over 500 simulations of 138 prompts: {share:.3f}; with independent judgments {naive:.3f}")
+    record_property("coverage", round(share, 4))
+    record_property("coverage of independent draws", round(naive, 4))
+    assert 0.93 <= share <= 0.97
+    assert naive < 0.93
+
+
+@pytest.mark.evidence
+def test_a_table_of_seven_models_takes_seconds(record_property: Any) -> None:
+    """The paper's size: 138 prompts, 21 pairs, 2,898 games, 1,000 resamples. The time is printed."""
+    import time
+
+    draw = random.Random(0)
+    games = [
+        game(
+            f"m{one}",
+            f"m{two}",
+            "first" if draw.random() < 1 / (1 + math.exp((two - one) / 3)) else "second",
+            str(prompt),
+        )
+        for prompt in range(138)
+        for one, two in itertools.combinations(range(7), 2)
+    ]
+    began = time.monotonic()
+    table = elo.table("elo", games, PLAIN, Bootstrap(1000))
+    seconds = time.monotonic() - began
+    print(f"{len(games):,} games, 7 models, 1,000 resamples, all pairs: {seconds:.2f} s")
+    record_property("seconds", round(seconds, 2))
+    assert (table.games, len(table.standings), len(table.meetings)) == (2898, 7, 21)
+
+
+def test_position_bias_is_the_share_for_the_answer_shown_first() -> None:
+    looks = [("a", "first"), ("b", "first"), ("a", "second"), ("b", "tie"), ("a", None)]
+    games = [
+        game("a", "b", "first" if (shown == "a") == (verdict == "first") else "second", str(n),
+             shown=((shown, Ballot.of_verdict(verdict)),))  # type: ignore[arg-type]
+        for n, (shown, verdict) in enumerate(looks)
+    ]  # fmt: skip
+    table = table_of(games)
+    assert table.chose_first is not None
+    assert table.chose_first.mean == pytest.approx(2 / 3)
+    assert table_of(random_games(1)).chose_first is None

@@ -141,7 +141,8 @@ def read_games(path: Path) -> list[Game]:
 
 def read_tables(folder: Path) -> dict[str, EloTable]:
     """The tables in a folder, by the part of the file's name that names them. Raises `DataError` for a damaged one."""
-    return {path.stem.partition("-")[2]: _read_table(path) for path in sorted(folder.glob(TABLE))}
+    slugs = [path.stem.partition("-")[2] for path in folder.glob(TABLE)]
+    return {slug: _read_table(folder / TABLE.replace("*", slug)) for slug in sorted(slugs)}
 
 
 def _read_table(path: Path) -> EloTable:

@@ -229,7 +229,8 @@ def difference(
     one, other = _of_the_same_draws([first, second])
 
     def statistic(draws: Any) -> Any:
-        return one(draws) - other(draws)
+        with np.errstate(invalid="ignore"):
+            return one(draws) - other(draws)
 
     missing = first.missing or second.missing
     both = Measured(first.clusters, statistic, min(first.n, second.n), missing=missing)

@@ -17,8 +17,11 @@ from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import ToDraw
 from fgrl.llm.asking import Asked, Question
 from fgrl.llm.reading import read_label
-from fgrl.registry import name_of, register
+from fgrl.registry import register
 from fgrl.templates import Prompt
+
+JUDGE = "judge"
+"""Who decided, in the record of games."""
 
 
 @register("elo")
@@ -64,7 +67,6 @@ class Elo(RatedMetric, JudgedMetric):
     def games(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> list[Game]:
         asked = self._asked(answers, baseline)
         looks = 2 if self.orders == "both" else 1
-        judge = name_of(self.client)[1]
         games = []
         for start in range(0, len(asked), looks):
             own = asked[start : start + looks]
@@ -73,7 +75,7 @@ class Elo(RatedMetric, JudgedMetric):
             aligned = [ballot if first == about["model"] else ballot.exchanged() for first, ballot in shown]
             ballots = [aligned[0], *(ballot.exchanged() for ballot in aligned[1:])]  # as `compare` takes both orders
             outcome = pairwise.compare(ballots, self.disagreement)
-            games.append(Game(about["id"], about["model"], about["opponent"], outcome, judge, tuple(shown)))
+            games.append(Game(about["id"], about["model"], about["opponent"], outcome, JUDGE, tuple(shown)))
         return games
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:

@@ -217,7 +217,13 @@ class Ratings:
         """What a reader of the ratings must know: models without a finite one, and those that only the ridge relates."""
         alone = [f"{model}: {reason}" for model in self.contest.models if (reason := self._alone(model))]
         if self.settings.ridge == 0:
-            return [f"{line}, so its rating is not finite; {HINT}" for line in alone]
+            lines = [f"{line}, so its rating is not finite; {HINT}" for line in alone]
+            if self.settings.anchor.model is None and 0 < len(self.level_of) < len(self.contest.models):
+                level = ", ".join(self.contest.models[place] for place in self.level_of)
+                lines.append(
+                    f"{self.settings.anchor.rating:g} is the mean of the models that have finite differences: {level}"
+                )
+            return lines
         lines = [f"{line}: only the ridge of {self.settings.ridge:g} keeps its rating finite" for line in alone]
         groups = self._linked()
         if len(groups) > 1:

@@ -68,7 +68,21 @@ def test_times_are_reported(tmp_path: Path, record_property: pytest.FixtureReque
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "validate", "plan", "list", "show", "schema", "inspect", "table", "compare", "report", "doctor", "new"],
+    [
+        "run",
+        "validate",
+        "plan",
+        "list",
+        "show",
+        "schema",
+        "inspect",
+        "table",
+        "compare",
+        "elo",
+        "report",
+        "doctor",
+        "new",
+    ],
 )
 def test_every_command_has_help_with_examples(tmp_path: Path, command: str) -> None:
     done = fgrl(command, "--help", cwd=tmp_path)

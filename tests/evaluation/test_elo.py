@@ -198,7 +198,8 @@ def test_an_undefeated_model_has_no_finite_rating_and_the_reason() -> None:
     assert table.best == "top"
     assert table.standings[1].difference.mean is None
     assert table.notes == [
-        "top: it won all of its 8 decided games, so its rating is not finite; `ridge` gives a finite rating"
+        "top: it won all of its 8 decided games, so its rating is not finite; `ridge` gives a finite rating",
+        "1500 is the mean of the models that have finite differences: a, b",
     ]
 
 

@@ -22,6 +22,7 @@ export class ItemView {
     this.current = null;
     this.editing = null;
     this.moving = null;
+    this.presses = 0;
     this.typing = new Map();
     this.focused = data.responses[0]?.place;
     this.adopt(data);
@@ -399,12 +400,14 @@ export class ItemView {
   pressed(event, place) {
     if (event.button !== 0) return;
     // a drag that begins inside an old selection would move that text instead of selecting
-    if (!event.shiftKey && this.texts.get(place).selection()?.start !== this.texts.get(place).selection()?.end) {
+    if (event.detail < 2 && !event.shiftKey && this.texts.get(place).selection()?.start !== this.texts.get(place).selection()?.end) {
       document.getSelection().removeAllRanges();
     }
+    const press = (this.presses += 1);
     const released = (up) => {
       // a double or triple click selects a word or a line: only a drag marks by itself. The click event comes first
-      if (up.detail < 2 && up.button === 0) setTimeout(() => this.markSelection(place, { quiet: true }));
+      if (up.detail > 1 || up.button !== 0) return;
+      setTimeout(() => press === this.presses && this.markSelection(place, { quiet: true }));
     };
     document.addEventListener("mouseup", released, { once: true });
   }
@@ -479,6 +482,7 @@ export class ItemView {
     const text = this.texts.get(place);
     const back = caret ?? this.caretIn(place);
     const page = { id, isNew, caret: back };
+    const walked = this.current === id;
     this.editing = id;
     this.current = null;
     this.drawSpans(place);
@@ -509,6 +513,7 @@ export class ItemView {
       const kept = answer.action === "cancel" ? back : { ...back, anchor: back.focus };
       if (from === "text" || !this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)) this.restore(kept);
     }
+    if (walked && this.span(id) && !this.span(id).deleted) this.setCurrent(id);
     if (from === "list") this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)?.focus();
     else if (!back) text.host.focus({ preventScroll: true });
   }

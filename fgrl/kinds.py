@@ -592,6 +592,14 @@ class OfflineAlgorithm(Component, ABC):
         Each column has to be declared in `columns`.
         """
 
+    def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
+        """One-time passes right before the first step of this process, when the model is on its device, in its type and inside its
+        precision: called by each of `world` processes. units: all that the steps take, each as a batch of its own."""
+
+    def unit_by_unit(self) -> bool:
+        """Does `loss` read each unit in a pass of its own, so that larger micro-batches only take more memory?"""
+        return False
+
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
         """The models that it loads in addition to the trained one (`model`), by role; `fgrl plan` counts them."""
         return {}

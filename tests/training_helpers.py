@@ -131,6 +131,7 @@ class FakeModel(nn.Module):
         entropy: bool = False,
         adapter: bool = True,
         gradient: bool | None = None,
+        pairs: bool = False,
     ) -> Said:
         logp = self.logp if adapter else self.reference
         assert logp is not None

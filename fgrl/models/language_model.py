@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fgrl.errors import DataError
 from fgrl.models.chunked import ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
+from fgrl.models.shared_prefixes import ATTENTION, Packed, can_pack, pack
 from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
 from fgrl.models.sources import Source
 from fgrl.specs import ModelSpec
@@ -78,7 +79,7 @@ class LanguageModel(nn.Module):
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
         """Does each process hold a part of the weights? Then all processes must make the same passes."""
-        self._can_share = can_share(self.trunk)
+        self._can_share, self._can_pack = can_share(self.trunk), can_pack(self.trunk)
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
                 if getattr(config, setting, None) not in (None, 1, 1.0):
@@ -155,12 +156,7 @@ class LanguageModel(nn.Module):
         and the same batch, both passes then round alike.
         """
         gradient = torch.is_grad_enabled() if gradient is None else gradient
-        prompt = tokens.prompt_ids.shape[1]
-        if prompt == 0 or not bool(tokens.prompt_mask[:, -1].all()):
-            raise ValueError("every prompt needs a token in its last place (prompts are padded on the left)")
-        mask = torch.cat([tokens.prompt_mask, tokens.mask], 1)
-        if self.max_tokens is not None and mask.shape[1] > self.max_tokens:  # without padding it may still fit
-            self.check_length(int(mask.sum(1).max()), "lower the limits of prompts and responses")
+        prompt, mask = tokens.prompt_ids.shape[1], self._mask(tokens)
         inputs: dict[str, Any] = {
             "input_ids": torch.cat([tokens.prompt_ids, tokens.response_ids], 1),
             "attention_mask": mask.long(),
@@ -179,6 +175,15 @@ class LanguageModel(nn.Module):
                     return states_after(self.trunk, inputs, prompt, first, place)
             return self.trunk(**inputs, use_cache=False).last_hidden_state[:, prompt - 1 :]
 
+    def _mask(self, tokens: Tokens) -> Tensor:
+        """bool [B,P+T]: the real tokens. Raises ValueError for a row without a prompt, `DataError` for one that is too long."""
+        if tokens.prompt_ids.shape[1] == 0 or not bool(tokens.prompt_mask[:, -1].all()):
+            raise ValueError("every prompt needs a token in its last place (prompts are padded on the left)")
+        mask = torch.cat([tokens.prompt_mask, tokens.mask], 1)
+        if self.max_tokens is not None and mask.shape[1] > self.max_tokens:  # without padding it may still fit
+            self.check_length(int(mask.sum(1).max()), "lower the limits of prompts and responses")
+        return mask
+
     def check_length(self, tokens: int, advice: str) -> None:
         """Raise `DataError` for more tokens than the model has positions: it would misread them without a word, or not at all."""
         if self.max_tokens is not None and tokens > self.max_tokens:
@@ -190,6 +195,31 @@ class LanguageModel(nn.Module):
     def shares_prompts(self, *, gradient: bool) -> bool:
         """Are prompts that several rows of a batch share read once? Not if activations are recomputed for a gradient."""
         return self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
+
+    def packs_pairs(self) -> bool:
+        """Can the rows of a pair be read as one sequence (see `fgrl.models.shared_prefixes`)?"""
+        config: Any = self.trunk.config
+        return self._can_pack and not self.sharded and config._attn_implementation in ATTENTION
+
+    def _packed_states(self, packed: Packed, *, adapter: bool, gradient: bool) -> Tensor:
+        """Hidden states [E,h] before each distinct response token."""
+        rows, length = packed.ids.shape
+        config: Any = self.trunk.config
+        with (
+            nullcontext() if adapter else self.adapter_off(),
+            self.low_precision(),
+            self._attention(rows, length, gradient),
+        ):
+            mask = packed.allowed()
+            if config._attn_implementation == "eager":
+                lowest = torch.finfo(self.transformer.dtype).min
+                mask = torch.zeros(mask.shape, dtype=self.transformer.dtype, device=mask.device).masked_fill_(
+                    ~mask, lowest
+                )
+            states = self.trunk(
+                input_ids=packed.ids, attention_mask=mask, position_ids=packed.positions, use_cache=False
+            ).last_hidden_state
+        return states.flatten(0, 1).index_select(0, packed.before)
 
     @contextmanager
     def _attention(self, rows: int, length: int, gradient: bool) -> Iterator[None]:
@@ -230,27 +260,41 @@ class LanguageModel(nn.Module):
         adapter: bool = True,
         gradient: bool | None = None,
         chunk: int | None = None,
+        pairs: bool = False,
     ) -> Scores:
         """Log-probabilities of the response tokens and entropies of the distributions from which they were drawn.
 
         Logits are divided by `temperature`, those of the entropy by `entropy_temperature` (default: the same). Only real
         tokens go through the output layer, `chunk` of them at a time (default: 16 MB of logits on a CPU, 128 elsewhere).
-        `adapter` and `gradient` are those of `hidden`.
+        `adapter` and `gradient` are those of `hidden`. pairs: rows 2i and 2i+1 begin alike, as the answers of a preference pair
+        do, and what they have in common goes through the model once, where `packs_pairs` allows it.
         """
         options = {"temperature": temperature, "entropy": entropy, "entropy_temperature": entropy_temperature}
+        if pairs and self.packs_pairs():
+            self._mask(tokens)
+            if (packed := pack(tokens, 2, self.pad_id)) is not None:
+                gradient = torch.is_grad_enabled() if gradient is None else gradient
+                states = self._packed_states(packed, adapter=adapter, gradient=gradient)
+                numbers = self._scores(states, packed.labels, chunk=chunk, **options)
+                return Scores(*(None if x is None else unflatten(x[packed.place], tokens.mask) for x in numbers))  # type: ignore[arg-type]
         return self.score_states(
             self.states(tokens, adapter=adapter, gradient=gradient), tokens, chunk=chunk, **options
         )
 
     def score_states(self, states: Tensor, tokens: Tokens, *, chunk: int | None = None, **options: Any) -> Scores:
         """The second half of `score`, for states [N,h] that `states` returned."""
-        layer, labels = self.output_layer, tokens.response_ids[tokens.mask]
-        if isinstance(layer, ScoringLinear):
-            logp, entropies = layer(states, labels, chunk=chunk, **options)
-        else:
-            rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size, states.device.type)
-            logp, entropies = scores_through(self.logits, states, labels, chunk=rows, **options)
+        logp, entropies = self._scores(states, tokens.response_ids[tokens.mask], chunk=chunk, **options)
         return Scores(unflatten(logp, tokens.mask), None if entropies is None else unflatten(entropies, tokens.mask))
+
+    def _scores(
+        self, states: Tensor, labels: Tensor, *, chunk: int | None, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities [N] of `labels` [N] after `states` [N,h], and entropies [N] if they are asked for."""
+        layer = self.output_layer
+        if isinstance(layer, ScoringLinear):
+            return layer(states, labels, chunk=chunk, **options)
+        rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size, states.device.type)
+        return scores_through(self.logits, states, labels, chunk=rows, **options)
 
     def logits(self, states: Tensor) -> Tensor:
         """Next-token logits [..., V] of hidden states [..., h]: only for few of them at a time."""

@@ -18,6 +18,23 @@ from fgrl.rollouts.rows import EncodedRow
 from fgrl.types import Batch
 
 
+class UnitBatches(Sequence[Batch]):
+    """Some of the units, each as a batch of its own, made when it is read."""
+
+    def __init__(self, units: EncodedUnits, numbers: Sequence[int], device: Any) -> None:
+        self._units, self._numbers, self._device = units, numbers, device
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        number = self._numbers[index]
+        return [self[i] for i in range(*index.indices(len(self)))] if isinstance(index, slice) else self._batch(number)
+
+    def _batch(self, unit: int) -> Batch:
+        return self._units.batch([unit]).to(self._device)
+
+
 class OfflineRounds(Rounds):
     """An `OfflineAlgorithm` over `units` (rows, or pairs of rows). A round is `checkpoint_every` optimizer steps."""
 
@@ -35,7 +52,10 @@ class OfflineRounds(Rounds):
     ) -> None:
         self.model, self.algorithm, self.settings, self.run = model, algorithm, settings, run
         self.units = self._encoded(units)
-        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.devices)
+        alone = algorithm.unit_by_unit() and not settings.sharded and not settings.deepspeed  # which reduces after each
+        size = 1 if alone else settings.micro_batch_size
+        self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.devices)
+        self._begun = False
         self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]
         self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)
 
@@ -49,6 +69,12 @@ class OfflineRounds(Rounds):
         return number * self.settings.checkpoint_every + done
 
     def start(self, number: int, process: Process) -> StepLoader:
+        if not self._begun:
+            self._begun = True
+            needed = sorted({unit for step in self.steps for unit in step.units})
+            units = UnitBatches(self.units, needed, self.model.device)
+            with process.forward_context():
+                self.algorithm.begin(self.model, units, self.run, process.rank, process.world)
         self.model.train()
         every = self.settings.checkpoint_every
         return StepLoader(

@@ -23,6 +23,7 @@ from fgrl.ops.losses import (
     standardize,
     value_loss,
 )
+from fgrl.ops.preferences import Objective, preference_loss
 from fgrl.ops.segments import (
     Reduce,
     aggregate_segments,

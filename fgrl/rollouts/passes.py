@@ -62,7 +62,7 @@ def cached_pass(
     """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
     path = run.cache / f"{name}-{_digest(name, rows, run, spec)}.safetensors"
     values = Ragged(lengths(rows, "response"))
-    if (stored := _kept(path, run)) is not None:
+    if (stored := kept(path, run)) is not None:
         run.say(f"{name}: {len(rows)} responses from {path.name}")
         values.flat.copy_(stored)
         return values
@@ -72,15 +72,15 @@ def cached_pass(
         for number, part in enumerate(parts):
             file = folder / f"{micro_batch_size}x{PART}-{number:06d}.safetensors"
             chosen = [i for group in part for i in group]
-            part_values = _kept(file, run)
+            part_values = kept(file, run)
             if part_values is None:
                 part_values = torch.cat(list(_scores(part, rows, run.model(spec), field, micro_batch_size)))
-                _keep(part_values, file, run)
+                keep(part_values, file, run)
             for i, row_values in zip(chosen, part_values.split([len(values[i]) for i in chosen]), strict=True):
                 values[i] = row_values
             ticker.advance(len(chosen))
             run.stop_if_interrupted()
-    _keep(values.flat, path, run)
+    keep(values.flat, path, run)
     if run.rank == 0:
         shutil.rmtree(folder, ignore_errors=True)
     return values
@@ -107,7 +107,7 @@ def _scores(
         yield from (value[:length] for value, length in zip(values, lengths(chosen, "response"), strict=True))
 
 
-def _kept(file: Path, run: Run) -> Tensor | None:
+def kept(file: Path, run: Run) -> Tensor | None:
     """What was stored; None where it has to be computed, because there is no such file or it has changed since."""
     try:
         with safe_open(file, "pt") as stored:
@@ -127,7 +127,7 @@ def _sha256(values: Tensor) -> str:
     return hashlib.sha256(values.cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def _keep(values: Tensor, file: Path, run: Run) -> None:
+def keep(values: Tensor, file: Path, run: Run) -> None:
     """Finished by rename, because two stages may compute the same pass at the same time."""
     if run.rank == 0:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,55 +1,115 @@
-"""Direct preference optimization (Rafailov et al. 2023, Eq. 7): the baseline of the segment paper's Table 3."""
+"""Direct alignment on preference pairs: DPO (Rafailov et al. 2023), DPO-Positive (Pal et al. 2024), IPO (Azar et al. 2024), APO-zero and
+APO-down (D'Oosterlinck et al. 2025), each with an optional term of supervised fine-tuning.
+
+Left out: other divergences than the reverse KL, losses without a reference, and a reference that follows the policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run
-from fgrl.registry import register
+from fgrl.registry import KeyedUnless, Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fgrl.types import Tokens
 torch = lazy.load("torch")
 models = lazy.load("fgrl.models")
+rollouts = lazy.load("fgrl.rollouts")
+reference_sums = lazy.load("fgrl.rollouts.reference_sums")
 
 
 @register("dpo")
 class DPO(OfflineAlgorithm):
-    """-log sigmoid(beta * (log-ratio of chosen - log-ratio of rejected)), log-ratios summed over response tokens.
+    """A loss of the log-ratios w (chosen) and l (rejected), log p(response) - log p_reference(response), summed over the response's
+    tokens: -log sigmoid(beta * (w - l)) or another `objective`.
 
-    The reference reads the very batch that the policy reads, with the same products: where both have the same weights, every
-    log-ratio is exactly 0, in bfloat16, too.
+    Policy and reference read each pair with the same products: where both have the same weights, every log-ratio is exactly 0,
+    in bfloat16, too. What the two answers of a pair have in common (the prompt and their beginning) goes through the model once.
     """
 
     version = 2
     data = "pairs"
 
+    objective: Annotated[ops.Objective, KeyedUnless("dpo")] = "dpo"
+    """`dpo`: -log sigmoid(beta (w - l)). `ipo`: (w - l - 1 / (2 beta))^2. `apo_zero`: 1 - sigmoid(beta w) + sigmoid(beta l), raises the chosen
+    answer and lowers the rejected one. `apo_down`: sigmoid(beta w) + 1 - sigmoid(beta (w - l)), lowers both, the rejected one more."""
     beta: float = Field(0.1, gt=0, le=100)
-    """Strength of the constraint to stay near the reference."""
+    """Strength of the constraint to stay near the reference (tau in the paper of IPO)."""
+    dpop_lambda: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0)
+    """DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l, inside the sigmoid, so that the chosen answer does not
+    become less probable than under the reference. 0 is plain DPO. The paper (Pal et al. 2024) reports similar results from 5 to 500
+    and uses 50; large values make steep gradients, so lower the learning rate or start with 5."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """Assumed share of flipped preferences (conservative DPO)."""
+    """Assumed share of flipped preferences (conservative DPO; objective `dpo` without a penalty)."""
+    length_normalized: Annotated[bool, KeyedUnless(False)] = False
+    """Average log-ratios over the tokens of each response instead of summing them, so that beta means the same at any length. The
+    authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher."""
+    sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0)
+    """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and then over pairs."""
     reference: ModelSpec | None = None
     """The reference model, with a `dtype` of its own. null: the model that training starts from; under an adapter, the model
     without it."""
+    reference_pass: Annotated[Literal["once", "each_step"], Unkeyed] = "once"
+    """`once`: the reference reads every pair before the first step, and the log-probabilities are stored for all epochs, for a resumed
+    training and for other trainings on the same pairs; a reference model of its own is then freed. Pairs go through the model one
+    at a time, so that rounding does not depend on the micro-batch. `each_step`: the reference reads each micro-batch together with
+    the policy, as it does in any case under `fsdp` and `deepspeed_stage_3`."""
 
     _run: Run | None = PrivateAttr(None)
     _frozen: Any = PrivateAttr(None)
     _dtype: Any = PrivateAttr(None)
+    _sums: Any = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _defined(self) -> DPO:
+        for name, value in (("label_smoothing", self.label_smoothing), ("dpop_lambda", self.dpop_lambda)):
+            if value and self.objective != "dpo":
+                raise ValueError(
+                    f"{name} {value:g} is defined for the objective dpo only, not for {self.objective}: leave it out, or set "
+                    "objective: dpo"
+                )
+        if self.label_smoothing and self.dpop_lambda:
+            raise ValueError(
+                f"label_smoothing {self.label_smoothing:g} and dpop_lambda {self.dpop_lambda:g}: no paper defines the two together; "
+                "leave one of them out"
+            )
+        return self
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Loads the reference, unless it is the policy without its adapter."""
-        self._run, self._frozen = run, None
-        if not self._is_below(model):
+        """Loads the reference if every step needs it, unless it is the policy without its adapter."""
+        self._run, self._frozen, self._sums = run, None, reference_sums.ReferenceSums()
+        if self.reference_pass == "each_step" and not self._is_below(model):
             self._separate_reference(model)
+
+    def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
+        """With `reference_pass: once`, the reference's pass over all pairs; afterwards its memory is free again."""
+        if not self._once(model):
+            return
+        spec = self.reference or model.spec.frozen()
+        file = reference_sums.file_for(units, spec, run, self._conditions(model))
+        self._sums.fill(
+            units, lambda unit: self._sum_reference(model, unit), self._conditions(model), file, run, rank, world
+        )
+        self._frozen = None
+        run.forget_models()
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
         return {} if self.reference is None and model.lora else {"reference": self.reference or model.frozen()}
+
+    def unit_by_unit(self) -> bool:
+        return self.reference_pass == "once"
+
+    def _once(self, model: Any) -> bool:
+        return self.reference_pass == "once" and not model.sharded
 
     def _is_below(self, policy: Any) -> bool:
         """Is the reference the policy with its adapter switched off?"""
@@ -69,30 +129,69 @@ class DPO(OfflineAlgorithm):
             self._frozen, self._dtype, frozen.sharded = frozen, dtype, policy.sharded
         return self._frozen
 
-    def reference_logp(self, policy: Any, batch: Batch) -> Tensor:
+    def _conditions(self, policy: Any) -> str:
+        """What the rounding of the reference's pass depends on, apart from weights and tokens."""
+        kind = policy.device.type
+        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        spec = policy.spec
+        return (
+            f"{policy.transformer.dtype} {autocast} {kind} {torch.get_num_threads()} {torch.__version__} {spec.attention} "
+            f"{spec.gradient_checkpointing} {self._is_below(policy)}"
+        )
+
+    def reference_logp(self, policy: Any, batch: Tokens) -> Tensor:
         """Log-probabilities of the response tokens under the reference, nats [B,T], without gradient and dropout."""
-        below, gradient = self._is_below(policy), torch.is_grad_enabled()
+        below = self._is_below(policy)
         reference = policy if below else self._separate_reference(policy)
         with torch.no_grad(), models.evaluating(reference), policy.low_precision():
-            return reference.score(batch, adapter=not below, gradient=gradient).logp
+            return reference.score(batch, adapter=not below, gradient=True, pairs=True).logp
+
+    def _sum_reference(self, policy: Any, batch: Tokens) -> Tensor:
+        return _summed(self.reference_logp(policy, batch), batch)
+
+    def _log_probabilities(self, model: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Log-probabilities of whole responses under policy and reference, each float64 [b], pass after pass."""
+        once = self._once(model)
+        for part in reference_sums.units_of(batch, 2) if once else [batch]:
+            compute = lambda part=part: self._sum_reference(model, part)  # noqa: E731
+            reference = self._sums.of(part, compute, self._conditions(model)) if once else compute()
+            yield _summed(model.score(part, pairs=True).logp, part), reference
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
-        reference = self.reference_logp(model, batch)
-        log_ratio = ops.masked_sum(model.score(batch).logp - reference, batch.mask, dim=1)
+        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step.
+
+        `logp_chosen` and `logp_rejected` are nats per response under the policy; `margin` is beta (w - l).
+        """
+        policy, reference = (torch.cat(parts) for parts in zip(*self._log_probabilities(model, batch), strict=True))
+        lengths = batch.mask.sum(dim=1).clamp(min=1)
+        log_ratio = ((policy - reference) / (lengths if self.length_normalized else 1)).float()
         chosen, rejected = log_ratio[0::2], log_ratio[1::2]
-        logits = self.beta * (chosen - rejected)
-        smooth = self.label_smoothing
-        losses = (
-            -torch.nn.functional.logsigmoid(logits) * (1 - smooth) - torch.nn.functional.logsigmoid(-logits) * smooth
+        losses = ops.preference_loss(
+            chosen,
+            rejected,
+            self.objective,
+            self.beta,
+            label_smoothing=self.label_smoothing,
+            dpop_lambda=self.dpop_lambda,
         )
+        nll = -(policy / lengths)[0::2].float()
+        if self.sft_coef:
+            losses = losses + self.sft_coef * nll
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
             metrics: Numbers = {
                 "loss": float(losses.mean()),
-                "accuracy": float((logits > 0).float().mean()),
-                "margin": float(logits.mean()),
+                "accuracy": float((chosen > rejected).float().mean()),
+                "margin": float(self.beta * (chosen - rejected).mean()),
                 "log_ratio_chosen": float(chosen.mean()),
                 "log_ratio_rejected": float(rejected.mean()),
+                "logp_chosen": float(policy[0::2].mean()),
+                "logp_rejected": float(policy[1::2].mean()),
+                "nll_chosen": float(nll.mean()),
             }
         return loss, metrics
+
+
+def _summed(logp: Tensor, batch: Tokens) -> Tensor:
+    """Nats of whole responses, float64 [B]."""
+    return ops.masked_sum(logp.double(), batch.mask, dim=1)

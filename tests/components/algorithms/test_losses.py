@@ -484,7 +484,7 @@ def test_dpo_is_the_closed_form_and_blind_to_masked_slots(smoothing: float) -> N
     batch = fake_batch([2, 1, 3, 2], {})
     of_tokens = torch.tensor([[-1.5, -2.0, NAN], [-3.0, NAN, NAN], [-1.0, -1.0, -6.0], [-3.0, -4.0, NAN]])
     policy = FakeModel(logp=logp, reference=of_tokens)
-    loss, metrics = DPO(beta=0.4, label_smoothing=smoothing).loss(policy, batch)
+    loss, metrics = DPO(beta=0.4, label_smoothing=smoothing, reference_pass="each_step").loss(policy, batch)
     loss.backward()
     ratio = [-3 + 3.5, -4 + 3.0, -9 + 8.0, -5 + 7.0]
     logits = [0.4 * (ratio[0] - ratio[1]), 0.4 * (ratio[2] - ratio[3])]

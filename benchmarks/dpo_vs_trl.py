@@ -1,0 +1,371 @@
+"""DPO here and trl's `DPOTrainer`, step by step in turn: pairs per second with the reference's pass, peak memory, losses.
+
+    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 384] [--response 192] [--checkpointing] [--json]
+
+Each trains the packaged SmolLM2 with LoRA (rank 16 on all linear layers, a frozen bfloat16 base, bfloat16 autocast over float32
+adapters) with the objective `dpo` on 8 pairs per step. The two answers of a pair differ as two steps of an improvement chain
+do: an edit at a place between a quarter and three quarters of the answer, and the same text after it. Both libraries get the same
+token ids in the same order, the same initial adapter, optimizer, learning rate, micro-batches, attention and gradient checkpointing.
+No dropout, no logging, no saving. The reference is the model without its adapter; its pass over the pairs of a step is part of the step.
+
+1. each library runs in a process of its own, so that each has a peak of its own; they are loaded one after the other
+2. one step of each before it counts; then they take turns, who goes first changing from step to step. The other waits
+
+Peak memory is resident memory (Linux) of the whole process, highest during the steps; "beyond" is above what was resident right before the
+first step. fgrl reads each pair in a pass of its own (`reference_pass: once`), whatever the micro-batch; `--micro 1` makes trl do so, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BASE = "smollm2-135m-instruct"
+LEARNING = {"lr": 1e-4, "beta": 0.1, "clip_norm": 1.0, "betas": (0.9, 0.95), "eps": 1e-8}
+RANK, ALPHA = 16, 32
+COPIED = ("steps", "pairs", "micro", "prompt", "response", "attention")
+SUBJECTS = ["The report", "A visitor", "The author", "One reader", "The city", "Her letter", "The study", "This map"]
+VERBS = ["describes", "questions", "explains", "mentions", "compares", "records", "supports", "leaves out"]
+OBJECTS = [
+    "the old harbour",
+    "a quiet street",
+    "two experiments",
+    "the price of bread",
+    "a long winter",
+    "the second proof",
+]
+ENDS = ["in detail", "without a source", "for the first time", "in a single sentence", "with some doubt", "at the end"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5, help="steps of each that count, after one that does not")
+    parser.add_argument("--pairs", type=int, default=8, help="pairs of a step")
+    parser.add_argument("--micro", type=int, default=8, help="pairs of a micro-batch")
+    parser.add_argument("--prompt", type=int, default=384, help="tokens of a prompt")
+    parser.add_argument("--response", type=int, default=192, help="tokens of an answer")
+    parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, for both")
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="attention, of both")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--side", choices=["fgrl", "trl"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.pairs % options.micro:
+        parser.error("--pairs has to be a multiple of --micro")
+    if options.side:
+        with tempfile.TemporaryDirectory() as folder:
+            {"fgrl": train_fgrl, "trl": train_trl}[options.side](options, Side(), Path(folder))
+        return
+    with Process("fgrl", options) as fgrl, Process("trl", options) as trl:
+        steps = in_turn(fgrl, trl, options)
+        memory = {"fgrl": fgrl.memory(), "trl": trl.memory()}
+    settings = {name: value for name, value in vars(options).items() if name not in ("json", "side")}
+    results = {"settings": settings, "memory": memory, "steps": steps}
+    print(json.dumps(results, indent=2) if options.json else tables(results))
+
+
+# -- the two processes -------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """One library, as the measuring process sees it: it is asked for a step and answers with what the step took."""
+
+    def __init__(self, side: str, options: argparse.Namespace) -> None:
+        arguments = [f"--{name}={getattr(options, name)}" for name in COPIED]
+        arguments += ["--checkpointing"] * options.checkpointing
+        self._child = subprocess.Popen(
+            [sys.executable, __file__, "--side", side, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.side, self.peak = side, 0.0
+        self.loaded = self._read()["resident"]
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            self._child.kill()
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait()
+
+    def step(self) -> dict[str, Any]:
+        assert self._child.stdin is not None
+        self._child.stdin.write("step\n")
+        self._child.stdin.flush()
+        answer = self._read()
+        self.peak = answer["peak"]
+        return answer
+
+    def memory(self) -> dict[str, float]:
+        return {"loaded": self.loaded, "peak": self.peak, "beyond": self.peak - self.loaded}
+
+    def _read(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise SystemExit(f"the process of {self.side} ended with {self._child.wait()}; its messages are above")
+        return json.loads(line)
+
+
+def in_turn(fgrl: Process, trl: Process, options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    steps: dict[str, list[dict[str, Any]]] = {"fgrl": [], "trl": []}
+    for number in range(options.steps + 1):
+        for process in (fgrl, trl) if number % 2 else (trl, fgrl):
+            steps[process.side].append(process.step())
+        ours, theirs = steps["fgrl"][-1], steps["trl"][-1]
+        if ours["ids"] != theirs["ids"]:
+            raise SystemExit(f"step {number} is not the same work: ids {ours['ids']} in fgrl, {theirs['ids']} in trl")
+        times = f"step {number}: fgrl {ours['seconds']:.1f} s, loss {ours['loss']:.5f}; trl {theirs['seconds']:.1f} s, loss {theirs['loss']:.5f}"
+        print(times + ("" if number else " (does not count)"), file=sys.stderr, flush=True)
+    return {side: found[1:] for side, found in steps.items()}
+
+
+class Side:
+    """One library, as it sees itself: waits until it is asked for a step, and answers."""
+
+    def __init__(self) -> None:
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # what libraries print is no answer
+        self._asked = False
+        self._start = 0.0
+        self.losses: list[float] = []
+        self.rows: list[Sequence[int]] = []
+        self.parts: dict[str, float] = {}
+
+    def wait(self) -> None:
+        """Until a step is asked for; leaves when none is any more."""
+        if not self._asked:
+            Path("/proc/self/clear_refs").write_text("5")  # the kernel forgets the peak so far
+            self._answer({"resident": status("VmRSS")})
+            self._asked = True
+        if not sys.stdin.readline():
+            raise SystemExit
+        self.losses, self.rows, self.parts = [], [], {}
+        self._start = time.perf_counter()
+
+    def done(self) -> None:
+        seconds = time.perf_counter() - self._start
+        ids = hashlib.sha256(json.dumps(sorted(map(list, self.rows))).encode()).hexdigest()[:12]
+        loss = sum(self.losses) / len(self.losses)
+        self._answer({"seconds": seconds, "loss": loss, "ids": ids, "peak": status("VmHWM"), "parts": self.parts})
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        self._answers.write(json.dumps(answer) + "\n")
+        self._answers.flush()
+
+
+def status(what: str) -> float:
+    """A number of MB from /proc/self/status."""
+    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(f"{what}:"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+# -- what both get -----------------------------------------------------------------------------------------------------
+
+
+def pairs_of(options: argparse.Namespace, tokenizer: Any) -> list[dict[str, list[int]]]:
+    """Token ids of the pairs of all steps, in their order."""
+    draw = random.Random(0)
+
+    def text(tokens: int) -> list[int]:
+        words = " ".join(
+            f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)} {draw.choice(ENDS)}."
+            for _ in range(tokens // 4)
+        )
+        return tokenizer(words, add_special_tokens=False)["input_ids"][:tokens]
+
+    pairs = []
+    for _ in range((options.steps + 1) * options.pairs):
+        prompt, first = text(options.prompt - draw.randrange(32)), text(options.response - draw.randrange(16) - 1)
+        place = draw.randrange(len(first) // 4, 3 * len(first) // 4)
+        edited = [*first[:place], *text(8 + draw.randrange(8)), *first[place + 12 :]]
+        end = [tokenizer.eos_token_id]
+        pairs.append({"prompt_ids": prompt, "chosen_ids": edited + end, "rejected_ids": first + end})
+    return pairs
+
+
+def same_adapter(model: Any) -> None:
+    """The same initial A of every adapter in both libraries (B is 0)."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters(), key=lambda item: item[0].partition("layers.")[2]):
+            if "lora_A" in name:
+                parameter.copy_(0.02 * torch.randn(parameter.shape, generator=draw))
+
+
+# -- fgrl --------------------------------------------------------------------------------------------------------------
+
+
+def train_fgrl(options: argparse.Namespace, side: Side, folder: Path) -> None:
+    from fgrl import models
+    from fgrl.components.algorithms.dpo import DPO
+    from fgrl.modules.offline import OfflineRounds, UnitBatches
+    from fgrl.modules.steps import Step
+    from fgrl.modules.trainer import OfflineSettings
+    from fgrl.modules.training_module import TrainingModule
+    from fgrl.pipeline.run import Run
+    from fgrl.specs import LoraSpec, ModelSpec
+
+    class Rounds(OfflineRounds):
+        """A round is a step, which waits until it is asked for and begins with the reference's pass over its own pairs."""
+
+        def start(self, number: int, process: Any) -> Any:
+            side.wait()
+            began, self._begun = time.perf_counter(), True
+            side.rows = [
+                [*row["prompt"], *row["response"]]
+                for unit in self.steps[number].units
+                for row in self.units.units[unit]
+            ]
+            with process.forward_context():
+                units = UnitBatches(self.units, self.steps[number].units, self.model.device)
+                self.algorithm.begin(self.model, units, self.run, process.rank, process.world)
+            side.parts["reference"] = time.perf_counter() - began
+            return super().start(number, process)
+
+        def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
+            side.losses.append(metrics["loss"])
+            side.done()
+            return {}
+
+    spec = ModelSpec(
+        base=BASE, dtype="bfloat16", lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
+        gradient_checkpointing=options.checkpointing,
+    )  # fmt: skip
+    model = models.load(spec, trainable=True)
+    same_adapter(model)
+    units = [
+        [
+            {"prompt": pair["prompt_ids"], "response": pair[answer], "finished": True, "columns": {}}
+            for answer in ("chosen_ids", "rejected_ids")
+        ]
+        for pair in pairs_of(options, model.tokenizer)
+    ]
+    settings = OfflineSettings(
+        lr=LEARNING["lr"], batch_size=options.pairs, micro_batch_size=options.micro, schedule="constant", warmup=0.0,
+        betas=list(LEARNING["betas"]), eps=LEARNING["eps"], clip_norm=LEARNING["clip_norm"], accelerator="cpu",
+        checkpoint_every=1,
+    )  # fmt: skip
+    run = Run("dpo", folder, cache=folder / "cache")
+    run.out.mkdir()
+    algorithm = DPO(beta=LEARNING["beta"])
+    algorithm.prepare([], run, model)
+    rounds = Rounds(model, algorithm, units, settings, run)
+    rounds.steps = [Step(list(range(at, at + options.pairs))) for at in range(0, len(units), options.pairs)]
+    TrainingModule(rounds).fit(checkpoint_every=options.steps + 2)
+
+
+# -- trl ---------------------------------------------------------------------------------------------------------------
+
+
+def train_trl(options: argparse.Namespace, side: Side, folder: Path) -> None:
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl import DPOConfig, DPOTrainer
+
+    from fgrl.models import sources
+    from fgrl.specs import ModelSpec
+
+    class InTurn(TrainerCallback):
+        def on_step_begin(self, *_args: Any, **_options: Any) -> None:
+            side.wait()
+
+        def on_step_end(self, *_args: Any, **_options: Any) -> None:
+            side.done()
+
+    class Trainer(DPOTrainer):
+        """Takes token ids as they are, in their order."""
+
+        def _prepare_dataset(self, dataset: Any, *_args: Any) -> Any:
+            return dataset
+
+        def _get_train_sampler(self, *_args: Any) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+            mask = inputs["attention_mask"].bool()
+            side.rows += [ids[real].tolist() for ids, real in zip(inputs["input_ids"], mask, strict=True)]
+            loss = super().compute_loss(model, inputs, *args, **options)
+            side.losses.append(float((loss[0] if isinstance(loss, tuple) else loss).detach()))
+            return loss
+
+    base = sources.locate(ModelSpec(base=BASE)).name
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    settings = DPOConfig(
+        output_dir=str(folder), seed=0, use_cpu=True, bf16=True, max_steps=options.steps + 1, beta=LEARNING["beta"],
+        per_device_train_batch_size=options.micro, gradient_accumulation_steps=options.pairs // options.micro,
+        learning_rate=LEARNING["lr"], lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=LEARNING["clip_norm"],
+        adam_beta1=LEARNING["betas"][0], adam_beta2=LEARNING["betas"][1], adam_epsilon=LEARNING["eps"],
+        gradient_checkpointing=options.checkpointing, max_length=None, loss_type="sigmoid",
+        logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True, dataloader_num_workers=0,
+    )  # fmt: skip
+    trainer = Trainer(
+        model=AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=options.attention),
+        processing_class=tokenizer,
+        args=settings,
+        train_dataset=Dataset.from_list(pairs_of(options, tokenizer)),
+        peft_config=LoraConfig(r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules="all-linear"),
+        callbacks=[InTurn()],
+    )
+    same_adapter(trainer.model)
+    trainer.train()
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def tables(results: dict[str, Any]) -> str:
+    settings, steps, memory = results["settings"], results["steps"], results["memory"]
+    speeds = {side: [settings["pairs"] / step["seconds"] for step in steps[side]] for side in steps}
+    ratios = [fgrl / trl for fgrl, trl in zip(speeds["fgrl"], speeds["trl"], strict=True)]
+    gaps = [abs(fgrl["loss"] - trl["loss"]) for fgrl, trl in zip(steps["fgrl"], steps["trl"], strict=True)]
+    lines = [
+        f"{settings['pairs']} pairs per step, micro-batches of {settings['micro']}, prompts of {settings['prompt']} and answers of "
+        f"{settings['response']} tokens, {settings['attention']} attention, "
+        f"{'with' if settings['checkpointing'] else 'without'} gradient checkpointing",
+        "",
+        f"{'step':<8}{'fgrl':>14}{'trl':>14}{'ratio':>8}{'loss, fgrl':>13}{'loss, trl':>12}{'difference':>12}",
+    ]
+    for number, (fgrl, trl, ratio, gap) in enumerate(zip(steps["fgrl"], steps["trl"], ratios, gaps, strict=True), 1):
+        pairs = settings["pairs"]
+        lines.append(
+            f"{number:<8}{pairs / fgrl['seconds']:>8.2f} prs/s{pairs / trl['seconds']:>8.2f} prs/s{ratio:>8.2f}"
+            f"{fgrl['loss']:>13.5f}{trl['loss']:>12.5f}{gap:>12.1e}"
+        )
+    fgrl, trl, ratio = (statistics.median(numbers) for numbers in (speeds["fgrl"], speeds["trl"], ratios))
+    seconds = {side: statistics.median(step["seconds"] for step in steps[side]) for side in steps}
+    reference = statistics.median(step["parts"]["reference"] for step in steps["fgrl"])
+    lines += [
+        f"{'median':<8}{fgrl:>8.2f} prs/s{trl:>8.2f} prs/s{ratio:>8.2f}   (from {min(ratios):.2f} to {max(ratios):.2f})",
+        f"seconds per step, medians: fgrl {seconds['fgrl']:.2f} (of it the reference's pass {reference:.2f}), trl {seconds['trl']:.2f}",
+        f"largest difference of the losses: {max(gaps):.1e}",
+        "",
+        f"{'memory':<8}{'loaded':>12}{'peak':>12}{'beyond':>12}",
+    ]
+    for side in ("fgrl", "trl"):
+        lines.append(f"{side:<8}" + "".join(f"{memory[side][what]:>9.0f} MB" for what in ("loaded", "peak", "beyond")))
+    shares = {what: memory["fgrl"][what] / memory["trl"][what] for what in ("loaded", "peak", "beyond")}
+    lines.append(f"{'share':<8}" + "".join(f"{share:>12.2f}" for share in shares.values()))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from fgrl import lazy
 from fgrl.annotation.access import Address, Sessions, new_token, token_hash
 from fgrl.annotation.settings import load_settings
-from fgrl.annotation.store import Store, checked_name
+from fgrl.annotation.store import Store, checked_name, is_absent
 from fgrl.errors import DataError, Requires, UsageError
 from fgrl.types import Sample, Samples, read_jsonl
 
@@ -67,7 +67,7 @@ def open_store(
     the store was created.
     """
     names = [checked_name(name) for name in annotators]
-    if not path.exists() or path.stat().st_size == 0:  # killed before it was created: nothing was stored
+    if is_absent(path):
         if samples is None:
             raise UsageError(f"{path}: there is no such store yet: name the samples to annotate as well")
         if not names:
@@ -107,13 +107,17 @@ def _resume(
         raise UsageError(f"{store.path} has no annotators yet: --annotators ann,ben")
 
 
-def issue_links(store: Store, address: Address, *, renew: bool = False) -> dict[str, str]:
-    """Links of the annotators who have none yet, by name; of all of them with `renew`, which ends the earlier ones.
+def issue_links(store: Store, address: Address, *, renew: Sequence[str] = ()) -> dict[str, str]:
+    """Links of the annotators who have none yet, by name, and new ones of those in `renew` ("all": everybody), whose earlier
+    links and sessions end.
 
-    Only hashes are stored: a link cannot be shown again.
+    Only hashes are stored: a link cannot be shown again. Raises `UsageError` for a name that the store does not have.
     """
-    known = {} if renew else store.token_hashes()
-    tokens = {name: new_token() for name in store.annotators if name not in known}
+    wanted = store.annotators if "all" in renew else list(renew)
+    if strangers := [name for name in wanted if name not in store.annotators]:
+        raise UsageError(f"--new-links {','.join(strangers)}: the store's annotators are {', '.join(store.annotators)}")
+    known = store.token_hashes()
+    tokens = {name: new_token() for name in store.annotators if name in wanted or name not in known}
     store.set_token_hashes({name: token_hash(token) for name, token in tokens.items()})
     return {name: f"{address.url}/enter/{token}" for name, token in tokens.items()}
 

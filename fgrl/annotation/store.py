@@ -563,6 +563,18 @@ class UnknownItem(DataError):
     """The store has no such item."""
 
 
+def is_absent(path: Path) -> bool:
+    """Is there no store and nothing else? True also for what is left of a creation that was killed: nothing was stored."""
+    if not path.exists():
+        return True
+    with _explained(path):
+        database = _connect(path)
+        try:
+            return database.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+        finally:
+            database.close()
+
+
 def checked_name(name: str) -> str:
     """An annotator's name without spaces around it. Raises `DataError` for one that is empty, too long, or has characters that
     are invisible or change how others are displayed."""

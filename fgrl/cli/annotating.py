@@ -21,6 +21,12 @@ app = typer.Typer(
     help="The page on which people mark spans of responses, and what they stored.",
 )
 
+
+def _names(text: str | None) -> list[str]:
+    """Of a list with commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
 SERVE = """
 \b
 Examples:
@@ -31,7 +37,7 @@ Examples:
 
 \b
 Prints one link per annotator. A link is a key: give each annotator their own, and only that. It is printed once, stays valid
-when the server is started again, and is replaced by --new-links. Everything that the page shows as saved is in the store,
+when the server is started again, and is replaced by --new-links NAME. Everything that the page shows as saved is in the store,
 whatever happens to the server. Ctrl-C stops it.
 The page can be reached from this machine only. For other machines: an SSH tunnel (ssh -L 8347:127.0.0.1:8347 HOST), or a proxy
 that speaks HTTPS with --public-url.
@@ -85,14 +91,17 @@ def serve(
         str | None, typer.Option("--public-url", metavar="URL", help="The address of the page behind a proxy.")
     ] = None,
     new_links: Annotated[
-        bool, typer.Option("--new-links", help="Print new links for everybody; the earlier ones end.")
-    ] = False,
+        str | None,
+        typer.Option(
+            "--new-links", metavar="A,B,...", help="New links for these, or for `all`; their earlier ones end."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve the page on which annotators mark spans, until Ctrl-C."""
     serving.need_packages()
     public = serving.checked_public(public_url)
-    names = [] if annotators is None else [name for name in annotators.split(",") if name.strip()]
+    names = _names(annotators)
     if annotators is not None and not names:
         raise UsageError("--annotators: wants names, as in ann,ben")
     bound = serving.listen(host, port)
@@ -100,13 +109,14 @@ def serve(
         address = access.Address(host, bound.getsockname()[1], public)
         opened = serving.open_store(store, samples, settings, names, overlap=overlap, each=each, seed=seed)
         with opened.store as ready:
-            links = serving.issue_links(ready, address, renew=new_links)
+            links = serving.issue_links(ready, address, renew=_names(new_links))
             app = serving.application(ready, address)
             for note in opened.notes:
                 echo(note, err=True)
             if earlier := [name for name in ready.annotators if name not in links]:
                 echo(
-                    f"links of earlier starts stay valid for {', '.join(earlier)} (--new-links replaces all)", err=True
+                    f"links of earlier starts stay valid for {', '.join(earlier)} (--new-links NAME replaces one)",
+                    err=True,
                 )
             if not address.local and public is None:
                 echo(

@@ -66,3 +66,10 @@ def span(
         "place": place, "start": start, "end": end, "quote": texts[place][start:end], "label": -1, "reasons": ["wrong"],
         "note": "", "deleted": False, **changes,
     }  # fmt: skip
+
+
+def without_waiting_for_the_disk(store: Store) -> Store:
+    """The store, no longer flushing every write: for tests that write much and kill nothing."""
+    with store._reading() as database:
+        database.execute("PRAGMA synchronous = OFF")
+    return store

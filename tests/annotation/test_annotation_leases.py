@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from annotation_stores import new_store, span
+from annotation_stores import new_store, span, without_waiting_for_the_disk
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from fgrl.annotation.leases import LEASE_SECONDS, Progress
@@ -147,12 +148,14 @@ def test_the_order_of_responses_is_drawn_once_per_annotator_and_stored(tmp_path:
     overlap=st.integers(0, 3),
     each=st.integers(1, 2),
 )
+@limits(max_examples=60)
 def test_live_leases_and_finished_items_never_exceed_what_an_item_wants(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]], overlap: int, each: int
 ) -> None:
     clock = Clock()
     names = ["ann", "ben", "cleo"]
     store = new_store(tmp_path_factory.mktemp("any"), 4, names, overlap=overlap, each=each, clock=clock)
+    without_waiting_for_the_disk(store)
     leases: dict[tuple[str, str], float] = {}
     done: set[tuple[str, str]] = set()
     for name, action in steps:

@@ -21,6 +21,7 @@ from fgrl.annotation import access, serving
 from fgrl.annotation.access import HEADERS, LARGEST_BODY, Address, Guard, Sessions
 from fgrl.annotation.server import application
 from fgrl.annotation.store import Store
+from fgrl.errors import UsageError
 from fgrl.types import Message, Response, Sample
 
 HOST = "http://127.0.0.1:8347"
@@ -403,7 +404,7 @@ def test_new_links_end_the_earlier_ones_and_a_restart_does_not(page: Page) -> No
     assert serving.issue_links(page.store, ADDRESS) == {}
     again = TestClient(serving.application(page.store, ADDRESS), base_url=HOST, cookies=ann.cookies)
     assert again.get("/api/session").json()["annotator"] == "ann"
-    fresh = serving.issue_links(page.store, ADDRESS, renew=True)
+    fresh = serving.issue_links(page.store, ADDRESS, renew=["all"])
     assert set(fresh) == {"ann", "ben"}
     renewed = TestClient(
         serving.application(page.store, ADDRESS), base_url=HOST, cookies=ann.cookies, follow_redirects=False
@@ -411,6 +412,9 @@ def test_new_links_end_the_earlier_ones_and_a_restart_does_not(page: Page) -> No
     assert renewed.get("/api/session").status_code == 401
     assert renewed.get(page.links["ann"]).status_code == 401
     assert renewed.get(fresh["ann"]).status_code == 303
+    assert list(serving.issue_links(page.store, ADDRESS, renew=["ben"])) == ["ben"]
+    with pytest.raises(UsageError, match="--new-links zoe: the store's annotators are ann, ben"):
+        serving.issue_links(page.store, ADDRESS, renew=["zoe"])
 
 
 @pytest.mark.parametrize(

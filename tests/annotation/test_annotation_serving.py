@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import urllib.error
@@ -19,6 +21,7 @@ from annotation_stores import samples, settings
 from patience import HUNG
 
 from fgrl.annotation import serving
+from fgrl.annotation import store as stores
 from fgrl.annotation.access import Address
 from fgrl.annotation.store import Store
 from fgrl.cli import main
@@ -89,9 +92,30 @@ def test_a_new_store_needs_samples_and_annotators(file: Path, tmp_path: Path) ->
     assert not (tmp_path / "page.sqlite").exists()
 
 
-def test_a_store_whose_creation_was_killed_is_created_again(file: Path, tmp_path: Path) -> None:
+CREATE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from fgrl.annotation import serving, store
+
+class Death:
+    def __format__(self, _how):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+store.APPLICATION = Death()
+serving.open_store(Path(sys.argv[1]), Path(sys.argv[2]), None, ["ann"])
+"""
+
+
+def test_a_store_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
     (tmp_path / "page.sqlite").touch()
-    assert len(serving.open_store(tmp_path / "page.sqlite", file, None, ["ann"]).store.items) == 3
+    write_jsonl(tmp_path / "samples.jsonl", samples(3, ("long " * 600_000, "x")))
+    words = [sys.executable, "-c", CREATE_AND_DIE, str(tmp_path / "page.sqlite"), str(tmp_path / "samples.jsonl")]
+    died = subprocess.run(words, check=False, env=dict(os.environ), timeout=HUNG)
+    assert died.returncode == -signal.SIGKILL
+    assert (tmp_path / "page.sqlite-journal").exists()
+    assert (tmp_path / "page.sqlite").stat().st_size > 0
+    opened = serving.open_store(tmp_path / "page.sqlite", tmp_path / "samples.jsonl", None, ["ann"])
+    assert len(opened.store.items) == 3
 
 
 @pytest.mark.parametrize("url", ["annotate.example.org", "ftp://x", "https://x/path", "https://", "https://x?y"])
@@ -132,7 +156,34 @@ def test_mistakes_at_the_start_end_with_one_message_and_their_code(
     code, words = run(capsys, str(file), "--store", str(foreign), "--annotators", "ann", "--port", "0")
     assert (code, "no store of annotations" in words, words.count("\n")) == (3, True, 1)
     code, words = run(capsys, str(file), "--store", str(file / "page.sqlite"), "--annotators", "ann", "--port", "0")
-    assert (code, words.startswith("fgrl: disk: ")) == (6, True)
+    assert (code, words.startswith("fgrl: disk: "), words.count("\n")) == (6, True, 1)
+
+
+def test_a_locked_a_newer_and_a_store_on_a_full_disk_end_with_one_message_and_their_code(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "run", lambda *_: None)
+    monkeypatch.setattr(stores, "WAIT", 0.05)
+    path = tmp_path / "page.sqlite"
+    new = [str(file), "--store", str(path), "--annotators", "ann", "--port", "0"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        code, words = run(capsys, *new)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (code, words.startswith("fgrl: disk: "), "make room" in words, words.count("\n")) == (6, True, True, 1)
+    assert run(capsys, *new)[0] == 0, "with room it starts"
+
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    code, words = run(capsys, *new, "--new-links", "ann")
+    assert (code, "another program" in words) == (3, True)
+    other.execute("ROLLBACK")
+    other.execute("PRAGMA user_version = 2")
+    other.close()
+    code, words = run(capsys, *new)
+    assert (code, "newer version" in words, words.count("\n")) == (3, True, 1)
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -164,7 +215,7 @@ def test_links_are_printed_for_people(
     assert "stay valid for ann, <b>ben</b>" in printed.err
     assert "without encryption" in printed.err
     with pytest.raises(SystemExit):
-        main([*words, "--new-links", "--json"])
+        main([*words, "--new-links", "all", "--json"])
     assert list(json.loads(capsys.readouterr().out)["links"]) == ["ann", "<b>ben</b>", "cleo"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 import threading
 from itertools import count
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_stores import TEXTS, new_store, samples, settings, span
+from annotation_stores import TEXTS, new_store, samples, settings, span, without_waiting_for_the_disk
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from fgrl.annotation import store as stores
@@ -278,6 +280,44 @@ def test_a_full_disk_stores_nothing_and_what_was_stored_stays(tmp_path: Path) ->
         assert len(list(again.revisions())) == kept + 1
 
 
+def test_a_file_at_its_largest_size_stores_nothing_more(tmp_path: Path) -> None:
+    """The operating system refuses to write, in the middle of a transaction."""
+    store = without_waiting_for_the_disk(new_store(tmp_path))
+    store.append("item-1", "ann", "span", "s", span(), 0)
+    acknowledged = 1
+
+    def fill() -> None:
+        nonlocal acknowledged
+        while True:
+            store.append("item-1", "ann", "span", f"s{acknowledged}", span(note="x" * 4000), 0)
+            acknowledged += 1
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    log = tmp_path / "page.sqlite-wal"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50_000, hard))
+    try:
+        with pytest.raises(DiskError, match="make room"):
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert acknowledged > 1
+    assert len(list(store.revisions())) == acknowledged
+    assert store.append("item-1", "ann", "span", "later", span(), 0) == 1
+    store.close()
+    with Store(store.path) as again:
+        assert [own.key for own in again.revisions()][-1] == "later"
+
+
+def test_two_processes_write_to_one_store(tmp_path: Path) -> None:
+    one = new_store(tmp_path)
+    two = Store(one.path)
+    assert one.append("item-1", "ann", "span", "s", span(), 0) == 1
+    with pytest.raises(Conflict):
+        two.append("item-1", "ann", "span", "s", span(note="other"), 0)
+    assert two.append("item-1", "ann", "span", "s", span(note="other"), 1) == 2
+    assert one.state("item-1", "ann").spans["s"].body["note"] == "other"
+
+
 def test_a_store_that_may_not_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DiskError, match="rights"):
         Store.create(tmp_path, samples(1), settings(), ["ann"])  # a folder
@@ -345,10 +385,11 @@ ACTIONS = st.lists(
 
 
 @given(actions=ACTIONS)
+@limits(max_examples=60)
 def test_any_sequence_equals_a_plain_model_and_the_table_only_grows(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, str, str, bool, str, int]]
 ) -> None:
-    store = new_store(tmp_path_factory.mktemp("any"), items=1)
+    store = without_waiting_for_the_disk(new_store(tmp_path_factory.mktemp("any"), items=1))
     model: dict[tuple[str, str], list[dict[str, Any]]] = {}
     sent: list[tuple[str, str, dict[str, Any], int, int]] = []  # acknowledged, with the version
     before: list[Revision] = []
@@ -356,7 +397,7 @@ def test_any_sequence_equals_a_plain_model_and_the_table_only_grows(
         history, body = model.setdefault((who, id), []), span(note=note, deleted=deleted)
         if how == "reopen":
             store.close()
-            store = Store(store.path)
+            store = without_waiting_for_the_disk(Store(store.path))
         elif how == "replay" and sent:
             name, thing, earlier, base, version = sent[back % len(sent)]
             assert store.append("item-1", name, "span", thing, earlier, base) == version

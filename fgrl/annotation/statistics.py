@@ -488,7 +488,18 @@ Table = tuple[str, list[list[str]]]
 
 def tables(own: Statistics) -> list[Table]:
     """The numbers as tables for people."""
-    head = ["domain", "N", "H+", "H-", "attributes", "words", "likes", "dislikes", "attributes/span", "pairs/item"]
+    head = [
+        "domain",
+        "N",
+        "H+",
+        "H-",
+        "attributes",
+        "words",
+        "H+/response",
+        "H-/response",
+        "attributes/span",
+        "pairs/item",
+    ]
     rows = [
         [name, *(f"{value:,}" for value in (row.annotations, row.likes, row.dislikes, row.attributes, row.words))]
         + [
@@ -501,8 +512,7 @@ def tables(own: Statistics) -> list[Table]:
     ]  # fmt: skip
     result = [
         (
-            f"{own.items:,} items, {own.works:,} annotated by {len(own.annotators)} annotators ({own.unfinished:,} not finished); "
-            "likes and dislikes per annotated response",
+            f"{own.items:,} items, annotated {own.works:,} times by {len(own.annotators)} annotators; {own.unfinished:,} not finished",
             [head, *rows],
         )
     ]
@@ -526,7 +536,7 @@ def tables(own: Statistics) -> list[Table]:
     if sum(own.verdicts.values()):
         given = ", ".join(f"{name} {count:,}" for name, count in own.verdicts.items())
         preference = own.preference
-        raters = ", ".join(f"{count:,} by {number}" for number, count in preference.raters.items()) or "none"
+        raters = ", ".join(f"{count:,} by {number} annotators" for number, count in preference.raters.items()) or "none"
         result.append(
             (
                 f"preferences: {given}",
@@ -534,7 +544,7 @@ def tables(own: Statistics) -> list[Table]:
                     ["Fleiss' kappa", _estimate(preference.kappa)],
                     ["observed agreement", _number(preference.observed, 3)],
                     ["agreement by chance", _number(preference.expected, 3)],
-                    ["items compared by several annotators", raters],
+                    ["items compared by several", raters],
                     ["preferred the response on the left", _estimate(own.left)],
                 ],
             )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
+from fgrl.cli import annotation_files
 from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import UsageError
 
@@ -43,11 +44,6 @@ The page can be reached from this machine only. For other machines: an SSH tunne
 that speaks HTTPS with --public-url.
 """
 Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of the annotations (SQLite).")]
-
-
-@app.callback()
-def _annotate() -> None:
-    """Keeps `serve` a command of its own, whatever else the group has."""
 
 
 @app.command(epilog=SERVE)
@@ -131,3 +127,8 @@ def serve(
                     echo(f"{name}  {link}")
             serving.run(app, bound)
     echo(f"stopped; everything that was acknowledged is in {store}", err=True)
+
+
+app.command(epilog=annotation_files.EXPORT)(annotation_files.export)
+app.command("import", epilog=annotation_files.IMPORT)(annotation_files.import_)
+app.command(epilog=annotation_files.STATS)(annotation_files.stats)

@@ -1,0 +1,130 @@
+"""A store as samples: annotations, verdicts, and beside them what they have no field for.
+
+`meta.annotation` of an exported sample holds
+
+| key | value |
+|---|---|
+| `page` | `modes` of the page's settings |
+| `by` | by annotator: `order` (places of the responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601) |
+| `before` | what the sample had under this key before it was annotated, if anything |
+| `revisions` | only with `revisions`: every stored revision, in order: `annotator`, `kind`, `key`, `version`, `time`, `body` |
+| `store` | only with `revisions`, in the first sample: `settings` of the page, `annotators`, `overlap`, `each`, `seed` |
+
+With `revisions` the file is a complete copy of what was annotated: `importing` makes a store of it again. Left out: the
+annotators' tokens, leases, and earlier settings of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from fgrl.annotation.conversion import KEY
+from fgrl.annotation.revisions import ItemState, Revision, state_of
+from fgrl.annotation.settings import PageSettings
+from fgrl.annotation.store import Store, shown_places
+from fgrl.types import Annotation, PairVerdict, Sample, Span
+
+
+def exported(store: Store, *, revisions: bool = False, finished: bool = False) -> Iterator[Sample]:
+    """Every sample of a store with its annotations, in the order of the store.
+
+    Annotators come in the order of their names, spans in the order in which they were first saved. revisions: with every
+    stored revision. finished: only what annotators have marked as done.
+    """
+    settings = store.settings
+    for number, item in enumerate(store.items):
+        stored = list(store.revisions(item))
+        sample = store.sample(item)
+        states = _states(stored)
+        if finished:
+            states = {name: state for name, state in states.items() if state.done}
+        result = _annotated(sample, states, {name: _last(stored, name) for name in states}, settings)
+        if revisions:
+            more: dict[str, Any] = {"revisions": [_as_json(revision) for revision in stored]}
+            if number == 0:
+                more["store"] = _about(store, settings)
+            own = result.meta.get(KEY, _before(sample)) | more
+            result = result.model_copy(update={"meta": result.meta | {KEY: own}})
+        yield result
+
+
+def _states(stored: list[Revision]) -> dict[str, ItemState]:
+    names = sorted({revision.annotator for revision in stored})
+    return {name: state_of(revision for revision in stored if revision.annotator == name) for name in names}
+
+
+def _last(stored: list[Revision], name: str) -> str:
+    return max(revision.time for revision in stored if revision.annotator == name)
+
+
+def _annotated(
+    sample: Sample, states: Mapping[str, ItemState], times: Mapping[str, str], settings: PageSettings
+) -> Sample:
+    if not states:
+        return sample
+    shown = shown_places(sample, settings)
+    annotations = [list(response.annotations) for response in sample.responses]
+    verdicts = list(sample.verdicts or [])
+    people: dict[str, dict[str, Any]] = {}
+    for name, state in states.items():
+        for place in shown:
+            if (own := _annotation(name, state, place, settings)) is not None:
+                seconds = state.seconds if len(shown) == 1 else None
+                annotations[place].append(own.model_copy(update={"seconds": seconds}))
+        if state.verdict is not None:
+            verdicts.append(_verdict(name, state.verdict.body, shown))
+        known = {"order": state.order, "seconds": state.seconds, "done": state.done, "at": times[name]}
+        people[name] = {key: value for key, value in known.items() if value is not None}
+    about = _before(sample) | {"page": settings.modes.model_dump(mode="json"), "by": people}
+    return sample.model_copy(
+        update={
+            "responses": [
+                response.model_copy(update={"annotations": own})
+                for response, own in zip(sample.responses, annotations, strict=True)
+            ],
+            "verdicts": verdicts or sample.verdicts,
+            "meta": sample.meta | {KEY: about},
+        }
+    )
+
+
+def _before(sample: Sample) -> dict[str, Any]:
+    return {"before": sample.meta[KEY]} if KEY in sample.meta else {}
+
+
+def _annotation(name: str, state: ItemState, place: int, settings: PageSettings) -> Annotation | None:
+    """None where there is nothing, which is not the same as a response in which nothing was marked: that is known only of an item
+    that the annotator has finished, on a page that marks spans."""
+    spans = [
+        Span(
+            start=span.body["start"],
+            end=span.body["end"],
+            label=float(span.body["label"]),
+            reasons=list(span.body["reasons"]),
+            note=span.body["note"] or None,
+            id=span.key,
+        )
+        for span in state.live_spans.values()
+        if span.body["place"] == place
+    ]
+    answers = dict(state.answers[place].body) if place in state.answers else {}
+    if spans or answers or (state.done and settings.modes.spans != "none"):
+        return Annotation(by=name, spans=spans, answers=answers)
+    return None
+
+
+def _verdict(name: str, body: Mapping[str, Any], shown: list[int]) -> PairVerdict:
+    first, second = sorted(shown)
+    better = body["better"]
+    verdict: Literal["first", "second", "tie"] = "tie" if better is None else "first" if better == first else "second"
+    return PairVerdict(first=first, second=second, verdict=verdict, reason=body["reason"] or None, by=name)
+
+
+def _as_json(revision: Revision) -> dict[str, Any]:
+    return revision.model_dump(mode="json", exclude={"item"})
+
+
+def _about(store: Store, settings: PageSettings) -> dict[str, Any]:
+    own = {"annotators": store.annotators, "overlap": store.overlap, "each": store.each, "seed": store.seed}
+    return {"settings": settings.model_dump(mode="json"), **own}

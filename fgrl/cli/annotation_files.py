@@ -1,0 +1,243 @@
+"""`fgrl annotate export`, `import` and `stats`: what was annotated, as files and as numbers."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fgrl import files, lazy
+from fgrl.cli.shared import AsJson, echo, emit
+from fgrl.errors import DataError, UsageError
+from fgrl.report.tables import columns
+from fgrl.types import Sample, read_jsonl, write_jsonl
+
+if TYPE_CHECKING:
+    from fgrl.annotation.settings import PageSettings
+exporting = lazy.load("fgrl.annotation.export")
+importing = lazy.load("fgrl.annotation.importing")
+label_studio = lazy.load("fgrl.annotation.label_studio")
+numbers = lazy.load("fgrl.annotation.statistics")
+page_settings = lazy.load("fgrl.annotation.settings")
+stores = lazy.load("fgrl.annotation.store")
+
+SQLITE = b"SQLite format 3\x00"
+
+EXPORT = """
+\b
+Examples:
+  fgrl annotate export page.sqlite annotated.jsonl               samples with their annotations, which every reader takes
+  fgrl annotate export page.sqlite copy.jsonl --revisions        a complete copy: `import` makes the same store of it
+  fgrl annotate export page.sqlite tasks.json --format label-studio
+
+\b
+SOURCE is a store, or a JSONL file of annotated samples. With label-studio, OUT gets the tasks, and a file of the same name that ends
+in .xml the labeling configuration of a project for them; what Label Studio has no place for is counted.
+"""
+IMPORT = """
+\b
+Examples:
+  fgrl annotate import copy.jsonl --store new.sqlite             a store again, with every revision
+  fgrl annotate import annotated.jsonl --store page.sqlite       add annotations to a store of the same samples
+  fgrl annotate import tasks.json --out annotated.jsonl          Label Studio's JSON export as annotated samples
+
+\b
+FILE is a JSONL file of annotated samples, or a JSON export of Label Studio. A store that does not exist is created, with --settings
+or the settings that the file contains. Importing the same file twice adds nothing.
+"""
+STATS = """
+\b
+Examples:
+  fgrl annotate stats page.sqlite
+  fgrl annotate stats full.sqlite ab_only.sqlite                 times of both settings of the page below each other
+  fgrl annotate stats annotated.jsonl --json
+
+\b
+A source is a store, or a JSONL file of annotated samples. N is the number of annotated responses, one for each annotator; H+ and
+H- are liked and disliked spans. Intervals are bootstrapped over items.
+"""
+
+
+class Format(StrEnum):
+    jsonl = "jsonl"
+    label_studio = "label-studio"
+
+
+class Units(StrEnum):
+    code_points = "code_points"
+    utf16 = "utf16"
+
+
+class UnitsRead(StrEnum):
+    auto = "auto"
+    code_points = "code_points"
+    utf16 = "utf16"
+
+
+def export(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A store or a JSONL file.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
+    form: Annotated[Format, typer.Option("--format", help="Of OUT.")] = Format.jsonl,
+    revisions: Annotated[
+        bool, typer.Option("--revisions", help="With every revision and the settings of the page (jsonl, of a store).")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Only items that the annotator has marked as done (of a store).")
+    ] = False,
+    offsets: Annotated[
+        Units,
+        typer.Option("--offsets", help="How label-studio counts characters; utf16 for versions of 2021 and earlier."),
+    ] = Units.code_points,
+    user: Annotated[
+        list[str] | None,
+        typer.Option("--user", metavar="NAME=ID", help="Id of an annotator in Label Studio; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the annotated samples, or tasks for Label Studio."""
+    if form is Format.label_studio and revisions:
+        raise UsageError("--revisions: Label Studio has no place for revisions; use --format jsonl")
+    samples, settings = _annotated(source, revisions=revisions, finished=finished)
+    written, notes = [out], ""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if form is Format.jsonl:
+        write_jsonl(out, samples)
+    else:
+        document = settings.document if settings is not None else "document"
+        tasks, lost = label_studio.to_tasks(samples, document=document, offsets=offsets.value, users=_users(user))
+        files.write_json(out, tasks)
+        written.append(out.with_suffix(".xml"))
+        files.write_text(written[1], label_studio.labeling_config(samples, settings))
+        notes = str(lost)
+    annotated = sum(any(response.annotations for response in one.responses) or bool(one.verdicts) for one in samples)
+    if as_json:
+        emit({"files": list(map(str, written)), "items": len(samples), "annotated": annotated, "not kept": notes})
+        return
+    for file in written:
+        echo(str(file))
+    echo(f"{len(samples):,} items, {annotated:,} of them with annotations", err=True)
+    if notes:
+        echo(f"not kept: {notes}", err=True)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Annotated samples.", show_default=False)],
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="FILE", help="The store to add to, or to create.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Instead: a JSONL file to write.")] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option("--settings", metavar="FILE", help="Settings of a new store's page (YAML), or a shipped name."),
+    ] = None,
+    offsets: Annotated[
+        UnitsRead, typer.Option("--offsets", help="How Label Studio counted characters; auto compares the quotes.")
+    ] = UnitsRead.auto,
+    as_json: AsJson = False,
+) -> None:
+    """Read annotated samples, or an export of Label Studio."""
+    if (store is None) == (out is None):
+        raise UsageError("wants either --store, a store of annotations, or --out, a JSONL file")
+    samples, lost = _read(file, offsets.value)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_jsonl(out, samples)
+        counted = {"items": len(samples), "not kept": str(lost)}
+        line = f"{out}: {len(samples):,} items"
+    else:
+        assert store is not None
+        own, created = _store(store, samples, settings)
+        with own:
+            result = importing.import_into(own, samples)
+        lost.counts.update(result.not_kept.counts)
+        counted = {"items": result.items, "revisions": result.revisions, "added": result.added, "not kept": str(lost)}
+        line = (
+            f"{store}{' (new)' if created else ''}: {result.added:,} of {result.revisions:,} revisions of "
+            f"{result.items:,} items added"
+        )
+    if as_json:
+        emit(counted)
+        return
+    echo(line)
+    if str(lost):
+        echo(f"not kept: {lost}", err=True)
+
+
+def stats(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="SOURCE...", help="Stores or JSONL files.", show_default=False)
+    ],
+    domain: Annotated[
+        str | None, typer.Option("--domain", metavar="KEY", help="Entry of a sample's meta that names its domain.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print counts, times and agreement of annotators."""
+    samples: list[Sample] = []
+    for source in sources:
+        own, settings = _annotated(source)
+        samples += own
+        domain = domain or (settings.domain if settings is not None else None)
+    result = numbers.statistics(samples, domain=domain or "domain")
+    if not result.works:
+        raise DataError(f"{', '.join(map(str, sources))}: nobody has annotated anything yet")
+    if as_json:
+        emit(result.model_dump())
+        return
+    echo("\n\n".join(f"{title}\n{columns(rows)}" for title, rows in numbers.tables(result)))
+
+
+def _annotated(
+    source: Path, *, revisions: bool = False, finished: bool = False
+) -> tuple[list[Sample], PageSettings | None]:
+    """Annotated samples of a store or a file, and the settings of the page where they are known."""
+    if _is_store(source):
+        with stores.Store(source) as store:
+            return list(exporting.exported(store, revisions=revisions, finished=finished)), store.settings
+    if revisions or finished:
+        raise UsageError(f"{source}: --revisions and --finished need a store; this is a file of samples")
+    samples = list(read_jsonl(source, Sample))
+    return samples, importing.settings_of(samples)
+
+
+def _is_store(source: Path) -> bool:
+    try:
+        with source.open("rb") as stream:
+            return stream.read(len(SQLITE)) == SQLITE
+    except OSError as error:
+        raise DataError(f"{source}: {error.strerror or error}: wants a store or a JSONL file of samples") from None
+
+
+def _read(file: Path, offsets: Any) -> tuple[list[Sample], Any]:
+    """Samples of our own file or of Label Studio's, and what was not understood."""
+    if _is_store(file):
+        raise UsageError(f"{file} is a store; `fgrl annotate export` comes first")
+    with file.open("rb") as stream:
+        start = stream.read(4096).decode("utf-8-sig", errors="ignore").lstrip()
+    if start.startswith("["):
+        return label_studio.from_tasks(label_studio.read_tasks(file), offsets=offsets)
+    return list(read_jsonl(file, Sample)), importing.NotKept()
+
+
+def _store(path: Path, samples: list[Sample], settings: str | None) -> tuple[Any, bool]:
+    """The store to import into, and whether it was created."""
+    if path.exists() and path.stat().st_size:
+        if settings is not None:
+            raise UsageError(f"--settings: {path} exists and has its own; `fgrl annotate serve` changes them")
+        return stores.Store(path), False
+    known = importing.settings_of(samples) if settings is None else None
+    page = known if known is not None else page_settings.load_settings(settings or "retrieval")
+    return importing.create_store(path, samples, page), True
+
+
+def _users(pairs: list[str] | None) -> dict[str, int]:
+    users = {}
+    for pair in pairs or []:
+        name, separator, number = pair.rpartition("=")
+        if not separator or not number.isdecimal():
+            raise UsageError(f"--user {json.dumps(pair)}: wants NAME=ID, as in --user ada=3")
+        users[name] = int(number)
+    return users

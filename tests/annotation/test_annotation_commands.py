@@ -1,0 +1,105 @@
+"""`fgrl annotate export`, `import` and `stats` at the command line: JSON, notes, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from annotated_samples import annotated
+from typer.testing import CliRunner, Result
+
+from fgrl.annotation.settings import load_settings
+from fgrl.annotation.store import Store
+from fgrl.cli import app
+from fgrl.errors import DataError, UsageError
+from fgrl.registry import Problems
+from fgrl.types import Response, Sample, read_jsonl, write_jsonl
+
+
+def fgrl(*words: object) -> Result:
+    return CliRunner().invoke(app, ["annotate", *map(str, words)], catch_exceptions=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two annotated samples."""
+    write_jsonl(tmp_path / "annotated.jsonl", [annotated("1"), annotated("2")])
+    return tmp_path / "annotated.jsonl"
+
+
+@pytest.fixture
+def store(tmp_path: Path, file: Path) -> Path:
+    """A store of them."""
+    path = tmp_path / "page.sqlite"
+    assert "(new): " in fgrl("import", file, "--store", path).stdout
+    return path
+
+
+def test_import_export_and_stats_as_json(store: Path, file: Path, tmp_path: Path) -> None:
+    assert json.loads(fgrl("import", file, "--store", store, "--json").stdout) == {
+        "items": 2, "revisions": 24, "added": 0, "not kept": ""
+    }  # fmt: skip
+    out = tmp_path / "new" / "tasks.json"
+    told = json.loads(fgrl("export", store, out, "--format", "label-studio", "--json").stdout)
+    assert told["files"] == [str(out), str(out.with_suffix(".xml"))]
+    assert (told["items"], told["annotated"]) == (2, 2)
+    assert "times of the last change" in told["not kept"]
+    numbers = json.loads(fgrl("stats", store, "--json").stdout)
+    assert (numbers["works"], numbers["total"]["likes"], numbers["domains"]["Yelp"]["annotations"]) == (4, 4, 8)
+
+
+def test_times_of_two_stores_stand_below_each_other(store: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only.sqlite"
+    samples = [Sample(id="1", prompt="p", responses=[Response(text="a"), Response(text="b")])]
+    with Store.create(only, samples, load_settings("retrieval_ab"), ["Ada"]) as own:
+        own.append("1", "Ada", "time", "t", {"seconds": 30.0}, 0)
+        own.append("1", "Ada", "verdict", "", {"better": 0, "reason": "r"}, 0)
+    lines = fgrl("stats", store, only).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith(("  full", "  A/B only"))] == ["full", "A/B"]
+
+
+def test_what_is_not_kept_is_one_line_on_stderr(store: Path, tmp_path: Path) -> None:
+    result = fgrl("export", store, tmp_path / "t.json", "--format", "label-studio")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("not kept: ")]
+    assert "orders" not in line, "these samples never had one"
+    assert result.stdout.splitlines() == [str(tmp_path / "t.json"), str(tmp_path / "t.xml")]
+
+
+def test_label_studio_into_a_file(store: Path, tmp_path: Path) -> None:
+    fgrl("export", store, tmp_path / "t.json", "--format", "label-studio", "--offsets", "utf16", "--user", "Ada=3")
+    assert json.loads((tmp_path / "t.json").read_text())[0]["annotations"][0]["completed_by"] == 3
+    fgrl("import", tmp_path / "t.json", "--out", tmp_path / "deep" / "back.jsonl")
+    (first, _second) = read_jsonl(tmp_path / "deep" / "back.jsonl", Sample)
+    assert first.responses[0].annotations[0].spans == annotated().responses[0].annotations[0].spans
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "wanted"),
+    [
+        (["import", "F"], UsageError, "either --store"),
+        (["import", "F", "--store", "S", "--out", "x"], UsageError, "either --store"),
+        (["import", "S", "--out", "x"], UsageError, "is a store; `fgrl annotate export` comes first"),
+        (["import", "F", "--store", "S", "--settings", "retrieval"], UsageError, "exists and has its own"),
+        (["import", "F", "--store", "new.sqlite", "--settings", "retrievel"], Problems, 'did you mean "retrieval"?'),
+        (["import", "missing.jsonl", "--out", "x"], DataError, "wants a store or a JSONL file"),
+        (["export", "F", "x", "--revisions"], UsageError, "need a store"),
+        (["export", "S", "x", "--format", "label-studio", "--revisions"], UsageError, "no place for revisions"),
+        (["export", "S", "x", "--format", "label-studio", "--user", "Ada"], UsageError, "wants NAME=ID"),
+        (["stats", "missing.sqlite"], DataError, "wants a store or a JSONL file"),
+    ],
+)
+def test_mistakes(
+    store: Path, file: Path, words: list[str], error: type[Exception], wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    named = {"F": str(file), "S": str(store)}
+    with pytest.raises(error) as raised:
+        fgrl(*(named.get(word, word) for word in words))
+    assert wanted in str(raised.value)
+
+
+def test_nothing_to_count(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "bare.jsonl", [Sample(id="1", prompt="p", responses=[Response(text="a")])])
+    with pytest.raises(DataError, match="nobody has annotated anything yet"):
+        fgrl("stats", tmp_path / "bare.jsonl")

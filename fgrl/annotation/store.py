@@ -3,7 +3,8 @@
 A write is one transaction: when the call returns, it is on the disk (write-ahead log, `synchronous=FULL`) and survives a kill of
 the process and of the machine. Saving the same thing twice stores it once, so a client may repeat what was not answered.
 Saving on top of a version that is not the newest is a `Conflict` and changes nothing. The table `revisions` refuses changes and
-deletions; what was once stored can always be read again.
+deletions; what was once stored can always be read again. The file belongs on a local disk: SQLite's log does not work over a
+network file system.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -237,10 +237,6 @@ class Store:
         """The sample of an item, as it was given. Raises `DataError` for an unknown item."""
         return self._sample(self._item(item))
 
-    def samples(self) -> Iterator[Sample]:
-        """All samples, in their order."""
-        return (self._read_sample(number) for number in range(1, len(self._items) + 1))
-
     def shown(self, item: str) -> list[int]:
         """Places of the responses that the page shows of an item."""
         return shown_places(self.sample(item), self.settings)
@@ -349,18 +345,6 @@ class Store:
     def state(self, item: str, annotator: str) -> ItemState:
         """What an annotator's record of an item is now."""
         return state_of(self.revisions(item, annotator))
-
-    def records(self) -> Iterator[tuple[Sample, dict[str, ItemState]]]:
-        """Every sample in order, with the record of each annotator who was given it, by name."""
-        for number in range(1, len(self._items) + 1):
-            with self._reading() as database:
-                rows = database.execute(
-                    f"{_REVISIONS} WHERE item = ? ORDER BY annotator, revisions.number", (number,)
-                ).fetchall()
-            states = {
-                name: state_of(_revision(row[1:]) for row in own) for name, own in groupby(rows, key=lambda row: row[2])
-            }
-            yield self._read_sample(number), states
 
     # -- what annotators do --------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -16,18 +15,9 @@ from annotation_clients import Client, ServerProcess, Work
 from annotation_stores import samples
 from patience import HUNG
 
-from fgrl.types import write_jsonl
+from fgrl.types import Sample, read_jsonl, write_jsonl
 
 pytest.importorskip("uvicorn", reason="needs uvicorn")
-
-EXPORT = """
-import sys
-from pathlib import Path
-from fgrl.annotation.store import Store
-with Store(Path(sys.argv[1])) as store:
-    for revision in store.revisions():
-        print(revision.model_dump_json())
-"""
 
 
 def killed(folder: Path, *, annotators: int, spans: int, kills: int, seed: int) -> None:
@@ -62,21 +52,25 @@ def killed(folder: Path, *, annotators: int, spans: int, kills: int, seed: int) 
     assert work.problems == []
     assert len({(name, id) for name, _item, id, _version, _body in work.acknowledged}) == annotators * spans
 
-    exported = subprocess.run(
-        [sys.executable, "-c", EXPORT, str(store)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=dict(os.environ),
-        timeout=HUNG,
-    )
-    revisions = [json.loads(line) for line in exported.stdout.splitlines()]
+    out = folder / "exported.jsonl"
+    words = ["annotate", "export", str(store), str(out), "--revisions"]
+    subprocess.run([sys.executable, "-m", "fgrl", *words], check=True, env=dict(os.environ), timeout=HUNG)
+    exported = list(read_jsonl(out, Sample))
+    revisions = [own | {"item": sample.id} for sample in exported for own in sample.meta["annotation"]["revisions"]]
     stored = {
         (own["annotator"], own["item"], own["key"], own["version"]): own["body"]
         for own in revisions
         if own["kind"] == "span"
     }
     times = Counter((own["annotator"], own["item"], own["kind"], own["key"], own["version"]) for own in revisions)
+    spans_now = [
+        (annotation.by, sample.id, span.id, span.start, span.end, span.note)
+        for sample in exported for response in sample.responses for annotation in response.annotations for span in annotation.spans
+    ]  # fmt: skip
+    newest = {
+        (name, f"item-{item}", id): body
+        for name, item, id, _version, body in sorted(work.acknowledged, key=lambda own: own[3])
+    }
     lost = [
         own for name, item, id, version, body in work.acknowledged
         if stored.get(own := (name, f"item-{item}", id, version)) != body
@@ -89,6 +83,9 @@ def killed(folder: Path, *, annotators: int, spans: int, kills: int, seed: int) 
     assert lost == []
     assert set(times.values()) == {1}
     assert set(stored) == {(name, f"item-{item}", id, version) for name, item, id, version, _body in work.acknowledged}
+    assert sorted(spans_now) == sorted(
+        (*thing, body["start"], body["end"], body["note"]) for thing, body in newest.items() if not body["deleted"]
+    )
     assert len(in_flight) == kills
     assert work.interrupted >= 1
 

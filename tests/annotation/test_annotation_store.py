@@ -16,7 +16,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from fgrl.annotation import store as stores
-from fgrl.annotation.revisions import Refused, Revision
+from fgrl.annotation.revisions import ItemState, Refused, Revision
 from fgrl.annotation.store import Busy, Conflict, Store, UnknownItem
 from fgrl.errors import DataError, DiskError
 from fgrl.types import Message, Response, Sample
@@ -33,7 +33,7 @@ def test_a_saved_span_is_in_a_store_that_is_opened_again(tmp_path: Path) -> None
         assert again.state("item-1", "ben").spans == {}
 
 
-def test_records_hold_every_kind_by_annotator(tmp_path: Path) -> None:
+def test_a_state_holds_every_kind(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     store.append("item-2", "ben", "answers", "1", {"overall": ["good"], "why": "short"}, 0)
     store.append("item-2", "ben", "verdict", "", {"better": None, "reason": "alike"}, 0)
@@ -41,15 +41,13 @@ def test_records_hold_every_kind_by_annotator(tmp_path: Path) -> None:
     store.append("item-2", "ben", "time", "t2", {"seconds": 4.0}, 0)
     store.append("item-2", "ben", "done", "", {"done": True})
     store.append("item-2", "ann", "span", "s", span(deleted=True), 0)
-    (one, none), (two, both), (three, nobody) = store.records()
-    assert [one.id, two.id, three.id] == ["item-1", "item-2", "item-3"]
-    assert (none, nobody, set(both)) == ({}, {}, {"ann", "ben"})
-    ben = both["ben"]
+    ben, ann = store.state("item-2", "ben"), store.state("item-2", "ann")
     assert ben.answers[1].body == {"overall": ["good"], "why": "short"}
     assert ben.verdict is not None
     assert ben.verdict.body == {"better": None, "reason": "alike"}
     assert (ben.seconds, ben.done, ben.order) == (6.5, True, None)
-    assert (both["ann"].seconds, both["ann"].live_spans, list(both["ann"].spans)) == (None, {}, ["s"])
+    assert (ann.seconds, ann.live_spans, list(ann.spans)) == (None, {}, ["s"])
+    assert store.state("item-1", "ben") == ItemState()
 
 
 def test_two_tabs_conflict_and_the_first_one_stays(tmp_path: Path) -> None:
@@ -137,12 +135,12 @@ def test_samples_come_back_as_they_were_given(tmp_path: Path) -> None:
         Sample(id="<b>", prompt="", responses=[Response(text="x"), Response(text=hostile)], meta={"document": [hostile]}),
     ]  # fmt: skip
     with Store.create(tmp_path / "page.sqlite", given, settings(), ["<img src=x onerror=alert(1)>"]) as store:
-        assert list(store.samples()) == given
+        assert [store.sample(item) for item in store.items] == given
         store.append(
             "<b>", "<img src=x onerror=alert(1)>", "span", "s", span(3, 900_000, place=1, texts=("x", hostile)), 0
         )
     with Store(tmp_path / "page.sqlite") as again:
-        assert list(again.samples()) == given
+        assert [again.sample(item) for item in again.items] == given
         (only,) = again.revisions()
         assert (only.item, only.annotator, only.body["quote"]) == (
             "<b>",
@@ -243,7 +241,7 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
     with pytest.raises(DataError, match="damaged"), Store(path) as broken:
-        list(broken.samples())
+        [broken.sample(item) for item in broken.items]
 
 
 def test_a_locked_store_says_so_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,7 +211,9 @@ class Call:
         state = self.store.open(item, self.annotator)
         sample, settings = self.store.sample(item), self.store.settings
         order = self.store.shown(item) if state.order is None else state.order
+        query = sample.meta.get(settings.query)
         prompt = sample.prompt if isinstance(sample.prompt, str) else [turn.model_dump() for turn in sample.prompt]
+        prompt = query if isinstance(query, str) and query.strip() else prompt
         return {
             "id": str(self.store.number_of(item)),
             "prompt": prompt,

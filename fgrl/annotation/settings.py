@@ -153,6 +153,9 @@ class PageSettings(Settings):
     """Which parts of the page are shown."""
     document: str = "document"
     """Entry of a sample's `meta` that holds the knowledge source; a sample without it is shown without one."""
+    query: str = "question"
+    """Entry of a sample's `meta` that annotators read as the query, where the prompt holds more than that, as the reader
+    `with_prompt` stores it; a sample without it is shown with its prompt."""
     domain: str = "domain"
     """Entry of a sample's `meta` that holds its domain, by which statistics are grouped."""
 

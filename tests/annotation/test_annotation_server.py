@@ -65,6 +65,21 @@ def sent(start: int = 4, end: int = 8, *, id: str = "s1", base: int = 0, **chang
 # -- annotating ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("meta", "shown"),
+    [
+        ({"question": "When does it open?"}, "When does it open?"),
+        ({"question": " "}, "whole"),
+        ({"question": 3}, "whole"),
+    ],
+)
+def test_a_query_is_shown_in_place_of_the_whole_prompt(tmp_path: Path, meta: dict[str, Any], shown: str) -> None:
+    one = Sample(id="1", prompt="whole", responses=[Response(text=text) for text in TEXTS], meta=meta)
+    with Store.create(tmp_path / "page.sqlite", [one], settings(), ["ann"]) as store:
+        item = Page(store, tmp_path).client().post("/api/items/next", json={}).json()["item"]
+        assert item["prompt"] == shown
+
+
 def test_an_annotator_works_through_an_item(page: Page) -> None:
     ann = page.client()
     session = ann.get("/api/session").json()

@@ -35,10 +35,12 @@ class AnnotateStage(Stage):
         self.setup(run)
         samples = list(islice(self.data.read(), run.limit))
         annotated = self.annotator.annotate(samples)
-        if failed := self.annotator.failed():
+        failed = self.annotator.failed()
+        if failed:
             write_jsonl(run.out / FAILED, failed)
         if not annotated:
-            raise DataError(f"no samples are left of {len(samples)}: {self.annotator.counts()}")
+            where = f" ({run.out / FAILED} has those that failed)" if failed else ""
+            raise DataError(f"no samples are left of {len(samples)}{where}: {self.annotator.counts()}")
         counts = self.annotator.counts()
         questions, answered = counts.get("questions", 0), counts.get("answered", 0)
         if questions and (not answered or questions - answered > self.max_missing * questions):

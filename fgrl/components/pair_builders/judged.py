@@ -1,18 +1,22 @@
-"""Pairs that a judge decided (the annotator `preference`)."""
+"""Pairs that a judge or people decided: `verdicts` of the annotator `preference` or of an annotation page."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fgrl.errors import DataError
 from fgrl.feedback.response_pairs import ResponsePairs
-from fgrl.registry import register
+from fgrl.registry import KeyedUnless, register
 from fgrl.types import Pair, PairVerdict, Sample
 
 
 @register("judged")
 class Judged(ResponsePairs):
-    """The response that the judge preferred to the other. Ties and missing verdicts make no pair."""
+    """The response that was preferred to the other, by a judge or by a person. Ties and missing verdicts make no pair."""
 
     agreed_only: bool = False
     """Leave out pairs on which the judge changed its mind with the order."""
@@ -21,16 +25,30 @@ class Judged(ResponsePairs):
     an undecided judge, 1 for a certain one."""
     max_per_prompt: int | None = Field(None, ge=1)
     """At most this many pairs of one prompt, those with the widest margins; null takes all."""
+    by: Annotated[list[str] | None, KeyedUnless(None)] = None
+    """Only verdicts of these people or models; null takes all."""
+    several: Annotated[Literal["each", "majority"], KeyedUnless("each")] = "each"
+    """Several people compared the same two responses: each verdict makes a pair, or there is one pair of the response that more
+    of them preferred. Equally many votes for both make none, and ties do not vote."""
+    unjudged: Annotated[Literal["error", "skip"], KeyedUnless("error")] = "error"
+    """A sample that nobody compared: stop with an error, or make no pair of it, as people may not have finished."""
 
     def build(self, sample: Sample) -> list[Pair]:
         if sample.verdicts is None:
+            if self.unjudged == "skip":
+                return []
             raise DataError(
-                f"sample {sample.id} has no verdicts: judged needs samples of an `annotate` stage with the annotator preference"
+                f"sample {sample.id} has no verdicts: judged needs samples of an `annotate` stage with the annotator preference, or "
+                "exported from an annotation page; `unjudged: skip` leaves out those that nobody compared"
             )
-        decided = [verdict for verdict in sample.verdicts if self._counts(sample, verdict)]
+        own = [verdict for verdict in sample.verdicts if self.by is None or verdict.by in self.by]
+        decided = [verdict for verdict in self._voted(own) if self._counts(sample, verdict)]
         if self.max_per_prompt is not None:
             decided = sorted(decided, key=margin, reverse=True)[: self.max_per_prompt]
         return [self._pair(sample, number, verdict) for number, verdict in enumerate(decided)]
+
+    def _voted(self, verdicts: Sequence[PairVerdict]) -> Sequence[PairVerdict]:
+        return verdicts if self.several == "each" else list(majorities(verdicts))
 
     def _counts(self, sample: Sample, verdict: PairVerdict) -> bool:
         members = (sample.responses[verdict.first], sample.responses[verdict.second])
@@ -48,6 +66,26 @@ class Judged(ResponsePairs):
             chosen, rejected, p = rejected, chosen, 1 - p
         responses = sample.responses
         return self.pair(sample, number, responses[chosen], responses[rejected], p=p, agree=verdict.agree)
+
+
+def majorities(verdicts: Sequence[PairVerdict]) -> Iterator[PairVerdict]:
+    """One verdict for every two responses that some verdicts decide, in their order. `p` is the share of votes for the first,
+    and the verdict is missing where both have equally many."""
+    votes: dict[tuple[int, int], Counter[int]] = {}
+    for verdict in verdicts:
+        if verdict.verdict in ("first", "second"):
+            low, high = sorted((verdict.first, verdict.second))
+            votes.setdefault((low, high), Counter())[
+                verdict.first if verdict.verdict == "first" else verdict.second
+            ] += 1
+    for (low, high), counted in votes.items():
+        ahead = counted[low] - counted[high]
+        yield PairVerdict(
+            first=low,
+            second=high,
+            verdict="first" if ahead > 0 else "second" if ahead < 0 else None,
+            p=counted[low] / counted.total(),
+        )
 
 
 def probability(verdict: PairVerdict) -> float:

@@ -283,6 +283,22 @@ def test_options_of_judged():
     assert judged(entry(0, 1, "first", 1.0, agree=None), agreed_only=True) == [("a", "b")], "asked in one order"
 
 
+def test_verdicts_of_people_make_pairs():
+    def vote(by: str, first: int, second: int, verdict: str) -> PairVerdict:
+        return PairVerdict(first=first, second=second, verdict=verdict, by=by)
+
+    votes = [
+        vote("ada", 0, 1, "first"), vote("bo", 1, 0, "first"), vote("cy", 0, 1, "tie"), vote("di", 0, 1, "first"),
+        vote("ada", 0, 2, "first"), vote("bo", 0, 2, "second"), vote("ada", 2, 1, "second"),
+    ]  # fmt: skip
+    assert judged(*votes) == [("a", "b"), ("b", "a"), ("a", "b"), ("a", "c"), ("c", "a"), ("b", "c")]
+    assert judged(*votes, several="majority") == [("a", "b"), ("b", "c")]
+    assert judged(*votes, several="majority", min_margin=0.5) == [("b", "c")]
+    assert judged(*votes, by=["bo"]) == [("b", "a"), ("c", "a")]
+    assert judged(*votes, by=["cy"]) == []
+    assert Judged(unjudged="skip").build(sample("a", "b")) == []
+
+
 def test_a_pair_keeps_how_sure_the_judge_was_of_it():
     one = Sample(
         id="s", prompt="p", responses=[Response(text="a"), Response(text="b")],

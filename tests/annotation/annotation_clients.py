@@ -108,6 +108,8 @@ class Work:
     """How many each annotator marks."""
     acknowledged: list[tuple[str, str, str, int, dict[str, Any]]] = field(default_factory=list)
     """Annotator, item's number, span's id, version, body."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Active time that each annotator saw acknowledged."""
     asking: set[str] = field(default_factory=set)
     """Who waits for an answer."""
     problems: list[str] = field(default_factory=list)
@@ -124,6 +126,8 @@ class Work:
                     _status, answer = client.ask("POST", "/api/items/next", {"current": item})
                     item = answer["item"]["id"] if answer["item"] is not None else item
                 assert item is not None
+                if draw.random() < 0.2:
+                    self._spend(name, client, item, f"t{number}", draw.randrange(1, 40) / 4, draw.randrange(1, 3))
                 versions = 2 if draw.random() < 0.2 else 1
                 for base in range(versions):
                     place = draw.randrange(2)
@@ -142,6 +146,13 @@ class Work:
             client.close()
             with self.grew:
                 self.grew.notify_all()
+
+    def _spend(self, name: str, client: Client, item: str, id: str, seconds: float, times: int) -> None:
+        for _ in range(times):
+            status, answer = client.ask("POST", f"/api/items/{item}/time", {"id": id, "seconds": seconds})
+            if status != 200:
+                raise AssertionError(f"{id}: {status} {answer}")
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def _save(self, name: str, client: Client, item: str, id: str, base: int, body: dict[str, Any]) -> None:
         self.asking.add(name)

@@ -86,6 +86,11 @@ def killed(folder: Path, *, annotators: int, spans: int, kills: int, seed: int) 
     assert sorted(spans_now) == sorted(
         (*thing, body["start"], body["end"], body["note"]) for thing, body in newest.items() if not body["deleted"]
     )
+    spent: dict[str, float] = {}
+    for sample in exported:
+        for name, about in sample.meta["annotation"]["by"].items() if sample.meta["annotation"]["revisions"] else ():
+            spent[name] = spent.get(name, 0.0) + about.get("seconds", 0.0)
+    assert {name: seconds for name, seconds in spent.items() if seconds} == work.seconds, "active time counts once"
     assert len(in_flight) == kills
     assert work.interrupted >= 1
 

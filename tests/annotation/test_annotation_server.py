@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_stores import TEXTS, new_store, samples, settings, span
+from annotation_stores import TEXTS, new_store, samples, settings, span, without_waiting_for_the_disk
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="needs Starlette")
 pytest.importorskip("httpx2", reason="needs httpx2")
@@ -19,6 +22,7 @@ from starlette.testclient import TestClient
 
 from fgrl.annotation import access, serving
 from fgrl.annotation.access import HEADERS, LARGEST_BODY, Address, Guard, Sessions
+from fgrl.annotation.revisions import checked
 from fgrl.annotation.server import application
 from fgrl.annotation.store import Store
 from fgrl.errors import UsageError
@@ -290,6 +294,54 @@ def test_a_span_can_be_deleted_when_its_reason_is_no_longer_offered(page: Page) 
     page.store.set_settings(type(settings()).model_validate(fewer))
     assert ann.put("/api/items/1/spans/s1", json=sent(base=1, note="x")).status_code == 422
     assert ann.put("/api/items/1/spans/s1", json=sent(base=1, deleted=True)).json() == {"version": 2}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 60) | st.integers() | st.floats() | st.sampled_from(["", "s1", "wrong", "fact", "overall", "good", "café", "\x00"]) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["base", "body", "id", "better", "reason", "overall"]) | st.text(max_size=3), inner, max_size=4),
+    max_leaves=6,
+)  # fmt: skip
+RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
+    "1/spans/s1": ("PUT", sent()),
+    "1/answers/0": ("PUT", {"base": 0, "body": {"overall": ["good"], "why": "x"}}),
+    "1/verdict": ("PUT", {"base": 0, "body": {"better": 1, "reason": "x"}}),
+    "1/time": ("POST", {"id": "t1", "seconds": 1.5}),
+    "1/done": ("POST", {"done": False}),
+    "next": ("POST", {"current": "1"}),
+}
+
+
+@given(data=st.data())
+@limits(max_examples=40)
+def test_no_body_makes_the_server_fail(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Right bodies with some fields replaced, left out or added: stored or refused with a reason, and never an error of ours (the
+    client raises those)."""
+    folder = tmp_path_factory.mktemp("any")
+    with new_store(folder) as store:
+        without_waiting_for_the_disk(store)
+        ann = Page(store, folder).client()
+        ann.post("/api/items/next", json={})
+        for path in data.draw(st.lists(st.sampled_from(sorted(RIGHT)), min_size=1, max_size=5)):
+            method, right = RIGHT[path]
+            body: Any = {**right}
+            for name in data.draw(st.lists(st.sampled_from([*right, "more"]), max_size=2)):
+                if data.draw(st.booleans()):
+                    body[name] = data.draw(JSON)
+                else:
+                    body.pop(name, None)
+            if isinstance(body.get("body"), dict) and data.draw(st.booleans()):
+                body["body"] = {
+                    **body["body"],
+                    data.draw(st.sampled_from(["better", "reason", "overall", "why"])): data.draw(JSON),
+                }
+            content = json.dumps(data.draw(st.sampled_from([body, body, body, [body]])))
+            before = len(list(store.revisions()))
+            answer = ann.request(method, f"/api/items/{path}", content=content)
+            assert answer.status_code in (200, 404, 409, 422), (path, content, answer.text)
+            assert (answer.status_code == 200) == ("error" not in answer.json())
+            assert len(list(store.revisions())) - before <= (1 if answer.status_code == 200 else 0)
+        for revision in store.revisions():
+            checked(revision.kind, revision.key, revision.body, store.sample(revision.item))
 
 
 # -- hostile text ----------------------------------------------------------------------------------------------------------

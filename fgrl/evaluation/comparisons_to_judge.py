@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from fgrl.errors import DataError
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.judging import answer_text
 from fgrl.evaluation.pairwise import PROMPT_ID
 from fgrl.types import Sample
 
@@ -55,7 +56,9 @@ def _sample(number: int, sides: list[tuple[str, Answer]], generator: random.Rand
     return prompt.model_copy(
         update={
             "id": f"{prompt.id}-{number}",
-            "responses": [answer.response.model_copy(update={"by": model}) for model, answer in sides],
+            "responses": [
+                answer.response.model_copy(update={"by": model, "text": answer_text(answer)}) for model, answer in sides
+            ],
             "meta": {**prompt.meta, PROMPT_ID: prompt.id},
         }
     )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, by_prompt
@@ -206,7 +206,7 @@ def recorded_games(samples: Iterable[Sample], by: Collection[str] | None = None)
     """The verdicts that samples hold, of people for example, as games between the responses' authors (`Response.by`).
 
     by: only verdicts of these people or models. A recorded verdict is taken as it is. The prompt is `meta.prompt_id`, or else the
-    sample. Raises `DataError` for a compared response whose author is not known, and for one that is compared with a response of
+    sample; the order on the annotation page is kept. Raises `DataError` for a compared response whose author is not known, and for one that is compared with a response of
     the same author.
     """
     for sample in samples:
@@ -226,7 +226,27 @@ def _recorded(sample: Sample, verdict: PairVerdict) -> Game:
         raise DataError(f"sample {sample.id}: responses {verdict.first} and {verdict.second} are both from {first!r}")
     p = verdict.p if verdict.p is not None or verdict.verdict is None else VALUES[verdict.verdict]
     prompt = str(sample.meta.get(PROMPT_ID, sample.id))
-    return Game(prompt, first, second, PairOutcome(verdict.verdict, p, verdict.agree), verdict.by)
+    return Game(
+        prompt,
+        first,
+        second,
+        PairOutcome(verdict.verdict, p, verdict.agree),
+        verdict.by,
+        _recorded_looks(sample, verdict),
+    )
+
+
+def _recorded_looks(sample: Sample, verdict: PairVerdict) -> tuple[tuple[str, Ballot], ...]:
+    """What the annotation page recorded: `meta.annotation.by.<person>.order` has the places of the responses from left to right."""
+    at: Any = sample.meta
+    for key in ("annotation", "by", verdict.by, "order"):
+        at = at.get(key) if isinstance(at, Mapping) else None
+    places = (verdict.first, verdict.second)
+    if not isinstance(at, list) or any(place not in at for place in places):
+        return ()
+    ballot = Ballot.of_verdict(verdict.verdict)
+    left, ballot = (places[0], ballot) if at.index(places[0]) < at.index(places[1]) else (places[1], ballot.exchanged())
+    return ((str(sample.responses[left].by), ballot),)
 
 
 MIRRORED = {

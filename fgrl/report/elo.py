@@ -83,16 +83,16 @@ def lines(table: EloTable) -> list[str]:
         "Bradley-Terry model fitted by maximum likelihood"
         + (f" with a ridge of {ridge:g}" if ridge else "")
         + f", base 10, scale 400, ties count one half; {fixed} {anchor.get('rating', 1500):g}",
-        f"intervals: {level:.0%} of {table.settings.get('resamples', 0):,} resamples of the prompts, all games of a prompt together",
+        f"Intervals hold {level:.0%} of {table.settings.get('resamples', 0):,} resamples of the prompts; all games of a prompt are drawn together",
     ]
     if table.chose_first is not None:
         share = ShownEstimate(table.chose_first, 2)
         parts.append(
-            f"position bias: the answer shown first won {share.with_interval} of the judgments that chose (0.50 is none)"
+            f"Position bias: the answer shown first won {share.with_interval} of the judgments that chose (0.50 is none)"
         )
     if table.disagreements is not None:
-        parts.append(f"the two orders disagreed in {table.disagreements:,} games")
-    return [*parts, *(f"note: {note}" for note in table.notes)]
+        parts.append(f"The two orders disagreed in {table.disagreements:,} games")
+    return [*parts, *(f"Note: {note}" for note in table.notes)]
 
 
 def rows(table: EloTable) -> list[list[str]]:

@@ -68,7 +68,7 @@ def test_a_model_without_a_rating_is_in_the_table_with_the_reason() -> None:
     assert top[:7] == ["top", "–", "best", "6", "6", "0", "0"]
     text = elo.text("elo", table, pairs=True)
     assert (
-        "note: top: it won all of its 6 decided games, so its rating is not finite; `ridge` gives a finite rating"
+        "Note: top: it won all of its 6 decided games, so its rating is not finite; `ridge` gives a finite rating"
         in text
     )
     assert "9 games on 3 prompts, decided by unknown (9); 1 without a verdict are left out" in text

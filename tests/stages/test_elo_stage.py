@@ -13,6 +13,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from fgrl import recipe as recipes
+from fgrl.annotation.export import exported
+from fgrl.annotation.settings import load_settings
+from fgrl.annotation.store import Store
 from fgrl.cli import app
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparisons_to_judge import to_compare
@@ -79,7 +82,7 @@ def test_verdicts_of_people_become_a_table_by_one_command(tmp_path: Path) -> Non
     assert [row[0] for row in rows] == ["chains", "sft", "base"]
     assert rows[0][5] == "best"
     assert "120 games on 20 prompts, decided by ada (60), bob (60)" in shown.stdout
-    assert "95% of 1,000 resamples of the prompts" in shown.stdout
+    assert "Intervals hold 95% of 1,000 resamples of the prompts" in shown.stdout
     assert "| chains |" in fgrl("elo", recipe, *runs, "--markdown", "--pairs").stdout
     (of_stage,) = json.loads(fgrl("elo", recipe, *runs, "--json").stdout)["tables"]
     (of_file,) = json.loads(fgrl("elo", tmp_path / "people.jsonl", "--json").stdout)["tables"]
@@ -235,7 +238,7 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, tiny_
     judged = tables[1]
     assert judged["games"] == 36
     assert judged["chose_first"]["mean"] == 1.0
-    assert "position bias: the answer shown first won 1.00" in fgrl("elo", recipe, *runs, "--stage", "evaluate").stdout
+    assert "Position bias: the answer shown first won 1.00" in fgrl("elo", recipe, *runs, "--stage", "evaluate").stdout
     # what people are to compare, and their verdicts
     pairs = tmp_path / "pairs.jsonl"
     written = fgrl("elo", recipe, *runs, "--stage", "evaluate", "--write-pairs", pairs, "--comparisons", 20)
@@ -259,3 +262,22 @@ def test_nothing_to_show_names_what_makes_ratings(tmp_path: Path) -> None:
     done = fgrl("elo", recipe, "--runs", tmp_path / "runs")
     assert "no finished stage has Elo ratings" in str(done.exception)
     assert "not run: rated; fgrl run" in str(done.exception)
+
+
+def test_from_pairs_over_the_annotation_page_to_a_table(tmp_path: Path) -> None:
+    """Two people on the page; the left response always wins, so the table has a position bias."""
+    pairs = to_compare(answers(3, 6), 12)
+    settings = load_settings("retrieval_ab")
+    with Store.create(tmp_path / "games.sqlite", pairs, settings, ["ada", "bob"], overlap=len(pairs)) as store:
+        for number, (item, person) in enumerate((item, person) for item in store.items for person in ("ada", "bob")):
+            order = [0, 1] if number % 3 else [1, 0]
+            store.append(item, person, "order", "", {"order": order}, 0)
+            better = None if number == 0 else order[0] if number < 20 else order[1]
+            store.append(item, person, "verdict", "", {"better": better, "reason": "shorter"}, 0)
+            store.append(item, person, "done", "", {"done": True}, 0)
+        write_jsonl(tmp_path / "people.jsonl", exported(store))
+    (table,) = json.loads(fgrl("elo", tmp_path / "people.jsonl", "--json").stdout)["tables"]
+    assert (table["games"], table["prompts"], table["judges"]) == (24, 6, {"ada": 12, "bob": 12})
+    assert {standing["model"] for standing in table["standings"]} == {"m0", "m1", "m2"}
+    assert table["chose_first"]["mean"] == pytest.approx(19 / 23)
+    assert sum(standing["ties"] for standing in table["standings"]) == 2

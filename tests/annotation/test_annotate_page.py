@@ -70,7 +70,7 @@ def work(store: Store) -> None:
         ("ann", "q1", 1, "It depends on your budget, too.", -1, ["repeats_itself", "generic"]),
         ("ben", "q1", 1, "There are many rooms.", -1, ["adds_nothing"]),
         ("ben", "q1", 1, "It depends on what you need.", -1, ["generic"]),
-        ("ben", "q2", 0, "close the bridge until May", -1, ["lacks_depth"]),
+        ("ben", "q2", 0, "until May", -1, ["lacks_depth"]),
     ]
     seconds = {("ann", "q1"): 312.5, ("ann", "q2"): 201.0, ("ben", "q1"): 290.0, ("ben", "q2"): 95.5}
     verdicts = {("ann", "q1"): 0, ("ann", "q2"): 1, ("ben", "q1"): 0, ("ben", "q2"): None}
@@ -98,12 +98,14 @@ def test_the_numbers_of_the_page(folder: Path) -> None:
 
 def test_from_the_store_to_pairs(folder: Path) -> None:
     fgrl(the("fgrl annotate export try.sqlite annotated.jsonl"))
-    recipe = next(block for block in blocks("yaml") if "builder: judged" in block)
-    Path("pairs.yaml").write_text(recipe, encoding="utf-8")
+    judged, chains = (block for block in blocks("yaml") if "builder:" in block)
+    Path("pairs.yaml").write_text(judged + chains, encoding="utf-8")
     fgrl("fgrl run pairs.yaml")
-    (file,) = Path("runs").rglob("pairs.jsonl")
-    pairs = list(read_jsonl(file, Pair))
-    assert [pair.chosen.split()[0] for pair in pairs] == ["Book", "Book", "The"], "a tie is no pair"
+    made = {file.parts[2].rsplit("-", 1)[0]: list(read_jsonl(file, Pair)) for file in Path("runs").rglob("pairs.jsonl")}
+    assert [pair.chosen.split()[0] for pair in made["preferred"]] == ["Book", "Book", "The"], "a tie is no pair"
+    assert len(made["stepwise"]) == 4, "one for each disliked span"
+    last = made["stepwise"][-1]
+    assert (last.rejected, "until May" in last.chosen) == ("It decided to close the bridge until May.", False)
 
 
 def test_a_copy_and_label_studio(folder: Path) -> None:
@@ -121,14 +123,10 @@ def test_a_copy_and_label_studio(folder: Path) -> None:
     assert sum(len(response.spans) for sample in other for response in sample.responses) == 5
 
 
-def test_the_recipes_of_the_page_can_be_built(folder: Path) -> None:
+def test_the_recipe_for_items_can_be_built(folder: Path) -> None:
     Path("prompts.jsonl").write_text('{"id": "1", "prompt": "p"}\n')
-    Path("annotated.jsonl").write_text('{"id": "1", "prompt": "p"}\n')
-    items, judged, chains, *_ = blocks("yaml")
-    Path("items.yaml").write_text(items)
-    assert set(load("items.yaml").stages) == {"draw"}
-    Path("pairs.yaml").write_text(judged + chains)
-    assert set(load("pairs.yaml").stages) == {"preferred", "chains", "stepwise"}
+    Path("items.yaml").write_text(blocks("yaml")[0])
+    assert load("items.yaml").stages["draw"].per_prompt == 2
 
 
 def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:

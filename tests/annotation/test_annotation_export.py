@@ -190,12 +190,18 @@ def test_readers_and_the_annotator_human_take_an_export(store: Store, tmp_path: 
     assert list(JsonLines(path=str(tmp_path / "annotated.jsonl")).read()) == list(exported(store, revisions=True))
     bare = [
         sample.model_copy(
-            update={"responses": [one.model_copy(update={"annotations": []}) for one in sample.responses], "meta": {}}
+            update={
+                "responses": [one.model_copy(update={"annotations": []}) for one in sample.responses],
+                "verdicts": None,
+                "meta": {},
+            }
         )
         for sample in SAMPLES
     ]
-    after = HumanAnnotations(path=str(tmp_path / "annotated.jsonl")).annotate(bare)
-    assert [one.responses for one in after] == [one.responses for one in exported(store)]
+    after = HumanAnnotations(path=str(tmp_path / "annotated.jsonl"), verdicts=True).annotate(bare)
+    assert [(one.responses, one.verdicts) for one in after] == [
+        (one.responses, one.verdicts) for one in exported(store)
+    ]
 
 
 def test_label_studio_there_and_back_and_into_a_store(store: Store, tmp_path: Path) -> None:

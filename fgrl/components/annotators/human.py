@@ -13,8 +13,8 @@ from fgrl.feedback.quoting import Quotes, QuoteSearch
 from fgrl.feedback.response_annotator import NamedAnnotator, annotated, with_matches, with_responses
 from fgrl.kinds import Run
 from fgrl.quotes import Located
-from fgrl.registry import File, register
-from fgrl.types import Annotation, Record, Response, Sample, Span, parse_line
+from fgrl.registry import File, KeyedUnless, register
+from fgrl.types import Annotation, PairVerdict, Record, Response, Sample, Span, parse_line
 
 
 class ShortLine(Record):
@@ -53,6 +53,9 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
     `feedback` of SLF5K. It becomes the critique."""
     labels: dict[str, float] = Field({"good": 1.0, "poor": -1.0}, min_length=1)
     """The lists of quotes in a short line, and the label of the spans in each."""
+    verdicts: Annotated[bool, KeyedUnless(False)] = False
+    """Attach the comparisons in the file's records as well. They take the place of earlier ones by the same person of the same
+    two responses."""
     refuse: bool = True
     """Stop with an error where an annotation belongs to no response, or a quote is not found; else leave it out and count
     it. (In a quick trial with `--limit`, samples that were not read are always only counted.)"""
@@ -66,6 +69,8 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
             raise ValueError("needs either `path`, a file of annotations, or `column`, an entry of the samples' meta")
         if fixed := sorted(set(self.labels) & set(ShortLine.model_fields)):
             raise ValueError(f"labels.{fixed[0]}: a short line has this key already; give the list another name")
+        if self.verdicts and self.path is None:
+            raise ValueError("verdicts: comparisons come from a file of records; set `path`")
         return self
 
     def setup(self, run: Run) -> None:
@@ -86,10 +91,10 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
         self._counts["responses"] = len(changes.changed)
         if located.quotes:
             self._counts |= located.counts()
-        return with_responses(samples, changes.changed)
+        return changes.with_verdicts(with_responses(samples, changes.changed))
 
     def counts(self) -> dict[str, Any]:
-        """How many `annotations` were attached, to how many `responses`; how quotes were found; and what belongs to nothing."""
+        """How many `annotations` were attached, to how many `responses`, and `verdicts`; how quotes were found; and what belongs to nothing."""
         return self._counts
 
     def _read_column(self, samples: Sequence[Sample], changes: _Changes) -> None:
@@ -119,11 +124,11 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
 
     def _read_record(self, record: Sample, where: str, changes: _Changes) -> None:
         owner = changes.owner(record.id)
-        for response in record.responses:
+        for index, response in enumerate(record.responses):
             if not response.annotations:
                 continue
             try:
-                place = changes.place(owner, response.text)
+                place = changes.place(owner, response.text, index)
             except Mismatch as problem:
                 self._mismatch(where, problem)
                 continue
@@ -133,6 +138,20 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
                 moved = [_moved(span, shift) for span in annotation.spans]
                 changes.add(owner, place, annotation.model_copy(update={"by": by, "spans": moved}), where)
                 self._count("annotations")
+        for verdict in (record.verdicts or []) if self.verdicts else []:
+            self._read_verdict(record, verdict, owner, where, changes)
+
+    def _read_verdict(self, record: Sample, verdict: PairVerdict, owner: int, where: str, changes: _Changes) -> None:
+        try:
+            first, second = (
+                changes.place(owner, record.responses[place].text, place) for place in (verdict.first, verdict.second)
+            )
+        except Mismatch as problem:
+            self._mismatch(where, problem)
+            return
+        by = verdict.by or self.annotator_name
+        changes.compare(owner, verdict.model_copy(update={"first": first, "second": second, "by": by}), where)
+        self._count("verdicts")
 
     def _read_short(self, row: Mapping[str, Any], where: str, changes: _Changes, located: Located) -> None:
         line = self._short_line(row, where)
@@ -207,20 +226,23 @@ class _Changes:
         self.owners = {sample.id: owner for owner, sample in enumerate(samples)}
         self.changed: dict[tuple[int, int], Response] = {}
         self.added: set[tuple[int, int, str]] = set()
+        self.verdicts: dict[tuple[int, frozenset[int], str], PairVerdict] = {}
+        """By sample, its two responses, and person."""
 
     def owner(self, name: str) -> int:
         if name not in self.owners:
             raise Mismatch(UNKNOWN, f"the data have no sample {name!r}")
         return self.owners[name]
 
-    def place(self, owner: int, text: str | None) -> int:
-        """The response of this text, up to white space at its ends; without a text the chosen or only one."""
+    def place(self, owner: int, text: str | None, index: int = 0) -> int:
+        """The response of this text, up to white space at its ends; without a text the chosen or only one. Of several with the
+        same text, the one at `index`, or else the first."""
         sample = self.samples[owner]
         if text is not None:
             for alike in (lambda other: other == text, lambda other: other.strip() == text.strip()):
-                for place, response in enumerate(sample.responses):
-                    if alike(response.text):
-                        return place
+                places = [place for place, response in enumerate(sample.responses) if alike(response.text)]
+                if places:
+                    return index if index in places else places[0]
             raise Mismatch("of unknown responses", f"sample {sample.id!r} has no response {text[:60]!r}")
         if sample.chosen is None and len(sample.responses) != 1:
             reason = f"it names no response, and sample {sample.id!r} has {len(sample.responses)}, none chosen"
@@ -239,3 +261,27 @@ class _Changes:
         if any(span.end > len(response.text) for span in annotation.spans):
             raise DataError(f"{where}: a span of {annotation.by!r} ends behind the response's last character")
         self.changed[owner, place] = annotated(response, annotation, **meta)
+
+    def compare(self, owner: int, verdict: PairVerdict, where: str) -> None:
+        if verdict.first == verdict.second:
+            raise DataError(f"{where}: {verdict.by!r} compares two responses that are one in the data")
+        key = (owner, frozenset((verdict.first, verdict.second)), verdict.by)
+        if key in self.verdicts:
+            raise DataError(f"{where}: a second verdict by {verdict.by!r} on the same two responses; keep one of them")
+        self.verdicts[key] = verdict
+
+    def with_verdicts(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Copies with the comparisons."""
+        new: dict[int, list[PairVerdict]] = {}
+        for (owner, _pair, _by), verdict in self.verdicts.items():
+            new.setdefault(owner, []).append(verdict)
+        return [
+            sample.model_copy(update={"verdicts": [*self._kept(owner, sample), *new[owner]]})
+            if owner in new
+            else sample
+            for owner, sample in enumerate(samples)
+        ]
+
+    def _kept(self, owner: int, sample: Sample) -> list[PairVerdict]:
+        keys = set(self.verdicts)
+        return [own for own in sample.verdicts or [] if (owner, frozenset((own.first, own.second)), own.by) not in keys]

@@ -13,7 +13,7 @@ from training_helpers import a_run
 
 from fgrl.components.annotators.human import HumanAnnotations
 from fgrl.errors import DataError
-from fgrl.types import Annotation, Response, Sample, Span, write_jsonl
+from fgrl.types import Annotation, PairVerdict, Response, Sample, Span, write_jsonl
 
 TEXT = "The mill stands “by the sea”."
 DATA = [sample(TEXT, "Another mill.", id="a"), sample("First.", "Second.", id="b", chosen=None)]
@@ -158,3 +158,61 @@ def test_settings_that_cannot_be_meant_are_refused_and_the_file_is_part_of_the_k
     (tmp_path / "people.jsonl").write_text('{"id": "b"}')
     assert stage_key(tmp_path, annotator) != before
     assert annotator.asks(DATA) == []
+
+
+def of_records(folder: Path, *records: Sample, **options: Any) -> HumanAnnotations:
+    write_jsonl(folder / "records.jsonl", records)
+    annotator = HumanAnnotations(path=str(folder / "records.jsonl"), **options)
+    annotator.setup(a_run(folder))
+    return annotator
+
+
+def test_of_responses_with_the_same_text_the_one_at_the_same_place_is_meant(tmp_path):
+    marked = [Response(text="Same.", annotations=[Annotation(by="ada", critique=str(place))]) for place in range(3)]
+    data = sample("Same.", "Same.", "Same.", id="a")
+    (after,) = of_records(tmp_path, Sample(id="a", prompt="p", responses=marked)).annotate([data])
+    assert [[one.critique for one in response.annotations] for response in after.responses] == [["0"], ["1"], ["2"]]
+
+
+def test_comparisons_are_attached_when_asked_for(tmp_path):
+    """The file has the two responses of `b` in the other order; the verdict of a judge stays, an earlier one of ada is replaced."""
+    record = Sample(
+        id="b",
+        prompt="p",
+        responses=[Response(text="Second."), Response(text="First.")],
+        verdicts=[PairVerdict(first=0, second=1, verdict="first", by="ada", reason="r"), PairVerdict(first=1, second=0, verdict="tie")],
+    )  # fmt: skip
+    before = [
+        PairVerdict(first=0, second=1, verdict="tie", by="ada"),
+        PairVerdict(first=0, second=1, verdict="first", by="judge"),
+    ]
+    data = [DATA[0], DATA[1].model_copy(update={"verdicts": before})]
+    annotator = of_records(tmp_path, record, verdicts=True)
+    first, second = annotator.annotate(data)
+    assert first == DATA[0]
+    assert second.verdicts == [
+        before[1],
+        PairVerdict(first=1, second=0, verdict="first", by="ada", reason="r"),
+        PairVerdict(first=0, second=1, verdict="tie", by="human"),
+    ]
+    assert annotator.counts() == {"annotations": 0, "verdicts": 2, "responses": 0}
+    assert of_records(tmp_path, record).annotate(data)[1].verdicts == before
+
+
+def test_comparisons_that_do_not_fit_are_refused(tmp_path):
+    texts = [Response(text="First."), Response(text="Second."), Response(text="Third.")]
+    unknown = Sample(
+        id="b", prompt="p", responses=texts, verdicts=[PairVerdict(first=0, second=2, verdict="tie", by="ada")]
+    )
+    with pytest.raises(DataError, match=r"records.jsonl:1: sample 'b' has no response 'Third.'"):
+        of_records(tmp_path, unknown, verdicts=True).annotate(DATA)
+    lenient = of_records(tmp_path, unknown, verdicts=True, refuse=False)
+    assert lenient.annotate(DATA)[1].verdicts is None
+    assert lenient.counts()["of unknown responses"] == 1
+    twice = unknown.model_copy(
+        update={"verdicts": [PairVerdict(first=a, second=b, verdict="tie", by="ada") for a, b in ((0, 1), (1, 0))]}
+    )
+    with pytest.raises(DataError, match="a second verdict by 'ada'"):
+        of_records(tmp_path, twice, verdicts=True).annotate(DATA)
+    with pytest.raises(ValidationError, match="comparisons come from a file"):
+        HumanAnnotations(column="feedback", verdicts=True)

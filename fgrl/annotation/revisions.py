@@ -5,7 +5,7 @@
 | `order` | empty | `{"order": [1, 0]}`: places of the responses as they were shown, from left to right |
 | `span` | the span's id | place, start, end, quote, label, reasons, note, deleted (`SpanBody`) |
 | `answers` | place of the response | answers to questions about the whole response, by the question's id |
-| `verdict` | empty | `{"better": place or null for a tie, "reason": text}` |
+| `verdict` | empty | `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` when it was withdrawn |
 | `time` | an id | `{"seconds": active time}`; those of an item add up |
 | `done` | empty | `{"done": true}` when the annotator finished the item, false when it was opened again |
 
@@ -89,6 +89,8 @@ class VerdictBody(_Body):
     """Its place among the sample's responses; None: a tie."""
     reason: str = Field("", max_length=LONGEST_NOTE)
     """Why, in free text."""
+    deleted: bool = False
+    """The annotator withdrew it; stored only where it is true."""
 
 
 class TimeBody(_Body):
@@ -137,6 +139,9 @@ class ItemState:
     answers: dict[int, Revision] = field(default_factory=dict)
     """By place of the response."""
     verdict: Revision | None = None
+    """The newest one; None when there is none or it was withdrawn."""
+    last_verdict: Revision | None = None
+    """The newest revision, of a withdrawal too."""
     done: bool = False
     seconds: float | None = None
     """Active time; None: not measured."""
@@ -151,7 +156,8 @@ class ItemState:
             case "answers":
                 self.answers[int(revision.key)] = revision
             case "verdict":
-                self.verdict = revision
+                self.last_verdict = revision
+                self.verdict = None if revision.body.get("deleted") else revision
             case "time":
                 self.seconds = (self.seconds or 0.0) + revision.body["seconds"]
             case "done":
@@ -211,7 +217,7 @@ def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> di
             verdict = _read(VerdictBody, body)
             if verdict.better is not None:
                 _need_place(verdict.better, places)
-            return verdict.model_dump()
+            return verdict.model_dump(exclude=None if verdict.deleted else {"deleted"})
         case "order":
             _need_no_key(key, kind)
             order = _read(OrderBody, body)

@@ -10,7 +10,7 @@
 | `GET /api/items/ID` | | the item; leases it when it is available |
 | `PUT /api/items/ID/spans/SPAN` | a span with `id` and `base` | `{version}` |
 | `PUT /api/items/ID/answers/PLACE` | `{base, body: {question: answer}}` | `{version}` |
-| `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason}}` | `{version}` |
+| `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason, deleted?: true}}` | `{version}` |
 | `POST /api/items/ID/time` | `{id, seconds}` | `{seconds}`, the sum so far; the same id counts once |
 | `POST /api/items/ID/done` | `{done}` | `{done, progress}`; 422 with `missing`, a list, when something is missing |
 | `POST /api/items/ID/release` | | `{released: true}` |
@@ -229,7 +229,7 @@ def _state(state: ItemState) -> dict[str, Any]:
     return {
         "spans": {id: _span(revision) for id, revision in state.spans.items()},
         "answers": {str(place): _versioned(revision) for place, revision in state.answers.items()},
-        "verdict": None if state.verdict is None else _versioned(state.verdict),
+        "verdict": None if state.last_verdict is None else _versioned(state.last_verdict),
         "done": state.done,
         "seconds": state.seconds or 0.0,
     }

@@ -134,7 +134,7 @@ class Desk:
         self.page = context.new_page()
         if clock:
             self.page.clock.install()
-        self.page.set_default_timeout(8_000)
+        self.page.set_default_timeout(60_000)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(site.links[annotator])
@@ -193,7 +193,7 @@ class Desk:
 
     def until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true. (`wait_for_function` needs eval, which the page forbids.)"""
-        for _ in range(100):
+        for _ in range(600):
             if self.page.evaluate(expression):
                 return
             self.page.wait_for_timeout(50)

@@ -346,6 +346,13 @@ def test_questions_and_preference_are_saved_and_undone(desk: Desk, site: Site) -
     desk.page.get_by_role("radio", name="Tie").check()
     desk.saved()
     assert site.store.state("item-1", "ann").verdict.body == {"better": None, "reason": "shorter"}
+    desk.page.locator("#undo").click()
+    desk.saved()
+    assert site.store.state("item-1", "ann").verdict is None
+    assert desk.page.locator("input[name=better]:checked").count() == 0
+    desk.page.locator("#redo").click()
+    desk.saved()
+    assert site.store.state("item-1", "ann").verdict.body == {"better": None, "reason": "shorter"}
     desk.page.get_by_role("radio", name="Response A").check()
     desk.page.locator("#preference-reason").fill("shorter and true")
     desk.page.locator("#title").click()

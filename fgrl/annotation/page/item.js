@@ -7,6 +7,7 @@ import { MarkedText, fillWithText, inOrder } from "./text.js";
 
 const TYPING = 700;
 const LONG = 30_000;
+const NARROW = 720;
 
 export class ItemView {
   /** `app` gives settings, mode(), popup, drafts and changed(); `saving` holds the item's entries. */
@@ -271,12 +272,19 @@ export class ItemView {
   }
 
   fieldsOf(key) {
-    const empty = key === "verdict" ? { reason: this.app.drafts.get(this.data.id, "page/reason") ?? "" } : {};
-    return this.saving.body(key) ?? empty;
+    const body = this.saving.body(key);
+    if (key !== "verdict") return body ?? {};
+    return this.verdict() ?? { reason: this.app.drafts.get(this.data.id, "page/reason") ?? body?.reason ?? "" };
+  }
+
+  /** The preference, or null where there is none or it was withdrawn. */
+  verdict() {
+    const body = this.saving.body("verdict");
+    return body && !body.deleted ? body : null;
   }
 
   writeField(key, field, value) {
-    if (key === "verdict" && !this.saving.body(key)) {
+    if (key === "verdict" && !this.verdict()) {
       // a reason without a choice is no preference yet: it waits in this browser
       this.app.drafts.put(this.data.id, "page/reason", value);
       return;
@@ -354,7 +362,7 @@ export class ItemView {
       if (input.type === "checkbox") input.checked = Array.isArray(value) && value.includes(input.value);
       else if (!this.typing.has(input.id) && input.value !== (value ?? "")) input.value = value ?? "";
     }
-    const verdict = this.saving.body("verdict");
+    const verdict = this.verdict();
     for (const input of byId("main").querySelectorAll("input[name=better]")) {
       input.checked = verdict !== null && input.value === (verdict.better === null ? "tie" : String(verdict.better));
     }
@@ -487,10 +495,7 @@ export class ItemView {
     this.current = null;
     this.drawSpans(place);
     const rects = () => [...text.rangeOf(before.start, before.end).getClientRects()].filter((rect) => rect.width > 0);
-    const shown = rects();
-    if (shown.length && (shown[0].bottom < 100 || shown[0].top > innerHeight - 40)) {
-      text.host.querySelector(`[data-span="${CSS.escape(id)}"]`)?.scrollIntoView({ block: "center" });
-    }
+    this.bringIntoView(rects());
     document.getSelection().removeAllRanges();
     const keep = (entered) => this.app.drafts.put(this.data.id, "page/popup", { ...page, entered });
     if (isNew) keep(draft);
@@ -516,6 +521,14 @@ export class ItemView {
     if (walked && this.span(id) && !this.span(id).deleted) this.setCurrent(id);
     if (from === "list") this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)?.focus();
     else if (!back) text.host.focus({ preventScroll: true });
+  }
+
+  /** Scrolls only where the passage would be hidden: outside the window, or behind the pop-up at the bottom of a small one. */
+  bringIntoView(rects) {
+    if (!rects.length) return;
+    const lowest = innerWidth < NARROW ? innerHeight * 0.25 : innerHeight - 40;
+    const { top } = rects[0];
+    if (top < 60 || top > lowest) scrollBy(0, top - (innerWidth < NARROW ? 75 : innerHeight / 2));
   }
 
   finishEdit({ action, dirty, label, reasons, note }, { before, isNew, back }) {

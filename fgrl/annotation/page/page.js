@@ -318,7 +318,7 @@ class Page {
             "aria-current": String(item.id) === String(this.view?.data.id) ? "true" : null,
             on: { click: () => (this.sheets.items.dialog.close(), this.open(item.id)) },
           },
-          el("bdi", { text: String(item.id) }),
+          el("span", { class: "name", text: `Item ${item.id}` }),
           el("span", { class: `item-state ${item.state}`, text: states[item.state] }),
           this.unsavedIn(String(item.id)) && el("span", { class: "lacking", text: "unsaved changes" }),
         ),
@@ -471,6 +471,7 @@ class Page {
   /** Title and value of a field of answers or of a preference, as the page shows them. */
   nameField(name, value) {
     if (name === "better") return ["Preferred", value === null ? "Tie" : `Response ${this.view.letter(value)}`];
+    if (name === "deleted") return ["Withdrawn", value ? "Yes" : "No"];
     const question = this.settings.questions.find((other) => other.id === name);
     const texts = Array.isArray(value) ? value.map((id) => question?.options.find((option) => option.id === id)?.text ?? id) : [value];
     return [question?.text ?? "Why", texts.join(" ") || "(empty)"];

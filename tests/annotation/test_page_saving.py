@@ -130,6 +130,35 @@ def test_a_conflict_with_a_deletion_and_one_over_answers(context: Any, site: Sit
     assert (quotes(site), site.store.state("item-1", "ann").verdict.body["better"]) == ([], None)
 
 
+def test_a_window_that_is_looked_at_again_takes_over_what_another_one_saved(context: Any, site: Site) -> None:
+    first, second = Desk(site, context), Desk(site, context)
+    second.mark(0, *units(TEXTS[0], "cheap"), "It's too wordy.")
+    assert first.page.locator("mark").count() == 0
+    first.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    first.page.locator("mark", has_text="cheap").click()
+    first.tick("I just disagree with it.")
+    first.save()
+    assert [span["reasons"] for span in site.spans()] == [["too_wordy", "disagree"]]
+
+
+def test_a_browser_that_keeps_nothing_still_saves_and_warns_before_it_is_closed(context: Any, site: Site) -> None:
+    context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('forbidden') } })"
+    )
+    desk = Desk(site, context)
+    desk.mark(0, *units(TEXTS[0], "cheap"), "It's too wordy.")
+    warned = "dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    assert desk.page.evaluate(warned)
+    context.set_offline(True)
+    desk.drag(0, *units(TEXTS[0], "garden"))
+    desk.page.get_by_role("button", name="Save", exact=True).click()
+    desk.state("Offline, 1 waiting")
+    assert not desk.page.evaluate(warned)
+    context.set_offline(False)
+    desk.saved()
+    assert quotes(site) == ["cheap", "garden"]
+
+
 def test_connection_lost_and_back(context: Any, site: Site) -> None:
     desk = Desk(site, context)
     context.set_offline(True)

@@ -252,8 +252,9 @@ export class ReasonsPopup {
     for (const name of ["--left", "--top", "--room"]) dialog.style.removeProperty(name);
     const rects = this.rects();
     if (!rects.length || innerWidth < 720) return;
-    const top = Math.max(Math.min(...rects.map((rect) => rect.top)), 0);
-    const bottom = Math.min(Math.max(...rects.map((rect) => rect.bottom)), innerHeight);
+    const inside = (value) => Math.max(0, Math.min(value, innerHeight));
+    const top = inside(Math.min(...rects.map((rect) => rect.top)));
+    const bottom = inside(Math.max(...rects.map((rect) => rect.bottom)));
     const left = Math.min(...rects.map((rect) => rect.left));
     const right = Math.max(...rects.map((rect) => rect.right));
     const { width, height } = dialog.getBoundingClientRect();

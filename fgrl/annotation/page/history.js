@@ -1,16 +1,13 @@
 // Undo and redo of everything that was done to one item; it survives a reload of the page in the same tab.
 
+import { tabStorage } from "./storage.js";
+
 const LIMIT = 500;
 
 export class History {
   constructor(name) {
     this.name = `annotate:history:${name}`;
-    let stored = null;
-    try {
-      stored = JSON.parse(sessionStorage.getItem(this.name));
-    } catch {
-      // without this browser's storage, the history begins with the page
-    }
+    const stored = JSON.parse(tabStorage.get(this.name) ?? "null");
     this.done = stored?.done ?? [];
     this.undone = stored?.undone ?? [];
   }
@@ -42,10 +39,6 @@ export class History {
   }
 
   keep() {
-    try {
-      sessionStorage.setItem(this.name, JSON.stringify({ done: this.done, undone: this.undone }));
-    } catch {
-      // the same: it then lasts as long as the page
-    }
+    tabStorage.set(this.name, JSON.stringify({ done: this.done, undone: this.undone }));
   }
 }

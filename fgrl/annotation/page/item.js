@@ -465,6 +465,7 @@ export class ItemView {
   movePassage(passage, caret) {
     const before = this.span(this.moving);
     this.moving = null;
+    this.app.notice(null);
     this.app.changed(this);
     if (before.place !== passage.place) {
       announce("A mark stays in its response. Nothing was changed.");
@@ -477,7 +478,9 @@ export class ItemView {
 
   stopMoving() {
     this.moving = null;
+    this.app.notice(null);
     this.app.changed(this);
+    announce("The passage stays as it was.");
   }
 
   /**
@@ -495,7 +498,7 @@ export class ItemView {
     this.current = null;
     this.drawSpans(place);
     const rects = () => [...text.rangeOf(before.start, before.end).getClientRects()].filter((rect) => rect.width > 0);
-    this.bringIntoView(rects());
+    this.bringIntoView(id, text.host, rects());
     document.getSelection().removeAllRanges();
     const keep = (entered) => this.app.drafts.put(this.data.id, "page/popup", { ...page, entered });
     if (isNew) keep(draft);
@@ -521,14 +524,17 @@ export class ItemView {
     if (walked && this.span(id) && !this.span(id).deleted) this.setCurrent(id);
     if (from === "list") this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)?.focus();
     else if (!back) text.host.focus({ preventScroll: true });
+    this.app.resolveConflicts();
   }
 
-  /** Scrolls only where the passage would be hidden: outside the window, or behind the pop-up at the bottom of a small one. */
-  bringIntoView(rects) {
-    if (!rects.length) return;
-    const lowest = innerWidth < NARROW ? innerHeight * 0.25 : innerHeight - 40;
-    const { top } = rects[0];
-    if (top < 60 || top > lowest) scrollBy(0, top - (innerWidth < NARROW ? 75 : innerHeight / 2));
+  /** Scrolls only where the passage is hidden: outside the window or its text's part of it, or behind the pop-up of a small window. */
+  bringIntoView(id, host, rects) {
+    const box = host.getBoundingClientRect();
+    const lowest = Math.min(innerWidth < NARROW ? innerHeight * 0.25 : innerHeight - 40, box.bottom);
+    const top = rects[0]?.top ?? -1;
+    if (top >= Math.max(60, box.top) && top <= lowest) return;
+    const mark = host.querySelector(`[data-span="${CSS.escape(id)}"]`);
+    mark?.scrollIntoView({ block: innerWidth < NARROW ? "start" : "center" });
   }
 
   finishEdit({ action, dirty, label, reasons, note }, { before, isNew, back }) {
@@ -544,7 +550,7 @@ export class ItemView {
       announce(`${sideName(label)} kept with ${plural(reasons.length || (note ? 1 : 0), "reason")}.`);
       if (action === "passage") {
         this.moving = before.id;
-        announce("Select the new passage of this mark; Escape leaves it as it is.");
+        this.app.notice("Select the new passage of this mark.", "Keep the passage", () => this.stopMoving());
         this.app.changed(this);
         this.restore(back ?? { place: before.place, anchor: this.unit(before), focus: this.unit(before) });
       }
@@ -662,7 +668,6 @@ export class ItemView {
     } else if (key === "Escape") {
       if (this.moving) {
         this.stopMoving();
-        announce("The passage stays as it was.");
       } else if (selected) this.texts.get(place).select(selection.focus);
       else if (this.current) this.setCurrent(null);
     } else if (/^(Arrow|Home|End|Page)/.test(key) && this.current) this.setCurrent(null);

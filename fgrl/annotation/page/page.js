@@ -5,6 +5,7 @@ import { announce, byId, el, plural } from "./dom.js";
 import { ReasonsPopup, Sheet, askConflict, trapFocus } from "./dialogs.js";
 import { ItemView } from "./item.js";
 import { Drafts, Saving, Unreachable, request } from "./saving.js";
+import { browserStorage } from "./storage.js";
 
 const KEYS = [
   ["Reading and choosing", [
@@ -54,15 +55,11 @@ class Page {
   // ----- what this browser remembers ----------------------------------------------------------------------------------
 
   preference(name) {
-    return localStorage.getItem(`annotate:page:${name}`);
+    return browserStorage.get(`annotate:page:${name}`);
   }
 
   setPreference(name, value) {
-    try {
-      localStorage.setItem(`annotate:page:${name}`, value);
-    } catch {
-      // a full storage: the choice lasts as long as the page
-    }
+    browserStorage.set(`annotate:page:${name}`, value);
   }
 
   applyDisplay() {
@@ -521,8 +518,7 @@ class Page {
       else this.view?.flush();
     });
     addEventListener("beforeunload", (event) => {
-      const totals = this.totals();
-      if (this.drafts.full && totals.saved !== Object.values(totals).reduce((sum, count) => sum + Number(count), 0)) event.preventDefault();
+      if (!browserStorage.lasting && [...this.savings.keys()].some((item) => this.unsavedIn(item))) event.preventDefault();
     });
   }
 

@@ -2,6 +2,7 @@
 // acknowledged it, and never written over a version that this page has not seen.
 
 import { newId, same } from "./dom.js";
+import { browserStorage } from "./storage.js";
 
 const PREFIX = "annotate";
 const DELAYS = [1000, 2000, 4000, 8000, 15000];
@@ -36,7 +37,6 @@ export async function request(method, path, body, { keepalive = false } = {}) {
 export class Drafts {
   constructor(annotator) {
     this.prefix = `${PREFIX}:${annotator}:`;
-    this.full = false;
   }
 
   name(item, key) {
@@ -44,30 +44,25 @@ export class Drafts {
   }
 
   put(item, key, value) {
-    try {
-      localStorage.setItem(this.name(item, key), JSON.stringify(value));
-    } catch {
-      this.full = true; // the page warns before it is closed with unsaved changes
-    }
+    browserStorage.set(this.name(item, key), JSON.stringify(value));
   }
 
   get(item, key) {
-    return JSON.parse(localStorage.getItem(this.name(item, key)) ?? "null");
+    return JSON.parse(browserStorage.get(this.name(item, key)) ?? "null");
   }
 
   remove(item, key) {
-    localStorage.removeItem(this.name(item, key));
+    browserStorage.remove(this.name(item, key));
   }
 
   /** {item: {key: value}} of everything that waits. */
   all() {
     const waiting = {};
-    for (let number = 0; number < localStorage.length; number += 1) {
-      const name = localStorage.key(number);
+    for (const name of browserStorage.names()) {
       if (!name.startsWith(this.prefix)) continue;
       const rest = name.slice(this.prefix.length);
       const item = decodeURIComponent(rest.slice(0, rest.indexOf(":")));
-      (waiting[item] ??= {})[rest.slice(rest.indexOf(":") + 1)] = JSON.parse(localStorage.getItem(name));
+      (waiting[item] ??= {})[rest.slice(rest.indexOf(":") + 1)] = JSON.parse(browserStorage.get(name));
     }
     return waiting;
   }

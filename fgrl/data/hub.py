@@ -11,7 +11,7 @@ from pydantic import model_validator
 from fgrl import lazy
 from fgrl.data.row import Row
 from fgrl.data.row_reader import RowReader
-from fgrl.data.text_file import check_csv, check_utf8, read_json_rows
+from fgrl.data.text_file import check_csv, check_utf8, read_json_rows, with_all_columns
 from fgrl.errors import DataError, Unavailable
 from fgrl.files import has_more_files, sha256_of_file, sha256_of_folder
 from fgrl.registry import File
@@ -23,6 +23,9 @@ huggingface_hub = lazy.load("huggingface_hub")
 KINDS = ("json", "parquet", "csv")
 MOST_FILES = 10_000
 """In a folder of data: another one, such as `..`, would be hashed for hours, with all that is in it."""
+MOST_BYTES = 64 * 2**20
+"""Of local JSON files that are read at once: larger ones are left to `datasets`, which maps them from disk. Its import alone
+takes longer than reading small ones."""
 
 
 class Hub(RowReader):
@@ -70,6 +73,8 @@ class Hub(RowReader):
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)
+        if self._small_json():
+            return where, with_all_columns(read_json_rows(self.files))
         for file in self._text_files():
             check_utf8(file)
         try:
@@ -94,6 +99,9 @@ class Hub(RowReader):
         return where, data
 
     def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
+        if isinstance(rows, list):
+            yield from super().at(rows, numbers)
+            return
         # many at a time, which is two to four times as fast; few at first, for callers that stop early
         start, size = 0, 8
         while start < len(numbers):
@@ -109,6 +117,13 @@ class Hub(RowReader):
     def load_options(self) -> dict[str, Any]:
         """Further options for the library that loads the data."""
         return {}
+
+    def _small_json(self) -> bool:
+        """Are the rows in local JSON files, all of them taken, that are small enough to be read at once?"""
+        if self.path != "json" or (self._unless_default("split") or "train") != "train":
+            return False
+        sizes = [file.stat().st_size for name in self.files if (file := Path(name)).is_file()]
+        return len(sizes) == len(self.files) and sum(sizes) <= MOST_BYTES
 
     def _text_files(self) -> list[Path]:
         """The local files whose rows are text: the library that loads them accepts any bytes."""

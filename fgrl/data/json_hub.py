@@ -32,5 +32,3 @@ class JsonHub(Hub):
         where, paths = download(self.path, names, self.revision, self.say)
         return where, read_json_rows(paths)
 
-    def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
-        return (rows[number] for number in numbers) if isinstance(rows, list) else super().at(rows, numbers)

@@ -79,6 +79,12 @@ def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
     return [row for path in paths for row in _rows_of(path)]
 
 
+def with_all_columns(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with every column that one of them has; None where a row has it not."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [row if len(row) == len(columns) else {name: row.get(name) for name in columns} for row in rows]
+
+
 def check_csv(path: str | Path, separator: str = ",") -> None:
     """Raise `DataError` for a line of a CSV file that has more or fewer fields than the first."""
     rows = csv.reader(io.StringIO(read_text(path)), delimiter=separator, strict=True)

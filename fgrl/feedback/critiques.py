@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
@@ -63,7 +64,7 @@ class CritiqueFormat(Settings):
 
     def json_schema(self) -> dict[str, Any]:
         """The object's JSON schema, for endpoints that can hold a model to one."""
-        return self.model().model_json_schema()
+        return deepcopy(_json_schema(self.model()))
 
 
 def _of_whole_characters(text: str) -> str:
@@ -74,6 +75,11 @@ def _of_whole_characters(text: str) -> str:
 
 
 _Text = Annotated[str, AfterValidator(_of_whole_characters)]
+
+
+@lru_cache
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
 
 
 @lru_cache

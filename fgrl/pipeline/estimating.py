@@ -27,6 +27,8 @@ class Peek:
     seed: int = 0
     stages: Mapping[str, Stage] = field(default_factory=dict)
     """All stages of the recipe."""
+    _expected: dict[str, Expected | None] = field(default_factory=dict)
+    """What stages make at most, by name: a stage is asked once, since it may have to read its data."""
 
     def path(self, ref: Ref[Any]) -> Path:
         if ref.stage not in self.finished:
@@ -39,7 +41,11 @@ class Peek:
         return self.stages[ref.stage]
 
     def expects(self, ref: Ref[Any]) -> Expected | None:
-        return self.stages[ref.stage].expects(self) if ref.stage in self.stages else None
+        if ref.stage not in self.stages:
+            return None
+        if ref.stage not in self._expected:
+            self._expected[ref.stage] = self.stages[ref.stage].expects(self)
+        return self._expected[ref.stage]
 
     def say(self, text: str) -> None:
         """Nobody listens to a plan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
@@ -30,6 +30,9 @@ takes longer than reading small ones."""
 
 class Hub(RowReader):
     """Rows of a data set by hub id, of a local folder, or of local files of one kind (`path: json` with `files`)."""
+
+    PLAIN_JSON: ClassVar[bool] = True
+    """Are small local JSON files read without `datasets`? False for readers whose `rows` need a table of that library."""
 
     path: str
     """Hub id; or a folder (data files, or what `save_to_disk` wrote); or `json`, `parquet`, `csv` with `files`."""
@@ -120,7 +123,7 @@ class Hub(RowReader):
 
     def _small_json(self) -> bool:
         """Are the rows in local JSON files, all of them taken, that are small enough to be read at once?"""
-        if self.path != "json" or (self._unless_default("split") or "train") != "train":
+        if not self.PLAIN_JSON or self.path != "json" or (self._unless_default("split") or "train") != "train":
             return False
         sizes = [file.stat().st_size for name in self.files if (file := Path(name)).is_file()]
         return len(sizes) == len(self.files) and sum(sizes) <= MOST_BYTES

@@ -29,6 +29,7 @@ class ClaimSet(QuestionSet):
     """Claims, each with `yes` (factual and fair) or `no` for a reference."""
 
     MAIN: ClassVar[str] = "claim"
+    PLAIN_JSON: ClassVar[bool] = False
 
     columns: ClaimColumns = ClaimColumns()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fgrl.data.hub import Hub, download
 from fgrl.data.row import Row
@@ -31,4 +31,3 @@ class JsonHub(Hub):
             return ", ".join(map(str, paths)), read_json_rows(paths)
         where, paths = download(self.path, names, self.revision, self.say)
         return where, read_json_rows(paths)
-

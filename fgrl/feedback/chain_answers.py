@@ -20,6 +20,8 @@ from fgrl.llm.reading import Refused, declines
 
 TEXTS = ("response", "text")
 """Keys under which the text of a step may be."""
+QUOTED = ('""', "\u201c\u201d", "''")
+"""Quotation marks that models put around an answer."""
 _FENCE = re.compile(r"\s*```[^\n`]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 _HEADING = re.compile(
     r"^[ \t]*[#*_]*[ \t]*step[ \t]+([0-9]{1,4})[ \t]*[:.]?[ \t]*[*_]*[:.]?[ \t]*$", re.IGNORECASE | re.MULTILINE
@@ -70,6 +72,25 @@ def read_text(answer: str) -> str:
     if not text.strip():
         raise ValueError("it is empty")
     return text
+
+
+def read_passage(answer: str, passage: str) -> str:
+    """What replaces a passage: the answer without a fence, white space and quotation marks around all of it, unless the
+    passage has such marks itself; white space at the passage's own ends stays.
+
+    Raises ValueError for an empty answer and for one of several paragraphs, where the passage is in one: it has more than the
+    passage then.
+    """
+    text = read_text(answer).strip()
+    quoted = len(text) > 1 and text[0] + text[-1] in QUOTED and not {text[0], text[-1]} & set(text[1:-1])
+    if quoted and not {text[0], text[-1]} & set(passage):
+        text = text[1:-1].strip()
+    if not text:
+        raise ValueError("it is empty")
+    if "\n" in text and "\n" not in passage.strip():
+        raise ValueError("it has several lines, and the passage has one: answer with the new passage alone")
+    body = passage.strip()
+    return passage[: passage.index(body)] + text + passage[passage.index(body) + len(body) :] if body else text
 
 
 def _json(answer: str) -> Any:

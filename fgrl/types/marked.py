@@ -25,6 +25,11 @@ class Highlight:
         """What identifies it in every step of a chain."""
         return self.feeling, self.number
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its characters, `start:end`."""
+        return self.start, self.end
+
     def at(self, start: int, end: int) -> Highlight:
         """The same highlight at another place."""
         return Highlight(self.feeling, self.number, start, end)

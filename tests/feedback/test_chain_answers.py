@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fgrl.feedback.chain_answers import read_steps, read_text, steps_schema
+from fgrl.feedback.chain_answers import read_passage, read_steps, read_text, steps_schema
 from fgrl.llm.reading import Refused
 
 TEXTS = ['He said "no".\n', "{braces} and\n```\na fence\n```"]
@@ -71,3 +71,26 @@ def test_a_step_of_its_own_is_the_text_without_a_fence_around_all_of_it() -> Non
 def test_the_schema_demands_the_number_of_steps() -> None:
     steps = steps_schema(3)["properties"]["steps"]
     assert (steps["minItems"], steps["maxItems"], steps["items"]["required"]) == (3, 3, ["id", "response"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage", "new"),
+    [
+        (" old \n", "very old", "old"),
+        ('"old"', "very old", "old"),
+        ("\u201cold\u201d", "very old", "old"),
+        ('"old"', 'so-called "old"', '"old"'),
+        ('"old" and "new"', "very old", '"old" and "new"'),
+        ("```\nold\n```", " very old\n", " old\n"),
+        ("a\nb", "one\ntwo", "a\nb"),
+        ("new", "", "new"),
+    ],
+)
+def test_a_passage_is_the_answer_without_what_stands_around_all_of_it(answer: str, passage: str, new: str) -> None:
+    assert read_passage(answer, passage) == new
+
+
+@pytest.mark.parametrize("answer", ["", '""', "Sure!\n\nold"])
+def test_what_is_no_passage_is_refused(answer: str) -> None:
+    with pytest.raises(ValueError, match=r"it is empty|several lines"):
+        read_passage(answer, "very old")

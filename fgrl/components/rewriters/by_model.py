@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fgrl.evaluation.judging import NONE
-from fgrl.feedback.chain_answers import read_steps, read_text, steps_schema
-from fgrl.feedback.chain_checks import BrokenStep, with_ends_of
+from fgrl.feedback.chain_answers import read_passage, read_steps, read_text, steps_schema
+from fgrl.feedback.chain_checks import BrokenStep, replaced, with_ends_of
 from fgrl.feedback.chain_tags import TagMistake, TagNames, read_tags, tag_names, write_tags
 from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
 from fgrl.llm.asking import Asked, Question, ask
 from fgrl.llm.prompted import Prompted
 from fgrl.llm.reading import Refused, declines
 from fgrl.registry import register
-from fgrl.templates import Prompt, as_text
+from fgrl.templates import Prompt, as_text, read_prompt
 from fgrl.types import Marked, Request, Sample
 
 BAD_TAGS = "tags that cannot be read"
@@ -36,18 +36,22 @@ class ModelRewriter(Prompted, Rewriter):
 
     The prompt file contains {response} (with its tags) and {reasons}, and may contain {query}, {document}, {like} and {dislike}
     (the names of the tags: others than these words where a text contains such tags itself), {count} (how many steps there
-    are) and {id} (with `steps_per_call: one`, the dislike to address): `prompts/improvement_chain.txt` for `all`,
-    `prompts/improvement_step.txt` for `one`.
+    are) and {id} (with `steps_per_call: one`, the dislike to address), {passage} and {reason} (its text, and why it is disliked):
+    `prompts/improvement_chain.txt` for `all`, `prompts/improvement_step.txt` for `one`, `prompts/improvement_passage.txt` for
+    `writes: passage`, which has to contain {passage} alone.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (
-        "query", "document", "response", "reasons", "like", "dislike", "count", "id"
+        "query", "document", "response", "reasons", "like", "dislike", "count", "id", "passage", "reason"
     )  # fmt: skip
     required: ClassVar[tuple[str, ...]] = ("response", "reasons")
 
     steps_per_call: Literal["all", "one"] = "all"
     """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each step in an
     answer of its own, which is the edited text alone."""
+    writes: Literal["response", "passage"] = "response"
+    """With `steps_per_call: one`: an answer is the whole edited response with its tags, as in the paper, or only what replaces
+    the disliked passage, for models that cannot copy a long text with tags. Nothing around the passage can change then."""
     document: str = "document"
     """Entry of a sample's `meta` that holds the knowledge source."""
     tries: int = Field(1, ge=1)
@@ -55,18 +59,30 @@ class ModelRewriter(Prompted, Rewriter):
     with it. 1: an answer that does not pass is discarded, as in the paper, and the next attempt starts anew."""
     max_tokens: int | None = Field(8192, ge=1)
 
+    @model_validator(mode="after")
+    def _passages_one_by_one(self) -> ModelRewriter:
+        if self.writes == "passage" and self.steps_per_call == "all":
+            raise ValueError("writes: passage goes with `steps_per_call: one`: each answer is one passage")
+        return self
+
+    def template(self) -> Prompt:
+        if self.writes == "passage":
+            return read_prompt(self.prompt, self.placeholders, ("passage",))
+        return super().template()
+
     def about(self) -> dict[str, Any]:
-        return {**super().about(), "steps_per_call": self.steps_per_call}
+        more = {"writes": self.writes} if self.writes == "passage" else {}
+        return {**super().about(), "steps_per_call": self.steps_per_call, **more}
 
     def attempt(self, cases: Sequence[ChainCase], number: int) -> list[ChainAttempt]:
         template = self.template()
         if self.steps_per_call == "all":
-            return self._asked(template, [_Reading(case) for case in cases], number, "all")
+            return self._asked(template, [_Reading(case) for case in cases], number)
         readings = [_Reading(case) for case in cases]
         done: dict[int, ChainAttempt] = {}
         while len(done) < len(readings):
             going = [place for place in range(len(readings)) if place not in done]
-            outcomes = self._asked(template, [readings[place] for place in going], number, "one")
+            outcomes = self._asked(template, [readings[place] for place in going], number)
             for place, outcome in zip(going, outcomes, strict=True):
                 if outcome.problem is not None or len(outcome.steps) == readings[place].case.steps:
                     done[place] = outcome
@@ -81,18 +97,18 @@ class ModelRewriter(Prompted, Rewriter):
             for step in range(1, 1 + (case.steps if self.steps_per_call == "one" else 1))
         ]
 
-    def _asked(
-        self, template: Prompt, readings: Sequence[_Reading], number: int, what: Literal["all", "one"]
-    ) -> list[ChainAttempt]:
+    def _asked(self, template: Prompt, readings: Sequence[_Reading], number: int) -> list[ChainAttempt]:
         questions = [
-            Question(
-                self._request(template, reading, len(reading.steps) + 1, number),
-                reading.read_chain if what == "all" else reading.read_step,
-            )
+            Question(self._request(template, reading, len(reading.steps) + 1, number), self._read(reading))
             for reading in readings
         ]
         asked = ask(self.client, questions, self.tries)
         return [reading.outcome(answer) for reading, answer in zip(readings, asked, strict=True)]
+
+    def _read(self, reading: _Reading) -> Callable[[str], list[Marked]]:
+        if self.steps_per_call == "all":
+            return reading.read_chain
+        return reading.read_step if self.writes == "response" else reading.read_passage
 
     def _request(self, template: Prompt, reading: _Reading, step: int, number: int) -> Request:
         """The question about a step that comes next (or about the whole chain). number: of the attempt."""
@@ -110,6 +126,8 @@ class ModelRewriter(Prompted, Rewriter):
             "dislike": names["dislike"],
             "count": str(case.steps),
             "id": str(step),
+            "passage": left.text[slice(*left.disliked(step).place)],
+            "reason": case.explanations["dislike", step],
         }
         schema = steps_schema(case.steps) if self.steps_per_call == "all" else None
         return self.request(template, values, sample=number, json_schema=schema)
@@ -155,10 +173,21 @@ class _Reading:
         self.steps.append(self._checked(read_text(answer), self.current, len(self.steps) + 1))
         return self.steps
 
-    def _checked(self, text: str, before: Marked, number: int) -> Marked:
+    def read_passage(self, answer: str) -> list[Marked]:
+        """The steps so far with one in which the answer replaces the passage. Raises ValueError when it does not pass."""
+        self.problem = NO_STEPS
+        if declines(answer) and not declines(self.current.text):
+            raise Refused("it declines to rewrite")
+        before, number = self.current, len(self.steps) + 1
+        start, end = before.disliked(number).place
+        new = read_passage(answer, before.text[start:end])
+        self.steps.append(self._checked(replaced(before, number, start, end, new), before, number))
+        return self.steps
+
+    def _checked(self, text: str | Marked, before: Marked, number: int) -> Marked:
         assert self._names is not None
         try:
-            after = with_ends_of(before.text, read_tags(text, self._names))
+            after = with_ends_of(before.text, read_tags(text, self._names)) if isinstance(text, str) else text
             self.case.check(before, after, number)
         except BrokenStep as broken:
             self.problem = broken.problem

@@ -111,7 +111,7 @@ def test_the_tables_name_what_there_is(folder: Path) -> None:
     written = [yaml.safe_load(cell) for cell in first_column if cell.startswith("{name: ")]
     context = Context(folder=lambda path: folder)
     built = [build(Rewriter, one | ({"client": {"name": "replay", "answers": "answers.jsonl"}} if "client" in one else {}), context=context) for one in written]  # fmt: skip
-    assert len(built) == 4
+    assert len(built) == 5
     assert {one["name"] for one in written} == set(names("rewriter"))
     pairs = [yaml.safe_load(cell) for cell in re.findall(r"\| `(\{name: (?:chain|judged).*?\})`", PAGE)]
     assert [type(build(PairBuilder, one)).__name__ for one in pairs] == ["ChainPairs"] * 3 + ["Judged"]

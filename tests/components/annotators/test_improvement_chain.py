@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from critique_answers import PROMPTS, replay, sample, stage_key
+from pydantic import ValidationError
 from training_helpers import a_run
 
 from fgrl.components.annotators.improvement_chain import ImprovementChain
@@ -55,6 +56,7 @@ def annotated(*annotations: Annotation, **more: Any) -> Sample:
 def by_model(folder: Path, *lines: dict[str, Any], **options: Any) -> ModelRewriter:
     """A rewriter with the shipped prompt, whose client answers with these lines."""
     name = "improvement_step.txt" if options.get("steps_per_call") == "one" else "improvement_chain.txt"
+    name = "improvement_passage.txt" if options.get("writes") == "passage" else name
     return ModelRewriter(client=replay(folder, *lines), prompt=str(PROMPTS / name), **options)
 
 
@@ -216,6 +218,24 @@ def test_one_step_per_call_asks_about_the_text_of_the_step_before(tmp_path: Path
     ]
     assert (after.meta["chain"]["steps_per_call"], after.meta["chain"]["attempts"]) == ("one", 2)
     assert annotator.counts()["checked"] == 2
+
+
+def test_a_model_may_write_the_passage_alone(tmp_path: Path) -> None:
+    lines = (
+        {"contains": ["response:\nvery very old\n", "The reason: too_wordy."], "answer": '"ancient"'},
+        {"contains": ["response:\nthe sea\n", "The mill is ancient."], "answers": ["the sea", "the lake"]},
+    )
+    options: dict[str, Any] = {"steps_per_call": "one", "writes": "passage"}
+    annotator = chains(tmp_path, *lines, attempts=2, **options)
+    (after,) = annotator.annotate([annotated(ADA)])
+    assert after.responses[2].text == "The mill is ancient. It stands by the lake, and people come to see it."
+    assert (after.meta["chain"]["writes"], after.meta["chain"]["refused"]) == ("passage", ["unchanged"])
+    assert len(annotator.asks([annotated(ADA)])) == 2
+    with pytest.raises(ValidationError, match="steps_per_call: one"):
+        chains(tmp_path, writes="passage")
+    (tmp_path / "p.txt").write_text("{response} {reasons}")
+    with pytest.raises(DataError, match=r"lacks the placeholder \{passage\}"):
+        ModelRewriter(client=replay(tmp_path), prompt=str(tmp_path / "p.txt"), **options).template()
 
 
 def test_with_more_tries_the_model_is_told_what_is_wrong(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ Examples:
   fgrl elo R --anchor base=1000 --pairs
   fgrl elo people.jsonl                                   verdicts of people, as the annotation page exports them
   fgrl elo people.jsonl --by ada --by bob --ridge 0.1
+  fgrl elo R people.jsonl --side-by-side                  a judge next to people, one row for each model
   fgrl elo R --write-pairs pairs.jsonl --comparisons 263  what people are to compare
 
 \b
@@ -75,6 +76,9 @@ def elo(
     level: Annotated[float | None, typer.Option("--level", help="Share of the draws inside the intervals.")] = None,
     draw_seed: Annotated[int | None, typer.Option("--draw-seed", min=0, help="Seed of the bootstrap.")] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Also print every two models that met.")] = False,
+    side_by_side: Annotated[
+        bool, typer.Option("--side-by-side", help="One table with a column for each: people next to a judge.")
+    ] = False,
     write_pairs: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +116,10 @@ def elo(
         raise UsageError(_nothing(finished))
     if as_json:
         emit({"tables": [{"source": source, **table.model_dump()} for source, table in tables]})
+        return
+    if side_by_side:
+        columns = [(table.title if source == "" else f"{source}: {table.title}", table) for source, table in tables]
+        echo(texts.side_by_side(columns, as_markdown=markdown))
         return
     several = len({source for source, _table in tables}) > 1 or len(tables) > 1
     echo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,6 +128,29 @@ def text(title: str, table: EloTable, *, pairs: bool = False, as_markdown: bool 
     about = lines(table)
     below = "\n\n".join(about) if as_markdown else "\n".join(f"  {line}" for line in about)
     return "\n\n".join([f"**{title}**" if as_markdown else title, *map(draw, tables), below])
+
+
+def side_by_side(tables: Sequence[tuple[str, EloTable]], *, as_markdown: bool = False) -> str:
+    """Several tables in one: a row for each model, best of the first table first, with its rating in each table and the interval of its
+    difference to that table's best model in brackets. A model that a table does not have is a dash there."""
+    lines = {model: None for _name, table in tables for model in (standing.model for standing in table.standings)}
+    cells = []
+    for _name, table in tables:
+        own = {row.model: row for row in shown(table).rows}
+        cells.append({model: _in_one_cell(own.get(model)) for model in lines})
+    body = [
+        ["model", *(name for name, _table in tables)],
+        *([model, *(own[model] for own in cells)] for model in lines),
+    ]
+    note = "rating, and in brackets the interval of the difference to the best model of the column"
+    return f"{markdown(body)}\n\n{note}" if as_markdown else f"{columns(body)}\n\n  {note}"
+
+
+def _in_one_cell(row: ShownStanding | None) -> str:
+    if row is None:
+        return "–"
+    interval = "best" if row.difference is None else row.difference.interval or "no interval"
+    return f"{row.rating.value} [{interval}]"
 
 
 def _difference(row: ShownStanding) -> str:

@@ -98,6 +98,12 @@ def test_verdicts_of_people_become_a_table_by_one_command(tmp_path: Path) -> Non
     assert fixed["standings"][2]["rating"]["mean"] == pytest.approx(1000)
     assert fixed["judges"] == {"ada": 60}
     assert fixed["settings"]["ridge"] == 0.5
+    both = fgrl("elo", recipe, tmp_path / "people.jsonl", *runs, "--side-by-side")
+    first, *models = [line.split("  ") for line in both.stdout.splitlines()[:4]]
+    assert [cell.strip() for cell in first if cell] == ["model", "recipe, rated: people", "people.jsonl"]
+    assert [line[1].strip() for line in models] == ["chains", "sft", "base"]
+    assert both.stdout.count("[best]") == 2
+    assert "| sft |" in fgrl("elo", recipe, *runs, "--side-by-side", "--markdown").stdout
     assert "chains" in fgrl("table", recipe, *runs, "--number", "people.difference").stdout
 
 

@@ -36,7 +36,7 @@ types = lazy.load("fgrl.types")
 EXAMPLES = """
 \b
 Examples:
-  fgrl elo recipes/small/span_chains.yaml
+  fgrl elo R                                              every Elo table of a recipe
   fgrl elo R --anchor base=1000 --pairs
   fgrl elo people.jsonl                                   verdicts of people, as the annotation page exports them
   fgrl elo people.jsonl --by ada --by bob --ridge 0.1
@@ -74,7 +74,9 @@ def elo(
     ] = None,
     resamples: Annotated[int | None, typer.Option("--resamples", min=100, help="Draws of the bootstrap.")] = None,
     level: Annotated[float | None, typer.Option("--level", help="Share of the draws inside the intervals.")] = None,
-    draw_seed: Annotated[int | None, typer.Option("--draw-seed", min=0, help="Seed of the bootstrap.")] = None,
+    draw_seed: Annotated[
+        int | None, typer.Option("--draw-seed", min=0, help="Seed of the bootstrap, and of the pairs that are written.")
+    ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Also print every two models that met.")] = False,
     side_by_side: Annotated[
         bool, typer.Option("--side-by-side", help="One table with a column for each: people next to a judge.")

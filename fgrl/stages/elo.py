@@ -20,7 +20,7 @@ from fgrl.types import Report
 
 @register("elo")
 class EloStage(Stage, EloSettings):
-    """Elo ratings from verdicts that samples hold: of people, as the annotation page exports them, or of the annotator `preference`.
+    """Elo ratings from verdicts that samples hold: of people, as the annotation page exports them, or of any judge.
 
     The compared responses have the model that they are from as `by`. Of several verdicts of different people on two responses each
     is a game. Intervals draw prompts, with all verdicts on them; `meta.prompt_id` names the prompt where several samples compare

@@ -1,6 +1,6 @@
 """DPO here and trl's `DPOTrainer`, step by step in turn: pairs per second with the reference's pass, peak memory, losses.
 
-    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 384] [--response 192] [--checkpointing] [--json]
+    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 320] [--response 160] [--checkpointing] [--json]
 
 Each trains the packaged SmolLM2 with LoRA (rank 16 on all linear layers, a frozen bfloat16 base, bfloat16 autocast over float32
 adapters) with the objective `dpo` on 8 pairs per step. The two answers of a pair differ as two steps of an improvement chain
@@ -11,7 +11,8 @@ No dropout, no logging, no saving. The reference is the model without its adapte
 1. each library runs in a process of its own, so that each has a peak of its own; they are loaded one after the other
 2. one step of each before it counts; then they take turns, who goes first changing from step to step. The other waits
 
-Peak memory is resident memory (Linux) of the whole process, highest during the steps; "beyond" is above what was resident right before the
+Seconds of processors are counted, too: where other programs share the machine, they tell more than the time that passed. Peak memory is
+resident memory (Linux) of the whole process, highest during the steps; "beyond" is above what was resident right before the
 first step. fgrl reads each pair in a pass of its own (`reference_pass: once`), whatever the micro-batch; `--micro 1` makes trl do so, too.
 """
 
@@ -53,8 +54,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="steps of each that count, after one that does not")
     parser.add_argument("--pairs", type=int, default=8, help="pairs of a step")
     parser.add_argument("--micro", type=int, default=8, help="pairs of a micro-batch")
-    parser.add_argument("--prompt", type=int, default=384, help="tokens of a prompt")
-    parser.add_argument("--response", type=int, default=192, help="tokens of an answer")
+    parser.add_argument("--prompt", type=int, default=320, help="tokens of a prompt, at most")
+    parser.add_argument("--response", type=int, default=160, help="tokens of an answer")
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, for both")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="attention, of both")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -141,7 +142,7 @@ class Side:
         self._answers = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what libraries print is no answer
         self._asked = False
-        self._start = 0.0
+        self._start = self._cpu = 0.0
         self.losses: list[float] = []
         self.rows: list[Sequence[int]] = []
         self.parts: dict[str, float] = {}
@@ -155,13 +156,13 @@ class Side:
         if not sys.stdin.readline():
             raise SystemExit
         self.losses, self.rows, self.parts = [], [], {}
-        self._start = time.perf_counter()
+        self._start, self._cpu = time.perf_counter(), time.process_time()
 
     def done(self) -> None:
-        seconds = time.perf_counter() - self._start
+        took = {"seconds": time.perf_counter() - self._start, "cpu": time.process_time() - self._cpu}
         ids = hashlib.sha256(json.dumps(sorted(map(list, self.rows))).encode()).hexdigest()[:12]
         loss = sum(self.losses) / len(self.losses)
-        self._answer({"seconds": seconds, "loss": loss, "ids": ids, "peak": status("VmHWM"), "parts": self.parts})
+        self._answer(took | {"loss": loss, "ids": ids, "peak": status("VmHWM"), "parts": self.parts})
 
     def _answer(self, answer: dict[str, Any]) -> None:
         self._answers.write(json.dumps(answer) + "\n")
@@ -352,10 +353,12 @@ def tables(results: dict[str, Any]) -> str:
         )
     fgrl, trl, ratio = (statistics.median(numbers) for numbers in (speeds["fgrl"], speeds["trl"], ratios))
     seconds = {side: statistics.median(step["seconds"] for step in steps[side]) for side in steps}
+    cpu = {side: statistics.median(step["cpu"] for step in steps[side]) for side in steps}
     reference = statistics.median(step["parts"]["reference"] for step in steps["fgrl"])
     lines += [
         f"{'median':<8}{fgrl:>8.2f} prs/s{trl:>8.2f} prs/s{ratio:>8.2f}   (from {min(ratios):.2f} to {max(ratios):.2f})",
         f"seconds per step, medians: fgrl {seconds['fgrl']:.2f} (of it the reference's pass {reference:.2f}), trl {seconds['trl']:.2f}",
+        f"seconds of processors per step, medians: fgrl {cpu['fgrl']:.2f}, trl {cpu['trl']:.2f}, ratio {cpu['trl'] / cpu['fgrl']:.2f}",
         f"largest difference of the losses: {max(gaps):.1e}",
         "",
         f"{'memory':<8}{'loaded':>12}{'peak':>12}{'beyond':>12}",

@@ -28,6 +28,9 @@ FEW_SCORES = 2**20
 """Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward pass is
 slow there. It takes about ten bytes per score and layer until the backward pass."""
 
+FEW_SCORES_OF_PAIRS = 2**22
+"""The same for pairs that are read as one sequence. They go through the model one at a time, so that more memory is left for each."""
+
 NEWEST = "default"
 """peft's name of the adapter that is trained, saved and switched off; those that training began with are beside it."""
 
@@ -167,7 +170,7 @@ class LanguageModel(nn.Module):
         with (
             nullcontext() if adapter else self.adapter_off(),
             self.low_precision(),
-            self._attention(rows, length, gradient),
+            self._attention(rows, length, gradient, FEW_SCORES),
         ):
             if len(mask) > 1 and self.shares_prompts(gradient=gradient):
                 first, place = distinct_prompts(tokens)
@@ -208,7 +211,7 @@ class LanguageModel(nn.Module):
         with (
             nullcontext() if adapter else self.adapter_off(),
             self.low_precision(),
-            self._attention(rows, length, gradient),
+            self._attention(rows, length, gradient, FEW_SCORES_OF_PAIRS),
         ):
             mask = packed.allowed()
             if config._attn_implementation == "eager":
@@ -222,12 +225,12 @@ class LanguageModel(nn.Module):
         return states.flatten(0, 1).index_select(0, packed.before)
 
     @contextmanager
-    def _attention(self, rows: int, length: int, gradient: bool) -> Iterator[None]:
+    def _attention(self, rows: int, length: int, gradient: bool, few: int) -> Iterator[None]:
         """Inside, a short pass on a CPU uses unfused attention: the same sums, and a training pass takes a fifth less time."""
         config: Any = self.trunk.config
         recomputed = gradient and self.spec.gradient_checkpointing  # outside of here
         fused = self.attention_heads and config._attn_implementation == "sdpa" and self.device.type == "cpu"
-        if not fused or recomputed or rows * self.attention_heads * length**2 > FEW_SCORES:
+        if not fused or recomputed or rows * self.attention_heads * length**2 > few:
             yield
             return
         config._attn_implementation = "eager"

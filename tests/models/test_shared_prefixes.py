@@ -89,6 +89,34 @@ def test_numbers_and_gradients_are_those_of_rows_read_whole(
         assert passes == [(1, len(PROMPT) + 2 + 3 + 4)]
 
 
+def test_the_output_layer_reads_shared_tokens_once_and_in_chunks(
+    tiny_model_dir: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, seen = tiny(tiny_model_dir, trainable=True), []
+    layer = type(model.output_layer)
+    read = layer.forward
+
+    def watched(self: Any, hidden: torch.Tensor, labels: torch.Tensor, **options: Any) -> Any:
+        seen.append((len(labels), options["chunk"]))
+        return read(self, hidden, labels, **options)
+
+    monkeypatch.setattr(layer, "forward", watched)
+    tokens = rows_of(*PAIRS["an edit in the middle"])
+    model.score(tokens, pairs=True, chunk=3)
+    assert seen == [(2 + 3 + 4, 3)]
+    assert int(tokens.mask.sum()) == 11
+
+
+def test_unfused_attention_gives_the_same_numbers(tiny_model_dir: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, found = tiny(tiny_model_dir), []
+    for few in (models.language_model.FEW_SCORES_OF_PAIRS, 0):
+        monkeypatch.setattr(models.language_model, "FEW_SCORES_OF_PAIRS", few)
+        with torch.no_grad():
+            found.append(model.score(rows_of(*PAIRS["two pairs"]), pairs=True).logp)
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    assert model.trunk.config._attn_implementation == "sdpa"
+
+
 def test_all_weights_and_recomputed_activations(tiny_model_dir: Any, passes: list[Any]) -> None:
     for checkpointing in (False, True):
         model = tiny(tiny_model_dir, trainable=True, gradient_checkpointing=checkpointing).train()

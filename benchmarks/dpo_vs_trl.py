@@ -1,6 +1,6 @@
 """DPO here and trl's `DPOTrainer`, step by step in turn: pairs per second with the reference's pass, peak memory, losses.
 
-    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 320] [--response 160] [--checkpointing] [--json]
+    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 192] [--response 96] [--checkpointing] [--json]
 
 Each trains the packaged SmolLM2 with LoRA (rank 16 on all linear layers, a frozen bfloat16 base, bfloat16 autocast over float32
 adapters) with the objective `dpo` on 8 pairs per step. The two answers of a pair differ as two steps of an improvement chain
@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="steps of each that count, after one that does not")
     parser.add_argument("--pairs", type=int, default=8, help="pairs of a step")
     parser.add_argument("--micro", type=int, default=8, help="pairs of a micro-batch")
-    parser.add_argument("--prompt", type=int, default=320, help="tokens of a prompt, at most")
-    parser.add_argument("--response", type=int, default=160, help="tokens of an answer")
+    parser.add_argument("--prompt", type=int, default=192, help="tokens of a prompt, at most")
+    parser.add_argument("--response", type=int, default=96, help="tokens of an answer")
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, for both")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="attention, of both")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -191,7 +191,7 @@ def pairs_of(options: argparse.Namespace, tokenizer: Any) -> list[dict[str, list
 
     pairs = []
     for _ in range((options.steps + 1) * options.pairs):
-        prompt, first = text(options.prompt - draw.randrange(32)), text(options.response - draw.randrange(16) - 1)
+        prompt, first = text(options.prompt - draw.randrange(24)), text(options.response - draw.randrange(12) - 1)
         place = draw.randrange(len(first) // 4, 3 * len(first) // 4)
         edited = [*first[:place], *text(8 + draw.randrange(8)), *first[place + 12 :]]
         end = [tokenizer.eos_token_id]

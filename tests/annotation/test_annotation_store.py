@@ -50,6 +50,20 @@ def test_a_state_holds_every_kind(tmp_path: Path) -> None:
     assert store.state("item-1", "ben") == ItemState()
 
 
+def test_a_withdrawn_preference_is_none_but_keeps_its_revisions(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    store.append("item-1", "ann", "verdict", "", {"better": 1, "reason": "true"}, 0)
+    store.append("item-1", "ann", "verdict", "", {"better": 1, "reason": "true", "deleted": True}, 1)
+    state = store.state("item-1", "ann")
+    assert state.verdict is None
+    assert state.last_verdict is not None
+    assert (state.last_verdict.version, state.last_verdict.body["deleted"]) == (2, True)
+    store.append("item-1", "ann", "verdict", "", {"better": 1, "reason": "true", "deleted": False}, 2)
+    again = store.state("item-1", "ann").verdict
+    assert again is not None
+    assert again.body == {"better": 1, "reason": "true"}
+
+
 def test_two_tabs_conflict_and_the_first_one_stays(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     store.append("item-1", "ann", "span", "s", span(), 0)

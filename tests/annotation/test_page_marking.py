@@ -402,6 +402,33 @@ def test_page_settings(browser: Any, tmp_path: Path, name: str, modes: dict[str,
         assert (span["label"], span["note"]) == (-1, "no source" if name == "retrieval_free_text" else "")
 
 
+def test_long_texts_are_cut_into_blocks_at_line_ends_and_spaces(desk: Desk) -> None:
+    for text in [
+        "",
+        "short",
+        "x" * 24_000,
+        "word 🎉 " * 30_000,
+        "x🎉" * 40_000,
+        "a line\n" * 20_000,
+        "\n" + "x" * 50_000 + "\nend",
+    ]:
+        found = desk.page.evaluate(
+            """async (text) => {
+              const { pieces } = await import('/static/text.js');
+              return pieces(text).map(({ start, end }) => [start, text.slice(start, end)]);
+            }""",
+            text,
+        )
+        assert "".join(part for _start, part in found) == text  # no pair is cut: halves would come back as U+FFFD
+        assert [start for start, _part in found] == sorted({start for start, _part in found})
+        assert all(part for _start, part in found) or text == ""
+        assert max(len(part) for _start, part in found) <= 8192 + 16384 + 1
+        if "\n" in text[1:-1] and "x" not in text:
+            assert all(part.endswith("\n") for _start, part in found)
+        if " " in text and "\n" not in text:
+            assert all(part.endswith(" ") for _start, part in found)
+
+
 def test_a_text_of_a_megabyte_stays_a_few_nodes(browser: Any, tmp_path: Path) -> None:
     long = "".join(
         f"Line {number} of a long text with 🎉 in it, so that units and code points differ.\n"

@@ -46,6 +46,7 @@ class Page {
     this.label = -1;
     this.wasSaved = true;
     this.wasUnreachable = false;
+    this.wasSignedOut = false;
     this.deferred = new Set();
     this.resolving = false;
     trapFocus(byId("conflict"));
@@ -370,8 +371,10 @@ class Page {
   /** Called when a view's history or state has changed. */
   changed(view) {
     if (view !== this.view) return;
-    byId("undo").disabled = view.history.done.length === 0;
-    byId("redo").disabled = view.history.undone.length === 0;
+    for (const [id, actions] of [["undo", view.history.done], ["redo", view.history.undone]]) {
+      byId(id).disabled = actions.length === 0;
+      byId(id).title = actions.at(-1)?.label ?? "";
+    }
     document.body.classList.toggle("moving", view.moving !== null);
     this.showState();
   }
@@ -410,7 +413,9 @@ class Page {
     state.className = `state ${kind}`;
     if (kind === "saved" && !this.wasSaved) announce("Saved.");
     if (kind === "offline" && !this.wasUnreachable) announce("No connection. Your changes are kept in this browser and sent later.");
-    if (totals.signedOut) this.showSignedOut();
+    if (totals.signedOut && !this.wasSignedOut) this.showSignedOut();
+    else if (!totals.signedOut && this.wasSignedOut) this.notice(null);
+    this.wasSignedOut = totals.signedOut;
     this.wasSaved = kind === "saved";
     this.wasUnreachable = kind === "offline";
   }

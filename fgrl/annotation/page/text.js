@@ -2,6 +2,7 @@
 
 const STEP = 4096;
 const PIECE = 8192;
+const LONG_LINE = 16384;
 const LANES = 3;
 
 const high = (unit) => unit >= 0xd800 && unit <= 0xdbff;
@@ -62,16 +63,27 @@ export class Points {
   }
 }
 
-/** Where a text is cut into blocks, each behind a line's end, so that a change lays out one block and not the whole text. */
+/**
+ * Where a text is cut into blocks, so that a change lays out one block and not the whole text: behind a line's end, and in a line
+ * that is very much longer than a block behind a space, where the line wraps earlier than it would have to.
+ */
 export function pieces(text) {
   const starts = [0];
-  for (let from = PIECE; from < text.length; ) {
-    const newline = text.indexOf("\n", from);
-    if (newline < 0 || newline + 1 >= text.length) break;
-    starts.push(newline + 1);
-    from = newline + 1 + PIECE;
+  for (let from = PIECE; from < text.length; from = starts.at(-1) + PIECE) {
+    const newline = text.indexOf("\n", from) + 1;
+    const last = from + LONG_LINE;
+    const start = newline > 0 && newline <= last ? newline : last < text.length ? insideLine(text, last) : text.length;
+    if (start === text.length) break;
+    starts.push(start);
   }
   return starts.map((start, number) => ({ start, end: starts[number + 1] ?? text.length }));
+}
+
+/** A place in a long line at which a block may begin: behind a space near `place`, or else at `place`, outside a pair. */
+function insideLine(text, place) {
+  const space = text.lastIndexOf(" ", place) + 1;
+  if (space > place - PIECE) return space;
+  return low(text.charCodeAt(place)) ? place + 1 : place;
 }
 
 /** Fills an element with a text in blocks. */

@@ -30,11 +30,14 @@ def exported(store: Store, *, revisions: bool = False, finished: bool = False) -
     """Every sample of a store with its annotations, in the order of the store.
 
     Annotators come in the order of their names, spans in the order in which they were first saved. revisions: with every
-    stored revision. finished: only what annotators have marked as done.
+    stored revision. finished: only what annotators have marked as done. What is saved while this is read is left out of
+    every sample alike.
     """
     settings = store.settings
-    for number, item in enumerate(store.items):
-        stored = list(store.revisions(item))
+    by_item: dict[str, list[Revision]] = {item: [] for item in store.items}
+    for revision in store.revisions():
+        by_item[revision.item].append(revision)
+    for number, (item, stored) in enumerate(by_item.items()):
         sample = store.sample(item)
         states = _states(stored)
         if finished:

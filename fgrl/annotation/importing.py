@@ -168,7 +168,7 @@ def _newest(state: ItemState, revision: Revision) -> tuple[Any, bool]:
         case "answers":
             known = state.answers.get(int(revision.key))
         case "verdict":
-            known = state.verdict
+            known = state.last_verdict
     return known, known is not None and known.body == revision.body
 
 

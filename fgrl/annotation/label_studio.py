@@ -51,20 +51,24 @@ def to_tasks(
     samples: Iterable[Sample],
     *,
     document: str = "document",
+    query: str = "question",
     offsets: Offsets = "code_points",
     users: Mapping[str, int] | None = None,
 ) -> tuple[list[dict[str, Any]], NotKept]:
     """One task per sample, and what Label Studio has no place for.
 
-    document: entry of a sample's `meta` that holds the knowledge source. users: id in Label Studio by annotator; it becomes
+    document: entry of a sample's `meta` that holds the knowledge source. query: entry that holds the query, where the prompt
+    holds more than that. users: id in Label Studio by annotator; it becomes
     `completed_by` (an annotator without one leaves it to whoever imports the file). Raises `DataError` for an annotator who
     annotated a response twice.
     """
     report = NotKept()
-    return [_task(sample, document, offsets, users or {}, report) for sample in samples], report
+    return [_task(sample, document, query, offsets, users or {}, report) for sample in samples], report
 
 
-def _task(sample: Sample, document: str, offsets: Offsets, users: Mapping[str, int], report: NotKept) -> dict[str, Any]:
+def _task(
+    sample: Sample, document: str, query: str, offsets: Offsets, users: Mapping[str, int], report: NotKept
+) -> dict[str, Any]:
     bare = sample.model_copy(
         update={
             "responses": [response.model_copy(update={"annotations": []}) for response in sample.responses],
@@ -72,7 +76,9 @@ def _task(sample: Sample, document: str, offsets: Offsets, users: Mapping[str, i
             "meta": {key: value for key, value in sample.meta.items() if key != KEY},
         }
     )
-    data = {"query": as_text(sample.prompt), "document": str(sample.meta.get(document, ""))}
+    shown = sample.meta.get(query)
+    shown = shown if isinstance(shown, str) and shown.strip() else as_text(sample.prompt)
+    data = {"query": shown, "document": str(sample.meta.get(document, ""))}
     data |= {f"response_{place}": response.text for place, response in enumerate(sample.responses, start=1)}
     people = by_annotator(sample)
     report.add("revisions", len(about(sample).get("revisions", ())))

@@ -106,8 +106,8 @@ def export(
     if form is Format.jsonl:
         write_jsonl(out, samples)
     else:
-        document = settings.document if settings is not None else "document"
-        tasks, lost = label_studio.to_tasks(samples, document=document, offsets=offsets.value, users=_users(user))
+        entries = {} if settings is None else {"document": settings.document, "query": settings.query}
+        tasks, lost = label_studio.to_tasks(samples, **entries, offsets=offsets.value, users=_users(user))
         files.write_json(out, tasks)
         written.append(out.with_suffix(".xml"))
         files.write_text(written[1], label_studio.labeling_config(samples, settings))

@@ -12,7 +12,16 @@ import yaml
 from typer.testing import CliRunner
 
 from fgrl.annotation import serving
-from fgrl.annotation.settings import load_settings, shipped
+from fgrl.annotation.settings import (
+    Attribute,
+    Group,
+    PageModes,
+    PageSettings,
+    Question,
+    Reasons,
+    load_settings,
+    shipped,
+)
 from fgrl.annotation.store import Store
 from fgrl.cli import app
 from fgrl.recipe import load
@@ -135,7 +144,16 @@ def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
     for number, block in enumerate(own):
         (tmp_path / f"{number}.yaml").write_text(block, encoding="utf-8")
         assert load_settings(tmp_path / f"{number}.yaml").title == yaml.safe_load(block)["title"]
-    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(shipped())
+    names = PAGE.partition("| name | page |")[2].partition("Your own settings")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", names, re.MULTILINE)) == set(shipped())
+
+
+def test_every_setting_is_in_the_table() -> None:
+    rows = "\n".join(re.findall(r"^\| `.*\|$", PAGE, re.MULTILINE))
+    named = set(re.findall(r"`([\w.]+)`", rows))
+    assert set(PageSettings.model_fields) - {"modes"} <= named
+    assert {f"modes.{name}" for name in PageModes.model_fields} <= named
+    assert {*Question.model_fields, *Reasons.model_fields, *Group.model_fields, *Attribute.model_fields} <= named
 
 
 def test_the_line_of_the_format_is_read_and_written_as_it_stands(tmp_path: Path) -> None:

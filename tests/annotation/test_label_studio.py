@@ -255,6 +255,15 @@ def test_files_that_are_no_tasks(tmp_path: Path, content: str, wanted: str) -> N
     assert wanted in str(error.value)
 
 
+def test_the_query_is_shown_where_the_prompt_holds_more() -> None:
+    sample = annotated(meta=annotated().meta | {"ask": "Wo?", "source": "Quelle", "question": "?"})
+    (task,), _ = to_tasks([sample], document="source", query="ask")
+    assert (task["data"]["query"], task["data"]["document"]) == ("Wo?", "Quelle")
+    assert to_tasks([sample])[0][0]["data"]["query"] == "?"
+    assert to_tasks([sample], query="none")[0][0]["data"]["query"] == sample.prompt
+    assert from_tasks([task])[0] == [sample]
+
+
 def test_users_of_label_studio_become_completed_by() -> None:
     (task,), _ = to_tasks([annotated()], users={"Ada": 3})
     assert [annotation.get("completed_by") for annotation in task["annotations"]] == [3, None]

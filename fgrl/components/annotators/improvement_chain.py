@@ -11,13 +11,15 @@ from pydantic import Field, PrivateAttr
 
 from fgrl import lazy
 from fgrl.feedback import chains
-from fgrl.feedback.chain_checks import PROBLEMS, Edit, EditLimits
+from fgrl.feedback.chain_checks import PROBLEMS, BrokenStep, Edit, EditLimits
 from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Rewriter
 from fgrl.llm.asking import SPENT
 from fgrl.registry import File, register
 from fgrl.types import Annotation, Feeling, Marked, Request, Sample, Span
 
 page_settings = lazy.load("fgrl.annotation.settings")
+
+WRONG_COUNT = "wrong number of steps"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class ImprovementChain(Annotator):
                 break
             outcomes = self.rewriter.attempt([sources[place].case for place in open_places], number)
             for place, outcome in zip(open_places, outcomes, strict=True):
-                history[place].append(outcome)
+                history[place].append(self._checked(sources[place].case, outcome))
         # 3.
         records = [self._record(source, made) for source, made in zip(sources, history, strict=True)]
         complete = [record for record in records if chains.is_chain(record)]
@@ -147,8 +149,21 @@ class ImprovementChain(Annotator):
             {**about, "attempts": len(history), **({"refused": refused} if refused else {})},
         )
 
+    def _checked(self, case: ChainCase, outcome: ChainAttempt) -> ChainAttempt:
+        """The attempt, or what is wrong with it: a rewriter of the user's own need not check its steps."""
+        if outcome.problem is not None:
+            return outcome
+        if len(outcome.steps) != case.steps:
+            detail = f"{len(outcome.steps)} steps for {case.steps} disliked passages"
+            return ChainAttempt(problem=WRONG_COUNT, detail=detail)
+        try:
+            list(self._edits(case.original, outcome.steps))
+        except BrokenStep as broken:
+            return ChainAttempt(problem=broken.problem, detail=str(broken))
+        return outcome
+
     def _edits(self, original: Marked, steps: Sequence[Marked]) -> Iterator[tuple[Marked, Edit]]:
-        """Each step with what it changed. (A rewriter of the user's own is checked here as well.)"""
+        """Each step with what it changed. Raises `BrokenStep`."""
         before = original
         for number, after in enumerate(steps, start=1):
             yield after, self.limits.check(before, after, number)

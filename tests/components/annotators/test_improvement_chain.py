@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from fgrl.components.rewriters.replace import Replace
 from fgrl.errors import DataError
 from fgrl.feedback.chain_checks import EditLimits
 from fgrl.feedback.chains import edits, spans_at
-from fgrl.kinds import ChainCase
+from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
 from fgrl.stages.annotate import AnnotateStage
-from fgrl.types import Annotation, Response, Sample, Samples, Span, read_jsonl, write_jsonl
+from fgrl.types import Annotation, Marked, Response, Sample, Samples, Span, read_jsonl, write_jsonl
 
 TEXT = "The mill is very very old. It stands by the sea, and people come to see it."
 SPANS = [
@@ -314,6 +315,26 @@ def test_a_rewrite_that_changes_nothing_is_refused() -> None:
     annotator = ImprovementChain(rewriter=Echo(by="echo"))
     assert annotator.annotate([annotated(ADA)]) == []
     assert annotator.counts()["failed: unchanged"] == 1
+
+
+class Careless(Rewriter):
+    """Checks nothing, and writes what it was given."""
+
+    texts: list[str]
+    """The texts of the steps, without any highlights."""
+
+    def attempt(self, cases: Sequence[ChainCase], number: int) -> list[ChainAttempt]:
+        return [ChainAttempt([Marked.of(text, []) for text in self.texts]) for _ in cases]
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [(["A mill."], "wrong number of steps"), ([], "wrong number of steps"), (["A", "B"], "several passages untagged")],
+)
+def test_what_a_rewriter_of_the_users_own_gives_is_checked_as_well(texts: list[str], problem: str) -> None:
+    annotator = ImprovementChain(rewriter=Careless(by="me", texts=texts), attempts=2)
+    assert annotator.annotate([annotated(ADA)]) == []
+    assert (annotator.counts()["checked"], annotator.counts()[f"failed: {problem}"]) == (2, 1)
 
 
 def stage(folder: Path, rewriter: Any, samples: list[Sample], **options: Any) -> AnnotateStage:

@@ -111,6 +111,7 @@ class Store:
             raise DataError(f"{path}: there is no such store; `fgrl annotate serve SAMPLES --store {path}` creates it")
         self.path = path
         self._clock = clock
+        self._annotators: dict[str, int] = {}
         self._lock = threading.RLock()
         self._sample = lru_cache(maxsize=64)(self._read_sample)
         with _explained(path):
@@ -269,14 +270,10 @@ class Store:
 
     def add_annotators(self, names: Iterable[str]) -> list[str]:
         """Add those that are new, and return them. Raises `DataError` for a name that cannot be one."""
-        new = [name for name in dict.fromkeys(map(checked_name, names)) if name not in self._annotators]
+        new = self._new_names(names)
         if new:
-            with self._writing() as database:
-                database.executemany(
-                    "INSERT OR IGNORE INTO annotators (name, added) VALUES (?, ?)",
-                    ((name, self._now()) for name in new),
-                )
-                self._load()
+            with self._adding(new):
+                pass
         return new
 
     def token_hashes(self) -> dict[str, bytes]:
@@ -307,18 +304,15 @@ class Store:
             return self._append(database, self._item(item), self._annotator(annotator), kind, key, text, base)
 
     def restore(self, revisions: Iterable[Revision]) -> int:
-        """Add revisions as they were stored elsewhere, with their versions and times, all of them or none. Annotators are added.
+        """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them or none.
 
         Those that are there already are skipped; returns how many were added. Raises `DataError` for a revision that does not
         fit its sample, for a gap in the versions, and for a version that the store has with another body.
         """
         revisions = list(revisions)
-        self.add_annotators(revision.annotator for revision in revisions)
-        added = 0
-        with self._writing() as database:
-            for revision in revisions:
-                added += self._restore(database, revision)
-        return added
+        new = self._new_names(revision.annotator for revision in revisions)
+        with self._adding(new) as database:
+            return sum(self._restore(database, revision) for revision in revisions)
 
     def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
         """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are added
@@ -431,6 +425,26 @@ class Store:
         self._about = dict(self._database.execute("SELECT name, value FROM about"))
         self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
         self._numbers = {id: number for number, id in enumerate(self._items, start=1)}
+        self._load_annotators()
+
+    def _new_names(self, names: Iterable[str]) -> list[str]:
+        return [name for name in dict.fromkeys(map(checked_name, names)) if name not in self._annotators]
+
+    @contextmanager
+    def _adding(self, names: Sequence[str]) -> Iterator[sqlite3.Connection]:
+        """A transaction that begins with new annotators; when it fails, nobody was added."""
+        earlier = self._annotators
+        rows = [(name, self._now()) for name in names]
+        try:
+            with self._writing() as database:
+                database.executemany("INSERT OR IGNORE INTO annotators (name, added) VALUES (?, ?)", rows)
+                self._load_annotators()
+                yield database
+        except BaseException:
+            self._annotators = earlier
+            raise
+
+    def _load_annotators(self) -> None:
         self._annotators = dict(self._database.execute("SELECT name, number FROM annotators ORDER BY number"))
 
     def _now(self) -> str:

@@ -372,6 +372,8 @@ def test_restoring_is_all_or_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="quote"):
         empty.restore([first, second.model_copy(update={"body": span(quote="bad")})])
     assert list(empty.revisions()) == []
+    assert empty.annotators == []
+    assert Store(empty.path).annotators == []
 
 
 def test_a_revision_has_a_time_with_an_offset() -> None:

@@ -38,6 +38,8 @@ POINTS_PER_NAT = 400 / math.log(10)
 STEPS, HALVINGS = 100, 50
 PRECISION = 1e-8
 """Nats: a Newton step that is smaller is the last one; what is left after it is about its square."""
+ROUNDING = 1e-15
+"""A step that promises to gain a smaller share of the log-likelihood is the last one, too."""
 NEVER_RATED = "none of its games was decided"
 HINT = "`ridge` gives a finite rating"
 
@@ -117,19 +119,21 @@ def strengths(points: Any, ridge: float = 0.0) -> Any:
     points = points * same
     games = points + points.swapaxes(1, 2)
     size = points.shape[-1]
-    # The likelihood does not change when a group moves as a whole: without a ridge this holds its mean at 0.
-    held = same / same.sum(-1, keepdims=True) if ridge == 0 else ridge * np.eye(size)
+    # The likelihood does not change when a group moves as a whole, and with a ridge the mean is 0: `mean` holds each group's at 0.
+    mean = same / same.sum(-1, keepdims=True)
     s = np.zeros(points.shape[:2])
     value = _log_likelihood(points, s, ridge)
     for _ in range(STEPS):
         p = _sigmoid(s[:, :, None] - s[:, None, :])
         slope = (points - games * p).sum(-1) - ridge * s
         curve = games * p * (1 - p)
-        hessian = curve.sum(-1)[:, :, None] * np.eye(size) - curve + held
-        step = np.linalg.solve(hessian, slope[:, :, None])[:, :, 0]
-        if np.abs(step).max(initial=0.0) < PRECISION:
-            return s + step
+        hessian = (curve.sum(-1)[:, :, None] + ridge) * np.eye(size) - curve + mean
+        step = np.linalg.solve(hessian, slope[:, :, None])
+        step = (step - mean @ step)[:, :, 0]
         gain = (slope * step).sum(-1)
+        done = (np.abs(step).max(-1) < PRECISION) | (gain < ROUNDING * (1 - value))
+        if done.all():
+            return s + step
         length = np.ones(len(s))
         for _ in range(HALVINGS):
             tried = _log_likelihood(points, s + length[:, None] * step, ridge)

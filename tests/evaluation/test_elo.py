@@ -136,6 +136,19 @@ def test_many_one_sided_games_still_converge() -> None:
     assert all(value is not None and math.isfinite(value) for value in own.values())
 
 
+@pytest.mark.parametrize("ridge", [0.0, 1e-4, 1.0])
+def test_tables_with_a_million_games_and_one_loss_converge(ridge: float) -> None:
+    """Up to 10^6 games a pair, from 0 to all of them lost: the score equations hold to rounding."""
+    generator = np.random.default_rng(0)
+    points = np.floor(10 ** generator.uniform(-1, 6, size=(300, 4, 4))) * (1 - np.eye(4))
+    s = elo.strengths(points, ridge)
+    reach = elo.won_against(points)
+    inside = points * (reach & reach.swapaxes(1, 2)) if ridge == 0 else points
+    games = inside + inside.swapaxes(1, 2)
+    expected = (games / (1 + np.exp(s[:, None, :] - s[:, :, None]))).sum(-1)
+    assert np.abs((inside.sum(-1) - expected - ridge * s) / (1 + inside.sum(-1))).max() < 1e-8
+
+
 # -- the table turned round, order, names ------------------------------------------------------------------------------
 
 

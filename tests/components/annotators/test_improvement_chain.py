@@ -363,6 +363,11 @@ def test_the_prompts_that_ship_can_be_filled_in_and_count_in_the_key(tmp_path: P
     for name, fields in (("all", {"count"}), ("one", {"id"})):
         rewriter = by_model(tmp_path, {"any": True, "answer": "x"}, steps_per_call=name)
         assert rewriter.template().fields == {"query", "document", "response", "reasons", "like", "dislike"} | fields
+    short = PROMPTS / "improvement_passage_short.txt"
+    few = ModelRewriter(client=replay(tmp_path), prompt=str(short), steps_per_call="one", writes="passage")
+    (request, _second) = ImprovementChain(rewriter=few).asks([annotated(ADA)])
+    assert [turn.role for turn in request.messages] == ["system", *["user", "assistant"] * 2, "user"]
+    assert request.messages[-1].content == "Source: It stands by a lake.\nPhrase: very very old\nProblem: too_wordy."
     keys = {
         stage_key(tmp_path, ImprovementChain(rewriter=rewriter))
         for rewriter in (Delete(), Delete(unit="sentence"), Replace(otherwise=""), rewriter)

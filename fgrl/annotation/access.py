@@ -118,17 +118,15 @@ class Address:
 
     def allows_host(self, header: str) -> bool:
         """Is it an address of this server? Names are known ones; numbers cannot be rebound by DNS, so that a server for the
-        network allows any of them."""
+        network allows any of them. The port may be another one: a tunnel's."""
         if self.public is not None and header == urlsplit(self.public).netloc:
             return True
         try:
             parts = urlsplit(f"//{header}")
-            host, port = parts.hostname, parts.port
+            host, _port = parts.hostname, parts.port  # raises for what is no port
         except ValueError:
             return False
         if host is None or parts.path or parts.query or parts.fragment or parts.username is not None:
-            return False
-        if (80 if port is None else port) != self.port:
             return False
         if host == self.host.lower() or host == "localhost" or _is_loopback(host):
             return True

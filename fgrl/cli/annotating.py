@@ -52,7 +52,7 @@ def serve(
     samples: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SAMPLES]",
+            metavar="SAMPLES",
             help="JSONL of samples, or the folder of a stage that makes samples. An existing store needs none.",
             show_default=False,
         ),

@@ -333,6 +333,10 @@ class Annotator(Asker, ABC):
         A judgement that failed is left missing (a score of None) and counted in `counts`.
         """
 
+    def makes_at_most(self, expected: Expected) -> Expected | None:
+        """At most what `annotate` makes of these samples, told before they exist; None when that is not known."""
+        return expected
+
     def failed(self) -> list[Sample]:
         """What the last `annotate` left out because it failed, for `failed.jsonl` beside the product."""
         return []

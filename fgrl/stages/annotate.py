@@ -52,6 +52,11 @@ class AnnotateStage(Stage):
         return {"samples": len(annotated), **counts}
 
     def expects(self, peek: Peek) -> Expected | None:
+        given = self._given(peek)
+        return None if given is None else self.annotator.makes_at_most(given)
+
+    def _given(self, peek: Peek) -> Expected | None:
+        """What the annotator will get, at most."""
         expected = self.data.expects(peek)
         return None if expected is None else expected.after(0, peek.limit)
 
@@ -68,7 +73,7 @@ class AnnotateStage(Stage):
             return estimating.estimate(client, self.annotator.asks(samples), peek)
 
         calls = estimating.section(exactly)
-        expected = self.expects(peek) if "after" in calls else None
+        expected = self._given(peek) if "after" in calls else None
         most = None if expected is None else self.annotator.asks_at_most(expected)
         if most is None:
             return calls

@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr
 from fgrl import lazy
 from fgrl.feedback import chains
 from fgrl.feedback.chain_checks import PROBLEMS, BrokenStep, Edit, EditLimits
-from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Rewriter
+from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Expected, Rewriter
 from fgrl.llm.asking import SPENT
 from fgrl.registry import File, register
 from fgrl.types import Annotation, Feeling, Marked, Request, Sample, Span
@@ -94,6 +94,9 @@ class ImprovementChain(Annotator):
         `failed: ...`, chains that could not be written by their last problem. With a language model: `questions` (one for each
         chain, however often it was attempted), `answered` (chains), and what was spent."""
         return self._counts
+
+    def makes_at_most(self, expected: Expected) -> None:
+        """Not known: it depends on how many people annotated each response."""
 
     def asks(self, given: Sequence[Sample]) -> list[Request]:
         return self.rewriter.asks([source.case for source in self._sources(given)[0]])

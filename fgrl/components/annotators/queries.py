@@ -99,6 +99,9 @@ class Queries(AskingAnnotator):
     def asks_at_most(self, expected: Expected) -> int | None:
         return expected.samples
 
+    def makes_at_most(self, expected: Expected) -> Expected:
+        return Expected(expected.samples * self.count, 0)
+
     def _document(self, sample: Sample) -> str:
         return str(sample.meta.get(self.document) or as_text(sample.prompt))
 

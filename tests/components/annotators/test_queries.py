@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 from critique_answers import PROMPTS, asker, replay
+from training_helpers import a_run
 
+from fgrl.components.annotators.improvement_chain import ImprovementChain
 from fgrl.components.annotators.queries import Queries
+from fgrl.components.readers.jsonl import JsonLines
+from fgrl.components.rewriters.delete import Delete
 from fgrl.kinds import Expected
-from fgrl.types import Sample
+from fgrl.stages.annotate import AnnotateStage
+from fgrl.types import Sample, write_jsonl
 
 PROMPT = "D <{document}> N {count}"
 TWO = {"queries": ["Why a mill?", " How old is it? "]}
@@ -81,6 +86,16 @@ def test_long_documents_are_left_out_or_cut(tmp_path: Path) -> None:
     cutting = asker(Queries, tmp_path, PROMPT, {"any": True, "answer": TWO}, count=2, max_words=3, longer="cut")
     assert cutting.annotate(given)[0].meta["document"] == "one  two\nthree"
     assert cutting.counts()["documents that were cut"] == 1
+
+
+def test_a_stage_after_it_expects_a_sample_per_query(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "documents.jsonl", [document("x", id="1"), document("y", id="2")])
+    annotator = asker(Queries, tmp_path, PROMPT, {"any": True, "answer": TWO}, count=2)
+    stage = AnnotateStage(data=JsonLines(path=str(tmp_path / "documents.jsonl")), annotator=annotator)
+    assert stage.expects(a_run(tmp_path)) == Expected(4, 0)  # type: ignore[arg-type]
+    assert stage.estimate(a_run(tmp_path))["calls"]["calls"] == 2  # type: ignore[arg-type]
+    chains = AnnotateStage(data=stage.data, annotator=ImprovementChain(rewriter=Delete()))
+    assert chains.expects(a_run(tmp_path)) is None  # type: ignore[arg-type]
 
 
 def test_the_prompt_that_ships_asks_for_the_count(tmp_path: Path) -> None:

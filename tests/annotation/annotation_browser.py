@@ -133,7 +133,8 @@ class Desk:
         self.site, self.context = site, context
         self.page = context.new_page()
         if clock:
-            self.page.clock.install()
+            self.page.clock.install(time=0)
+            self.page.clock.pause_at(1000)
         self.page.set_default_timeout(60_000)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -261,14 +261,15 @@ export class ReasonsPopup {
     const below = innerHeight - bottom - 2 * gap;
     const above = top - 2 * gap;
     const within = (value, size, whole) => Math.max(gap, Math.min(value, whole - size - gap));
+    const beside = { top: within(top, height, innerHeight), room: innerHeight - 2 * gap };
     let place = { left: within(left, width, innerWidth), top: bottom + gap, room: below };
     if (below < height) {
       if (above >= height) place = { ...place, top: top - gap - height, room: above };
-      else if (innerWidth - right - 2 * gap >= width) place = { left: right + gap, top: within(top, height, innerHeight), room: innerHeight - 2 * gap };
-      else if (left - 2 * gap >= width) place = { left: left - gap - width, top: within(top, height, innerHeight), room: innerHeight - 2 * gap };
+      else if (innerWidth - right - 2 * gap >= width) place = { ...beside, left: right + gap };
+      else if (left - 2 * gap >= width) place = { ...beside, left: left - gap - width };
       else if (Math.max(below, above) >= 300) {
         place = below >= above ? place : { ...place, top: gap, room: above };
-      } else place = { ...place, top: gap, room: innerHeight - 2 * gap };
+      } else place = { ...place, top: gap, room: beside.room };
     }
     dialog.style.setProperty("--left", `${Math.round(place.left)}px`);
     dialog.style.setProperty("--top", `${Math.round(place.top)}px`);
@@ -317,7 +318,14 @@ const describeBody = (body, heading, names) =>
     "section",
     { class: "version" },
     el("h3", { text: heading }),
-    el("dl", {}, ...Object.entries(body ?? {}).flatMap(([key, value]) => names(key, value).map((text, place) => el(place ? "dd" : "dt", { text })))),
+    el(
+      "dl",
+      {},
+      ...Object.entries(body ?? {}).flatMap(([key, value]) => {
+        const [title, text] = names(key, value);
+        return [el("dt", { text: title }), el("dd", { text })];
+      }),
+    ),
   );
 
 /** Shows both versions of an entry and returns "mine", "theirs", or null to decide later. */

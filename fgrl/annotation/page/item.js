@@ -8,6 +8,9 @@ import { MarkedText, fillWithText, inOrder } from "./text.js";
 const TYPING = 700;
 const LONG = 30_000;
 const NARROW = 720;
+const HINT = "Select with Shift and the arrow keys, mark with M. N goes through the marks, ? lists all keys.";
+const ABOUT_TIES =
+  "Choose a tie very rarely: only where you cannot tell the two responses apart, or both are equally poor.";
 
 export class ItemView {
   /** `app` gives settings, mode(), popup, drafts and changed(); `saving` holds the item's entries. */
@@ -144,7 +147,7 @@ export class ItemView {
       "section",
       { class: "response", "aria-labelledby": `response-${place}` },
       el("h2", { id: `response-${place}`, tabindex: "-1", text: name }),
-      this.marks && el("p", { class: "hide", id: hint, text: "Select with Shift and the arrow keys, mark with M. N goes through the marks, ? lists all keys." }),
+      this.marks && el("p", { class: "hide", id: hint, text: HINT }),
       host,
       this.marks && el("div", { class: "marked" }, count, list),
       this.settings.questions.length > 0 && this.questions(place, name),
@@ -222,7 +225,7 @@ export class ItemView {
           this.modes.tie && choice("tie", "Tie"),
         ),
         this.modes.tie &&
-          el("p", { class: "quiet", text: "Choose a tie very rarely: only where you cannot tell the two responses apart, or both are equally poor." }),
+          el("p", { class: "quiet", text: ABOUT_TIES }),
       ),
       el(
         "div",
@@ -617,7 +620,8 @@ export class ItemView {
     text.host.focus({ preventScroll: true });
     text.select(text.points.toUnit(span.start));
     text.host.querySelector(`[data-span="${CSS.escape(span.id)}"]`)?.scrollIntoView({ block: "nearest" });
-    const over = spans.filter((other) => other.id !== span.id && other.place === span.place && other.start < span.end && other.end > span.start);
+    const crosses = (other) => other.place === span.place && other.start < span.end && other.end > span.start;
+    const over = spans.filter((other) => other.id !== span.id && crosses(other));
     const texts = reasonTexts(this.settings, span);
     announce(
       `${sideName(span.label)} ${next + 1} of ${spans.length}, response ${this.letter(span.place)}: ${shorten(span.quote, 120)}. ` +

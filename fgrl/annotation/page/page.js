@@ -38,6 +38,9 @@ const KEYS = [
   ["Help", [["G", "Guidelines"], ["?", "This list"]]],
 ];
 
+/** Parts of this list that a page without marks has no use for. */
+const ABOUT_MARKS = ["In a response", "Marks", "In the pop-up"];
+
 class Page {
   constructor() {
     this.savings = new Map();
@@ -114,15 +117,24 @@ class Page {
   }
 
   showSignedOut() {
-    this.notice("This browser is not signed in, or no longer. Open your personal link again; what you have marked is kept in this browser.");
+    this.notice(
+      "This browser is not signed in, or no longer. Open your personal link again; what you have marked is kept in this browser.",
+    );
     if (!this.session) byId("loading").hidden = true;
   }
 
   notice(text, button = null, act = null) {
     const notice = byId("notice");
     notice.hidden = text === null;
+    if (text === null) {
+      notice.replaceChildren();
+      return;
+    }
+    const dismiss = { type: "button", class: "plain", text: "Dismiss", on: { click: () => this.notice(null) } };
     notice.replaceChildren(
-      ...(text === null ? [] : [el("span", { text }), button && el("button", { type: "button", text: button, on: { click: act } }), el("button", { type: "button", class: "plain", text: "Dismiss", on: { click: () => this.notice(null) } })].filter(Boolean)),
+      el("span", { text }),
+      ...(button ? [el("button", { type: "button", text: button, on: { click: act } })] : []),
+      el("button", dismiss),
     );
   }
 
@@ -219,6 +231,7 @@ class Page {
 
   actions(data) {
     const button = (id, text, act, options = {}) => el("button", { type: "button", id, text, on: { click: act }, ...options });
+    const finish = { class: "primary", "aria-keyshortcuts": "Control+Enter" };
     return el(
       "section",
       { class: "actions", "aria-label": "Finish this item" },
@@ -232,7 +245,7 @@ class Page {
         el("span", { class: "spring" }),
         el("span", { class: "quiet", id: "finished-state", text: data.done ? "This item is done; you can still change it." : "" }),
         data.done && button("reopen", "Not done after all", () => this.reopen()),
-        button("finish", data.done ? "Save and continue" : "Done, next item", () => this.finish(), { class: "primary", "aria-keyshortcuts": "Control+Enter" }),
+        button("finish", data.done ? "Save and continue" : "Done, next item", () => this.finish(), finish),
       ),
     );
   }
@@ -283,7 +296,8 @@ class Page {
   }
 
   showMissing(missing) {
-    byId("missing").replaceChildren(el("p", { text: "Before this item is done:" }), el("ul", {}, ...missing.map((text) => el("li", { text }))));
+    const points = missing.map((text) => el("li", { text }));
+    byId("missing").replaceChildren(el("p", { text: "Before this item is done:" }), el("ul", {}, ...points));
     byId("missing").scrollIntoView({ block: "nearest" });
   }
 
@@ -457,7 +471,12 @@ class Page {
         if (!key) return;
         const entry = view.saving.entries.get(key);
         announce("Changed in two places: choose which version counts.");
-        const choice = await askConflict(this.settings, { key, mine: entry.body, theirs: entry.current, names: (name, value) => this.nameField(name, value) });
+        const choice = await askConflict(this.settings, {
+          key,
+          mine: entry.body,
+          theirs: entry.current,
+          names: (name, value) => this.nameField(name, value),
+        });
         if (choice === null) this.deferred.add(key);
         else {
           view.saving.resolve(key, choice === "mine");
@@ -489,20 +508,33 @@ class Page {
   }
 
   showHelp() {
-    const option = (name, value, text, current) =>
-      el("label", { class: "tick" }, el("input", { type: "radio", name, value, checked: current === value, on: { change: () => (this.setPreference(name, value), this.applyDisplay()) } }), el("span", { text }));
-    const theme = this.preference("theme") ?? "system";
-    const size = this.preference("size") ?? "medium";
-    const letters = el("label", { class: "tick" }, el("input", { type: "checkbox", checked: this.letterKeys(), on: { change: (event) => this.setPreference("letters", event.target.checked ? "on" : "off") } }), el("span", { text: "Use single letters as keys (L, D, N, ...)" }));
+    const input = (type, text, checked, change, more = {}) =>
+      el("label", { class: "tick" }, el("input", { type, checked, ...more, on: { change } }), el("span", { text }));
+    const choice = (title, name, standard, values) => {
+      const current = this.preference(name) ?? standard;
+      const choose = (value) => () => {
+        this.setPreference(name, value);
+        this.applyDisplay();
+      };
+      const options = values.map(([value, text]) => input("radio", text, current === value, choose(value), { name, value }));
+      return el("fieldset", {}, el("legend", { text: title }), ...options);
+    };
+    const letters = input("checkbox", "Use single letters as keys (L, D, N, ...)", this.letterKeys(), (event) =>
+      this.setPreference("letters", event.target.checked ? "on" : "off"),
+    );
+    const row = ([key, text]) => el("div", {}, el("dt", {}, el("kbd", { text: key })), el("dd", { text }));
+    const marks = this.settings.modes.spans !== "none";
     this.sheets.help.show(
       "Keys and display",
-      el("div", { class: "display" },
-        el("fieldset", {}, el("legend", { text: "Colours" }), option("theme", "system", "Like the system", theme), option("theme", "light", "Light", theme), option("theme", "dark", "Dark", theme)),
-        el("fieldset", {}, el("legend", { text: "Size of the texts" }), option("size", "small", "Small", size), option("size", "medium", "Medium", size), option("size", "large", "Large", size)),
+      el(
+        "div",
+        { class: "display" },
+        choice("Colours", "theme", "system", [["system", "Like the system"], ["light", "Light"], ["dark", "Dark"]]),
+        choice("Size of the texts", "size", "medium", [["small", "Small"], ["medium", "Medium"], ["large", "Large"]]),
         el("fieldset", {}, el("legend", { text: "Keyboard" }), letters),
       ),
-      ...KEYS.filter(([title]) => this.settings.modes.spans !== "none" || !["In a response", "Marks", "In the pop-up"].includes(title)).map(([title, keys]) =>
-        el("section", { class: "keys" }, el("h3", { text: title }), el("dl", {}, ...keys.map(([key, text]) => el("div", {}, el("dt", {}, el("kbd", { text: key })), el("dd", { text }))))),
+      ...KEYS.filter(([title]) => marks || !ABOUT_MARKS.includes(title)).map(([title, keys]) =>
+        el("section", { class: "keys" }, el("h3", { text: title }), el("dl", {}, ...keys.map(row))),
       ),
     );
   }

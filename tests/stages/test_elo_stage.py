@@ -237,6 +237,13 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, tiny_
     summary = json.loads(record.read_text())["summary"]
     rates = {name: summary["measured"][f"elo.{name}.win_rate"] for name in ("base", "slow", "fast")}
     assert summary["chosen"] == max(("slow", "fast"), key=lambda name: rates[name])
+    # the faster one won every game: its rating is missing, which is said, and the other candidate is chosen
+    again = fgrl("run", recipe, *runs, "--only", "sft", "stages.sft.best.number=elo.rating")
+    assert again.exit_code == 0, again.output
+    assert (
+        "warning: fast cannot be chosen, its elo.rating is missing: it won all of its 24 decided games" in again.output
+    )
+    assert "slow: elo.rating 1500" in again.output.replace(",", "")
     tables = json.loads(fgrl("elo", recipe, *runs, "--json").stdout)["tables"]
     assert [(table["source"], table["title"]) for table in tables] == [
         ("grid, sft", "elo"), ("grid, evaluate", "elo"), ("grid, evaluate", "elo_rule"),
@@ -261,6 +268,19 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, tiny_
     assert (table["games"], len(table["standings"]), table["judges"]) == (20, 3, {"ada": 20})
     several = fgrl("elo", recipe, *runs, "--write-pairs", pairs)
     assert several.exit_code == 2 or "wants one finished evaluation with answers, there are 2" in str(several.exception)
+
+
+@pytest.mark.parametrize(
+    ("among", "said"),
+    [("[slow, fats]", "among: 'fats' is not one of `models`: base, slow, fast"), ("[]", "among: nothing to select")],
+)
+def test_candidates_are_checked_with_the_recipe(among: str, said: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "grid.yaml"
+    text = GRID.format(base="nobody/nothing", prompt="judge.jsonl").replace("[slow, fast]", among)
+    recipe.write_text(text)
+    for name in ("topics.txt", "judge.jsonl", "sft.jsonl"):
+        (tmp_path / name).write_text("")
+    assert said in fgrl("validate", recipe).output
 
 
 def test_nothing_to_show_names_what_makes_ratings(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ FIRST = (
 `AT_ONCE`. The others are folded away where there are more in all."""
 AT_ONCE = 8
 MOST_CURVES = 60
-COMPARED = ("logp_chosen", "logp_rejected", "margin", "accuracy")
+COMPARED = ("logp_chosen", "log_ratio_chosen", "log_ratio_rejected", "margin")
 """Metrics that are drawn in one plot for all trainings of a run that log them, where several do and one logs the first."""
 
 

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-
-from fgrl.recipe import load
+from test_recipes import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = {
     "rla": "rla_llama3",
     "rubrics_to_tokens": "rtt_qwen3",
     "segment_ppo": "segment_ppo_phi3",
+    "span_feedback": "span_chains",
     "text2grad": "text2grad_summarize",
 }
 PAGES = [ROOT / "docs" / "papers" / f"{name}.md" for name in MAIN]
@@ -21,7 +21,7 @@ PAGES = [ROOT / "docs" / "papers" / f"{name}.md" for name in MAIN]
 
 def stages(page: Path) -> set[str]:
     """Stages of the page's main recipe."""
-    return set(load(ROOT / "recipes" / f"{MAIN[page.stem]}.yaml").stages)
+    return set(loaded(MAIN[page.stem]).stages)
 
 
 def section(page: Path, title: str) -> str:

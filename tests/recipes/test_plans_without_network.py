@@ -46,7 +46,12 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 FILE = RECIPES / "small" / "definitions.jsonl"
-STAND_INS = {"vars.sft": "somebody/some-model", "vars.human_spans": FILE, "vars.human_verdicts": FILE}
+STAND_INS = {
+    "vars.sft": "somebody/some-model",
+    "vars.human_spans": FILE,
+    "vars.human_verdicts": FILE,
+    "vars.annotations": FILE,
+}
 
 
 def loaded(address: str) -> Recipe:

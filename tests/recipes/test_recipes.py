@@ -118,6 +118,29 @@ T2G = {f"text2grad_{task}{row and '_'}{row}": of for task, rows in T2G_ROWS.item
 }
 T2G_SMALL = [f"text2grad_{task}{row and '_'}{row}" for task in ("summarize", "qa", "code") for row in T2G_ROWS[task]]
 """Those of the files that have a small sibling."""
+SPAN_ROWS = {
+    "base": "Table 2, base",
+    "sft": "Table 2, a* SFT",
+    "ab": "Table 2, (a, b)",
+    "first_edit": "Table 2, (a0, a1)",
+    "full_rewrite": "Table 2, (a0, a*)",
+    "stepwise_ds": "Table 2, (ai, ai+1) down-sampled",
+    "stepwise": "Table 2, (ai, ai+1)",
+    "one_step_per_call": "(no table)",
+}
+"""Rows of span feedback, with what they say they are."""
+SPAN = {
+    "span_chains_responses": "section 3, appendix A",
+    "span_chains": "Table 2, stepwise",
+    **{f"span_chains_{row}": of for row, of in SPAN_ROWS.items()},
+    "span_chains_table2": "Table 2",
+    "span_chains_table2_human": "Table 2, ELO_H",
+    "span_chains_grid": "appendix D",
+    **{f"span_chains_grid_{row}": of for row, of in SPAN_ROWS.items()},
+}
+SPAN_SMALL = ["span_chains_responses", "span_chains", *(f"span_chains_{row}" for row in SPAN_ROWS), "span_chains_table2",
+              "span_chains_table2_human"]  # fmt: skip
+"""Those that have a small sibling."""
 OWN = ["small/text2grad_summarize_endpoint"]
 """Rows of small recipes alone."""
 
@@ -147,6 +170,10 @@ def stand_ins(name: str) -> list[str]:
     """Values for what a recipe's user has to set."""
     if name.startswith("segment_ppo_phi31"):
         return ["vars.sft=standing-in"]
+    if "span_chains" in name:
+        wants = [] if name.startswith("small/") or name.endswith(("_responses", "_base")) else ["vars.annotations"]
+        wants += ["vars.human_verdicts"] if name.endswith("_human") else []
+        return [f"{value}={FOLDER / 'small' / 'span_annotations.jsonl'}" for value in wants]
     file = FOLDER / "small" / "definitions.jsonl"
     waits = {"_human": "vars.human_spans", "_table16": "vars.human_verdicts"} if "text2grad" in name else {}
     return [f"{value}={file}" for end, value in waits.items() if name.endswith(end)]
@@ -154,7 +181,16 @@ def stand_ins(name: str) -> list[str]:
 
 FOUND = {
     name: ADDRESSES[name]
-    for name in ["quickstart", *ROWS, *RLA, *RTT, *T2G, *map(small, [*ROWS, *RLA, *RTT, *T2G_SMALL]), *OWN]
+    for name in [
+        "quickstart",
+        *ROWS,
+        *RLA,
+        *RTT,
+        *T2G,
+        *SPAN,
+        *map(small, [*ROWS, *RLA, *RTT, *T2G_SMALL, *SPAN_SMALL]),
+        *OWN,
+    ]
 }
 """The rows of the papers' tables and their small siblings."""
 
@@ -163,7 +199,7 @@ def test_every_row_of_the_paper_has_a_small_sibling_and_no_row_is_written_that_n
     assert len(ROWS) == 30
     assert len(set(map(small, ROWS))) == 30
     assert len(RTT) == 31
-    assert len(FOUND) == 244
+    assert len(FOUND) == 277
     assert set(FILES) <= set(FOUND)
     written = {
         f"{name}_{row}"
@@ -202,7 +238,7 @@ def test_validate_lets_every_recipe_pass(monkeypatch: pytest.MonkeyPatch) -> Non
         for name in FOUND
         if stand_ins(name)
     }
-    assert len(waiting) == 13
+    assert len(waiting) == 32
 
 
 def test_validate_notices_one_wrong_recipe_among_all(tmp_path: Path) -> None:
@@ -223,7 +259,7 @@ def test_every_recipe_plans(name: str, tiny_model_dir: Path, tmp_path: Path) -> 
     assert [stage.name for stage in made.stages] == list(recipe.stages)
     assert not any(stage.cached for stage in made.stages)
     assert len({stage.key for stage in made.stages}) == len(made.stages)
-    assert made.stages[-1].makes == "Report"
+    assert made.stages[-1].makes == ("Samples" if name == "small/span_chains_responses" else "Report")
     order = list(recipe.stages)
     assert all(order.index(other) < order.index(stage.name) for stage in made.stages for other in stage.upstream)
     assert not (tmp_path / "runs").exists()
@@ -300,7 +336,7 @@ def test_an_ablation_changes_the_same_lines_in_small(name: str) -> None:
 CUTS = {"cutoff_15": 1.5, "cutoff_20": 2.0, "cutoff_225": 2.25}
 
 
-@pytest.mark.parametrize("name", [name for name in FOUND if not re.search("rla|rtt|text2grad", name)])
+@pytest.mark.parametrize("name", [name for name in FOUND if not re.search("rla|rtt|text2grad|span_chains", name)])
 def test_the_cutoff_is_the_row_s_own(name: str) -> None:
     recipe = loaded(name)
     own = next((cut for end, cut in CUTS.items() if name.endswith(end)), None)

@@ -1,10 +1,10 @@
 """DPO here and trl's `DPOTrainer`, step by step in turn: pairs per second with the reference's pass, peak memory, losses.
 
-    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 192] [--response 96] [--checkpointing] [--json]
+    python benchmarks/dpo_vs_trl.py [--steps 5] [--pairs 8] [--micro 8] [--prompt 224] [--response 64] [--checkpointing] [--json]
 
 Each trains the packaged SmolLM2 with LoRA (rank 16 on all linear layers, a frozen bfloat16 base, bfloat16 autocast over float32
-adapters) with the objective `dpo` on 8 pairs per step. The two answers of a pair differ as two steps of an improvement chain
-do: an edit at a place between a quarter and three quarters of the answer, and the same text after it. Both libraries get the same
+adapters; `--dtype float32` compares the losses without rounding) with the objective `dpo` on 8 pairs per step. The two answers of a pair differ as two steps of an improvement chain
+do: an edit at a place in the second half of the answer, and the same text after it. Both libraries get the same
 token ids in the same order, the same initial adapter, optimizer, learning rate, micro-batches, attention and gradient checkpointing.
 No dropout, no logging, no saving. The reference is the model without its adapter; its pass over the pairs of a step is part of the step.
 
@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any
 
 BASE = "smollm2-135m-instruct"
-LEARNING = {"lr": 1e-4, "beta": 0.1, "clip_norm": 1.0, "betas": (0.9, 0.95), "eps": 1e-8}
+LEARNING = {"lr": 5e-7, "beta": 0.1, "clip_norm": 1.0, "betas": (0.9, 0.95), "eps": 1e-8}
 RANK, ALPHA = 16, 32
-COPIED = ("steps", "pairs", "micro", "prompt", "response", "attention")
+COPIED = ("steps", "pairs", "micro", "prompt", "response", "attention", "lr", "dtype")
 SUBJECTS = ["The report", "A visitor", "The author", "One reader", "The city", "Her letter", "The study", "This map"]
 VERBS = ["describes", "questions", "explains", "mentions", "compares", "records", "supports", "leaves out"]
 OBJECTS = [
@@ -54,8 +54,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="steps of each that count, after one that does not")
     parser.add_argument("--pairs", type=int, default=8, help="pairs of a step")
     parser.add_argument("--micro", type=int, default=8, help="pairs of a micro-batch")
-    parser.add_argument("--prompt", type=int, default=192, help="tokens of a prompt, at most")
-    parser.add_argument("--response", type=int, default=96, help="tokens of an answer")
+    parser.add_argument("--prompt", type=int, default=224, help="tokens of a prompt, at most")
+    parser.add_argument("--response", type=int, default=64, help="tokens of an answer")
+    parser.add_argument("--lr", type=float, default=LEARNING["lr"], help="learning rate, of both")
+    parser.add_argument(
+        "--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of the base and of products, of both"
+    )
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, for both")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="attention, of both")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -192,7 +196,7 @@ def pairs_of(options: argparse.Namespace, tokenizer: Any) -> list[dict[str, list
     pairs = []
     for _ in range((options.steps + 1) * options.pairs):
         prompt, first = text(options.prompt - draw.randrange(24)), text(options.response - draw.randrange(12) - 1)
-        place = draw.randrange(len(first) // 4, 3 * len(first) // 4)
+        place = draw.randrange(len(first) // 2, 9 * len(first) // 10)
         edited = [*first[:place], *text(8 + draw.randrange(8)), *first[place + 12 :]]
         end = [tokenizer.eos_token_id]
         pairs.append({"prompt_ids": prompt, "chosen_ids": edited + end, "rejected_ids": first + end})
@@ -246,7 +250,7 @@ def train_fgrl(options: argparse.Namespace, side: Side, folder: Path) -> None:
             return {}
 
     spec = ModelSpec(
-        base=BASE, dtype="bfloat16", lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
+        base=BASE, dtype=options.dtype, lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
         gradient_checkpointing=options.checkpointing,
     )  # fmt: skip
     model = models.load(spec, trainable=True)
@@ -259,7 +263,7 @@ def train_fgrl(options: argparse.Namespace, side: Side, folder: Path) -> None:
         for pair in pairs_of(options, model.tokenizer)
     ]
     settings = OfflineSettings(
-        lr=LEARNING["lr"], batch_size=options.pairs, micro_batch_size=options.micro, schedule="constant", warmup=0.0,
+        lr=options.lr, batch_size=options.pairs, micro_batch_size=options.micro, schedule="constant", warmup=0.0,
         betas=list(LEARNING["betas"]), eps=LEARNING["eps"], clip_norm=LEARNING["clip_norm"], accelerator="cpu",
         checkpoint_every=1,
     )  # fmt: skip
@@ -311,15 +315,17 @@ def train_trl(options: argparse.Namespace, side: Side, folder: Path) -> None:
     base = sources.locate(ModelSpec(base=BASE)).name
     tokenizer = AutoTokenizer.from_pretrained(base)
     settings = DPOConfig(
-        output_dir=str(folder), seed=0, use_cpu=True, bf16=True, max_steps=options.steps + 1, beta=LEARNING["beta"],
+        output_dir=str(folder), seed=0, use_cpu=True, bf16=options.dtype == "bfloat16", max_steps=options.steps + 1, beta=LEARNING["beta"],
         per_device_train_batch_size=options.micro, gradient_accumulation_steps=options.pairs // options.micro,
-        learning_rate=LEARNING["lr"], lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=LEARNING["clip_norm"],
+        learning_rate=options.lr, lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=LEARNING["clip_norm"],
         adam_beta1=LEARNING["betas"][0], adam_beta2=LEARNING["betas"][1], adam_epsilon=LEARNING["eps"],
         gradient_checkpointing=options.checkpointing, max_length=None, loss_type="sigmoid",
         logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True, dataloader_num_workers=0,
     )  # fmt: skip
     trainer = Trainer(
-        model=AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=options.attention),
+        model=AutoModelForCausalLM.from_pretrained(
+            base, dtype=getattr(torch, options.dtype), attn_implementation=options.attention
+        ),
         processing_class=tokenizer,
         args=settings,
         train_dataset=Dataset.from_list(pairs_of(options, tokenizer)),

@@ -21,7 +21,7 @@ know_components()
 COMPONENTS = [(kind, name) for kind in registry.kinds() for name in registry.names(kind)]
 
 
-ONE_OF = {"human": "needs either `path`"}
+ONE_OF = {"elo_by_rule": "set either `rule` or `reward`", "human": "needs either `path`"}
 """Components that need one of several fields, none of which is required by itself."""
 
 
@@ -127,7 +127,7 @@ def test_the_schema_takes_every_shipped_recipe(file: Path, rules: dict[str, Any]
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 33
+    assert len(RECIPES) == 40
 
 
 @pytest.mark.parametrize(

@@ -74,25 +74,24 @@ def import_into(store: Store, samples: Iterable[Sample], *, now: datetime | None
     revisions: list[Revision] = []
     for sample in samples:
         _check_sample(store, sample)
-        stored = about(sample).get("revisions")
-        own = list(_stored(sample, stored)) if stored is not None else list(_first(sample, moment, result.not_kept))
-        for revision in own if stored is None else ():  # what was stored under earlier settings stays valid
+        stored = "revisions" in about(sample)
+        own = _stored(sample) if stored else list(_first(sample, moment, result.not_kept))
+        for revision in () if stored else own:  # what was stored under earlier settings stays valid
             if wrong := _wrong(revision, settings, len(sample.responses)):
                 raise DataError(
                     f"sample {sample.id}: {revision.kind} {revision.key} by {revision.annotator!r}: {wrong}"
                 )
         result.items += bool(own)
         result.revisions += len(own)
-        revisions += own if stored is not None else _new(store, sample.id, own, result.not_kept)
+        revisions += own if stored else _new(store, sample.id, own, result.not_kept)
     result.added = store.restore(revisions)
     return result
 
 
 def annotators_of(sample: Sample) -> list[str]:
     """Whose annotations of a sample are imported."""
-    own = about(sample)
-    if "revisions" in own:
-        return list(dict.fromkeys(str(revision.get("annotator")) for revision in own["revisions"]))
+    if "revisions" in about(sample):
+        return list(dict.fromkeys(revision.annotator for revision in _stored(sample)))
     if people := by_annotator(sample):
         return list(people)
     names = [annotation.by for response in sample.responses for annotation in response.annotations]
@@ -172,13 +171,22 @@ def _newest(state: ItemState, revision: Revision) -> tuple[Any, bool]:
     return known, known is not None and known.body == revision.body
 
 
-def _stored(sample: Sample, stored: Any) -> Iterator[Revision]:
-    for number, own in enumerate(stored if isinstance(stored, list) else [stored]):
+def _stored(sample: Sample) -> list[Revision]:
+    """The revisions of a complete copy. Raises `DataError` where they are none."""
+    given, where = about(sample)["revisions"], f"sample {sample.id}: meta.{KEY}.revisions"
+    if not isinstance(given, list):
+        raise DataError(
+            f"{where}: wants a list of revisions, got {json.dumps(given)[:40]}; export with --revisions again"
+        )
+    revisions = []
+    for number, own in enumerate(given):
+        if not isinstance(own, Mapping):
+            raise DataError(f"{where}[{number}]: wants a revision, got {json.dumps(own)[:40]}")
         try:
-            yield Revision.model_validate({**own, "item": sample.id})
-        except (ValidationError, TypeError) as error:
-            what = in_words(error) if isinstance(error, ValidationError) else "no object"
-            raise DataError(f"sample {sample.id}: meta.{KEY}.revisions[{number}]: {what}") from None
+            revisions.append(Revision.model_validate({**own, "item": sample.id}))
+        except ValidationError as error:
+            raise DataError(f"{where}[{number}]: {in_words(error)}") from None
+    return revisions
 
 
 def _first(sample: Sample, moment: str, not_kept: NotKept) -> Iterator[Revision]:

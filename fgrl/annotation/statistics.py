@@ -31,6 +31,8 @@ REACH = 1.5
 class Work:
     """What one annotator did on one item."""
 
+    source: str
+    """The store or file that the sample comes from. The same id in two sources means two items, and the same name two people."""
     item: str
     """Id of the sample."""
     by: str
@@ -49,6 +51,11 @@ class Work:
     """Active time; None: not measured."""
     done: bool | None
     """None: not known."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Source and item: what tells items apart."""
+        return self.source, self.item
 
     @property
     def spans(self) -> list[Span]:
@@ -78,11 +85,11 @@ class DomainCounts(Record):
     attributes_per_span: float | None = None
     pairs_per_item: float | None = None
     """Preference pairs from one annotator's work on an item: one for a preference that is no tie, one for each disliked span.
-    Over works with at least one annotated response (the paper: 1 + 4.7 + 4.7)."""
+    Over works with at least one annotated response that are not known to be unfinished (the paper: 1 + 4.7 + 4.7)."""
 
 
 class Times(Record):
-    """Active seconds per item under one setting of the page."""
+    """Active seconds per item under one setting of the page. Works that are not finished are left out of all but their count."""
 
     items: int
     """Works with a time."""
@@ -94,8 +101,10 @@ class Times(Record):
     """Of all."""
     not_measured: int = 0
     """Works without a time."""
+    unfinished: int = 0
+    """Works that were left out because the annotator has not finished them."""
     pairs_per_item: float | None = None
-    """As in `DomainCounts`; 1 less the share of ties where only the preference was asked for."""
+    """As in `DomainCounts`, over works with an annotation or a preference; 1 less the share of ties where only the preference was asked for."""
     seconds_per_pair: float | None = None
 
 
@@ -143,7 +152,7 @@ class Statistics(Record):
     works: int
     """Pairs of an annotator and an item."""
     unfinished: int
-    """Works that the annotator has not finished; they count."""
+    """Works that the annotator has not finished. They count, except in times and in pairs per item."""
     annotators: dict[str, int]
     """Works by annotator."""
     domains: dict[str, DomainCounts]
@@ -162,15 +171,15 @@ class Statistics(Record):
 # ----- works ----------------------------------------------------------------------------------------------------------
 
 
-def works(samples: Iterable[Sample], domain: str = "domain") -> list[Work]:
-    """Every annotator's work on every item. domain: entry of a sample's `meta`.
+def works(samples: Iterable[Sample], domain: str = "domain", *, source: str = "") -> list[Work]:
+    """Every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or file.
 
     Raises `DataError` for an annotator who annotated a response twice.
     """
-    return [work for sample in samples for work in _works(sample, domain)]
+    return [work for sample in samples for work in _works(sample, domain, source)]
 
 
-def _works(sample: Sample, domain: str) -> Iterator[Work]:
+def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:
     people = by_annotator(sample)
     given = [annotation.by for response in sample.responses for annotation in response.annotations]
     given += [verdict.by for verdict in sample.verdicts or []]
@@ -189,6 +198,7 @@ def _works(sample: Sample, domain: str) -> Iterator[Work]:
         noted = people.get(name, {})
         alone = [one.seconds for one in annotations.values() if one.seconds is not None]
         yield Work(
+            source=source,
             item=sample.id,
             by=name,
             domain=str(sample.meta.get(domain, NO_DOMAIN)),
@@ -222,12 +232,16 @@ def page_name(modes: Any) -> str:
 
 
 def statistics(samples: Iterable[Sample], *, domain: str = "domain", resamples: int = 2000) -> Statistics:
-    """All numbers about the annotations of these samples. domain: entry of a sample's `meta`; resamples: bootstrap draws of items
-    for the intervals."""
-    all_works = works(samples, domain)
+    """All numbers about the annotations of samples from one source. domain: entry of a sample's `meta`; resamples: bootstrap draws
+    of items for the intervals."""
+    return statistics_of(works(samples, domain), resamples=resamples)
+
+
+def statistics_of(all_works: Sequence[Work], *, resamples: int = 2000) -> Statistics:
+    """All numbers about these works, which may come from several sources."""
     by_domain = _grouped(all_works, lambda work: work.domain)
     return Statistics(
-        items=len({work.item for work in all_works}),
+        items=len({work.key for work in all_works}),
         works=len(all_works),
         unfinished=sum(work.done is False for work in all_works),
         annotators=dict(sorted(Counter(work.by for work in all_works).items())),
@@ -248,7 +262,7 @@ def counts(some: Sequence[Work]) -> DomainCounts:
     annotations = sum(len(work.annotations) for work in some)
     attributes = sum(len(span.reasons) for span in spans)
     return DomainCounts(
-        responses=len({(work.item, place) for work in some for place in work.annotations}),
+        responses=len({(work.key, place) for work in some for place in work.annotations}),
         annotations=annotations,
         likes=likes,
         dislikes=dislikes,
@@ -263,22 +277,24 @@ def counts(some: Sequence[Work]) -> DomainCounts:
         likes_per_response=_ratio(likes, annotations),
         dislikes_per_response=_ratio(dislikes, annotations),
         attributes_per_span=_ratio(attributes, likes + dislikes),
-        pairs_per_item=_pairs_per_item([work for work in some if work.annotations]),
+        pairs_per_item=_pairs_per_item([work for work in some if work.annotations and work.done is not False]),
     )
 
 
 def times(some: Sequence[Work]) -> Times:
     """Seconds per item without outliers, and per preference pair that comes of it."""
-    known = [work.seconds for work in some if work.seconds is not None]
+    finished = [work for work in some if work.done is not False]
+    known = [work.seconds for work in finished if work.seconds is not None]
     kept = without_outliers(known)
     mean = _ratio(math.fsum(kept), len(kept))
-    pairs = _pairs_per_item([work for work in some if work.annotations or work.verdict is not None])
+    pairs = _pairs_per_item([work for work in finished if work.annotations or work.verdict is not None])
     return Times(
         items=len(known),
         omitted=len(known) - len(kept),
         mean=mean,
         median=_quantile(sorted(known), 0.5) if known else None,
-        not_measured=len(some) - len(known),
+        not_measured=len(finished) - len(known),
+        unfinished=len(some) - len(finished),
         pairs_per_item=pairs,
         seconds_per_pair=mean / pairs if mean is not None and pairs else None,
     )
@@ -374,7 +390,7 @@ def _votes(some: Sequence[Work]) -> dict[Hashable, list[int]]:
     for work in some:
         if work.verdict is not None:
             place = VERDICTS.index(_ordered_verdict(work.verdict))
-            key = (work.item, *sorted((work.verdict.first, work.verdict.second)))
+            key = (*work.key, *sorted((work.verdict.first, work.verdict.second)))
             votes.setdefault(key, [0] * len(VERDICTS))[place] += 1
     return votes
 
@@ -398,16 +414,16 @@ def _left(some: Sequence[Work], resamples: int) -> Estimate:
         if work.verdict is not None and work.verdict.verdict != "tie" and work.order:
             better = work.verdict.first if work.verdict.verdict == "first" else work.verdict.second
             rows.append((float(better == work.order[0]), 1.0))
-            items.append(work.item)
+            items.append(work.key)
     return _share(rows, items, resamples, "no preference with a known order")
 
 
 def agreement(some: Sequence[Work], *, resamples: int = 2000) -> Agreement:
     """How far annotators of the same response mark the same."""
-    by_response: dict[tuple[str, int], list[Annotation]] = {}
+    by_response: dict[tuple[tuple[str, str], int], list[Annotation]] = {}
     for work in some:
         for place, annotation in work.annotations.items():
-            by_response.setdefault((work.item, place), []).append(annotation)
+            by_response.setdefault((work.key, place), []).append(annotation)
     pairs = [(item, pair) for (item, _place), own in by_response.items() for pair in combinations(own, 2)]
     items: list[Hashable] = [item for item, _pair in pairs]
 
@@ -517,16 +533,27 @@ def tables(own: Statistics) -> list[Table]:
         )
     ]
     if any(row.items for row in own.times.values()):
-        head = ["page", "items", "outliers", "seconds/item", "median", "pairs/item", "seconds/pair", "without a time"]
+        head = [
+            "page",
+            "items",
+            "outliers",
+            "seconds/item",
+            "median",
+            "pairs/item",
+            "seconds/pair",
+            "without a time",
+            "not finished",
+        ]
         result.append(
             (
-                "active time; items farther than 1.5 interquartile ranges from the median are left out of the mean",
+                "active time of finished items; those farther than 1.5 interquartile ranges from the median are left out of the mean",
                 [
                     head,
                     *(
                         [
                             page, f"{row.items:,}", f"{row.omitted:,}", _number(row.mean, 1), _number(row.median, 1),
                             _number(row.pairs_per_item), _number(row.seconds_per_pair, 1), f"{row.not_measured:,}",
+                            f"{row.unfinished:,}",
                         ]
                         for page, row in own.times.items()
                     ),

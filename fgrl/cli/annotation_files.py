@@ -56,7 +56,7 @@ Examples:
   fgrl annotate stats annotated.jsonl --json
 
 \b
-A source is a store, or a JSONL file of annotated samples. N is the number of annotated responses, one for each annotator; H+ and
+A source is a store, or a JSONL file of annotated samples; the same item in two sources counts as two items. N is the number of annotated responses, one for each annotator; H+ and
 H- are liked and disliked spans. Intervals are bootstrapped over items.
 """
 
@@ -100,8 +100,16 @@ def export(
     """Write the annotated samples, or tasks for Label Studio."""
     if form is Format.label_studio and revisions:
         raise UsageError("--revisions: Label Studio has no place for revisions; use --format jsonl")
-    samples, settings = _annotated(source, revisions=revisions, finished=finished)
     written, notes = [out], ""
+    if form is Format.label_studio:
+        if out.suffix.lower() == ".xml":
+            raise UsageError(
+                f"{out}: the tasks are JSON; name OUT tasks.json, and tasks.xml gets the labeling configuration"
+            )
+        written.append(out.with_suffix(".xml"))
+    for file in written:
+        _keep(file, source)
+    samples, settings = _annotated(source, revisions=revisions, finished=finished)
     out.parent.mkdir(parents=True, exist_ok=True)
     if form is Format.jsonl:
         write_jsonl(out, samples)
@@ -109,7 +117,6 @@ def export(
         entries = {} if settings is None else {"document": settings.document, "query": settings.query}
         tasks, lost = label_studio.to_tasks(samples, **entries, offsets=offsets.value, users=_users(user))
         files.write_json(out, tasks)
-        written.append(out.with_suffix(".xml"))
         files.write_text(written[1], label_studio.labeling_config(samples, settings))
         notes = str(lost)
     annotated = sum(any(response.annotations for response in one.responses) or bool(one.verdicts) for one in samples)
@@ -141,6 +148,8 @@ def import_(
     """Read annotated samples, or an export of Label Studio."""
     if (store is None) == (out is None):
         raise UsageError("wants either --store, a store of annotations, or --out, a JSONL file")
+    if out is not None:
+        _keep(out, file)
     samples, lost = _read(file, offsets.value)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -176,12 +185,12 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print counts, times and agreement of annotators."""
-    samples: list[Sample] = []
-    for source in sources:
-        own, settings = _annotated(source)
-        samples += own
-        domain = domain or (settings.domain if settings is not None else None)
-    result = numbers.statistics(samples, domain=domain or "domain")
+    works: list[Any] = []
+    for source in dict.fromkeys(source.resolve() for source in sources):
+        samples, settings = _annotated(source)
+        key = domain or (settings.domain if settings is not None else None)
+        works += numbers.works(samples, key or "domain", source=str(source))
+    result = numbers.statistics_of(works)
     if not result.works:
         raise DataError(f"{', '.join(map(str, sources))}: nobody has annotated anything yet")
     if as_json:
@@ -201,6 +210,16 @@ def _annotated(
         raise UsageError(f"{source}: --revisions and --finished need a store; this is a file of samples")
     samples = list(read_jsonl(source, Sample))
     return samples, importing.settings_of(samples)
+
+
+def _keep(out: Path, source: Path) -> None:
+    """Raises `UsageError` where writing a file would destroy annotations."""
+    if not out.is_file():
+        return
+    if source.exists() and out.samefile(source):
+        raise UsageError(f"{out} is the file that is read; write to another file")
+    if _is_store(out):
+        raise UsageError(f"{out} is a store of annotations, which is never overwritten; write to another file")
 
 
 def _is_store(source: Path) -> bool:

@@ -86,6 +86,13 @@ def test_label_studio_into_a_file(store: Path, tmp_path: Path) -> None:
         (["export", "F", "x", "--revisions"], UsageError, "need a store"),
         (["export", "S", "x", "--format", "label-studio", "--revisions"], UsageError, "no place for revisions"),
         (["export", "S", "x", "--format", "label-studio", "--user", "Ada"], UsageError, "wants NAME=ID"),
+        (["export", "S", "S"], UsageError, "is the file that is read"),
+        (["export", "F", "F"], UsageError, "is the file that is read"),
+        (["export", "F", "S"], UsageError, "is a store of annotations, which is never overwritten"),
+        (["import", "F", "--out", "F"], UsageError, "is the file that is read"),
+        (["import", "F", "--out", "S"], UsageError, "is a store of annotations, which is never overwritten"),
+        (["export", "F", "S", "--format", "label-studio"], UsageError, "is a store of annotations"),
+        (["export", "S", "tasks.xml", "--format", "label-studio"], UsageError, "the tasks are JSON"),
         (["stats", "missing.sqlite"], DataError, "wants a store or a JSONL file"),
     ],
 )
@@ -94,9 +101,34 @@ def test_mistakes(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     named = {"F": str(file), "S": str(store)}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(error) as raised:
         fgrl(*(named.get(word, word) for word in words))
     assert wanted in str(raised.value)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+def test_a_labeling_configuration_replaces_no_store_and_no_source(store: Path, file: Path, tmp_path: Path) -> None:
+    named = {"a": store.rename(tmp_path / "a.xml"), "b": file.rename(tmp_path / "b.xml")}
+    for name, wanted in (("a", "is a store of annotations"), ("b", "is the file that is read")):
+        before = named[name].read_bytes()
+        with pytest.raises(UsageError, match=wanted):
+            fgrl("export", named["b"], tmp_path / f"{name}.json", "--format", "label-studio")
+        assert named[name].read_bytes() == before
+        assert not (tmp_path / f"{name}.json").exists()
+
+
+def test_a_store_and_its_copy_are_two_sources_and_a_store_named_twice_is_one(store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.jsonl"
+    fgrl("export", store, copy)
+    one = json.loads(fgrl("stats", store, "--json").stdout)
+    assert json.loads(fgrl("stats", store, store, "--json").stdout) == one
+    both = json.loads(fgrl("stats", store, copy, "--json").stdout)
+    for name in ("items", "works"):
+        assert both[name] == 2 * one[name]
+    assert both["total"]["responses"] == 2 * one["total"]["responses"]
+    assert both["agreement"]["pairs"] == 2 * one["agreement"]["pairs"], "nobody is compared with herself"
+    assert (both["preference"]["raters"], both["preference"]["items"]) == ({"2": 4}, 4)
 
 
 def test_nothing_to_count(tmp_path: Path) -> None:

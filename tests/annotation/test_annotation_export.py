@@ -330,6 +330,27 @@ def test_damaged_revisions_are_refused_and_nothing_is_added(
         assert list(own.revisions()) == []
 
 
+@pytest.mark.parametrize(
+    ("revisions", "wanted"),
+    [(None, "wants a list of revisions, got null"), (3, "wants a list of revisions, got 3"), (["x"], '[0]: wants a revision, got "x"')],
+)  # fmt: skip
+def test_revisions_of_another_form_are_refused_by_a_store_that_exists_and_by_a_new_one(
+    store: Store, tmp_path: Path, revisions: Any, wanted: str
+) -> None:
+    sample = SAMPLES[1].model_copy(update={"meta": {"annotation": {"revisions": revisions}}})
+    before = list(store.revisions())
+    for attempt in (
+        lambda: import_into(store, [sample]),
+        lambda: create_store(tmp_path / "new.sqlite", [sample], store.settings),
+    ):
+        with pytest.raises(DataError) as error:
+            attempt()
+        assert f"sample {sample.id}: meta.annotation.revisions" in str(error.value)
+        assert wanted in str(error.value)
+    assert list(store.revisions()) == before
+    assert not (tmp_path / "new.sqlite").exists()
+
+
 def test_annotations_that_do_not_fit_the_page_or_the_store_are_refused(store: Store, tmp_path: Path) -> None:
     wrong = annotated("3", responses=[Response(text="c", annotations=[Annotation(by="a", spans=[span("c", "c", -1.0, reasons=["too_wordi"])])]), Response(text="d")], meta={}, verdicts=None)  # fmt: skip
     with pytest.raises(DataError) as error:

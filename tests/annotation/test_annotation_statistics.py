@@ -10,7 +10,16 @@ from annotated_samples import annotated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.annotation.statistics import fleiss_kappa, page_name, statistics, tables, times, without_outliers, works
+from fgrl.annotation.statistics import (
+    fleiss_kappa,
+    page_name,
+    statistics,
+    statistics_of,
+    tables,
+    times,
+    without_outliers,
+    works,
+)
 from fgrl.errors import DataError
 from fgrl.types import Annotation, PairVerdict, Response, Sample, Span
 
@@ -158,6 +167,19 @@ def test_times_by_page_setting_and_per_pair() -> None:
     assert (full.seconds_per_pair, only.seconds_per_pair) == (45.5, 419.0)
 
 
+def test_unfinished_items_are_counted_and_left_out_of_times_and_pairs() -> None:
+    sample = timed({"a": 100.0, "b": 3.0, "c": None}, FULL, 2)
+    people = sample.meta["annotation"]["by"]
+    people["a"]["done"], people["b"]["done"], people["c"]["done"] = True, False, False
+    own = statistics([sample.model_copy(update={"verdicts": (sample.verdicts or [])[:1]})])
+    full = own.times["full"]
+    assert (full.items, full.unfinished, full.not_measured, full.mean, full.median) == (1, 2, 0, 100.0, 100.0)
+    assert full.pairs_per_item == own.total.pairs_per_item == own.domains["(no domain)"].pairs_per_item == 3.0
+    assert (own.unfinished, own.total.annotations, own.total.dislikes) == (2, 3, 6), "what was marked counts"
+    (row,) = [row for title, rows in tables(own) if title.startswith("active time") for row in rows[1:]]
+    assert (row[1], row[-1]) == ("1", "2")
+
+
 def test_times_of_one_response_are_those_of_the_annotation() -> None:
     response = Response(text=TEXT, annotations=[Annotation(by="a", seconds=7.0)])
     (work,) = works([Sample(id="1", prompt="p", responses=[response])])
@@ -165,6 +187,15 @@ def test_times_of_one_response_are_those_of_the_annotation() -> None:
     both = works([Sample(id="1", prompt="p", responses=[response, response])])
     assert both[0].seconds is None, "nobody knows how to divide them"
     assert times([]).mean is None
+
+
+def test_the_same_names_in_two_sources_are_other_people_and_other_items() -> None:
+    mine, theirs = compared([["first"]])[0], compared([["second"]])[0]
+    own = statistics_of([*works([mine], source="one.sqlite"), *works([theirs], source="two.sqlite")])
+    assert (own.items, own.works, own.preference.items, own.preference.single) == (2, 2, 0, 2)
+    spans = marked([(0, 3, -1.0, [])])
+    apart = statistics_of([*works([spans], source="one.sqlite"), *works([spans], source="two.sqlite")])
+    assert (apart.agreement.pairs, apart.total.responses) == (0, 2)
 
 
 @pytest.mark.parametrize(

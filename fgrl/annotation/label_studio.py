@@ -39,6 +39,7 @@ Offsets = Literal["code_points", "utf16"]
 
 ADDED_ID = re.compile(r"fgrl-\d+-\d+")
 """Ids of regions of spans that have no id of their own."""
+TWO_PLACES = "spans whose text is at two places, depending on how characters are counted (--offsets decides)"
 LABELS = {"like": 1.0, "dislike": -1.0}
 HIGHEST_RATING = 10
 _WHITE = re.compile(r"\s+|\\n")
@@ -82,6 +83,12 @@ def _task(
     data |= {f"response_{place}": response.text for place, response in enumerate(sample.responses, start=1)}
     people = by_annotator(sample)
     report.add("revisions", len(about(sample).get("revisions", ())))
+    own = about(sample)
+    report.add("modes of the page", "page" in own)
+    report.add("earlier contents of meta.annotation", "before" in own)
+    report.add("settings of the page with its annotators", "store" in own)
+    report.add("other entries of meta.annotation", len(own.keys() - {"by", "page", "before", "revisions", "store"}))
+    report.add("values of meta.annotation that are no mapping", KEY in sample.meta and sample.meta[KEY] != own)
     report.add("annotators who opened an item without annotating it", len(set(people) - set(_annotators(sample))))
     annotations = []
     for name in _annotators(sample):
@@ -89,13 +96,14 @@ def _task(
         if name:
             result.append(_result("annotator", "response_1", "textarea", {"text": [name]}))
         annotation: dict[str, Any] = {"result": result}
-        own = people.get(name, {})
-        seconds = own.get("seconds", _seconds(sample, name))
+        noted = people.get(name, {})
+        seconds = noted.get("seconds", _seconds(sample, name))
         if seconds is not None:
             annotation["lead_time"] = seconds
-        report.add("orders in which the responses were shown", "order" in own)
-        report.add("marks that an item is not finished", own.get("done") is False)
-        report.add("times of the last change", "at" in own)
+        report.add("orders in which the responses were shown", "order" in noted)
+        report.add("marks that an item is not finished", noted.get("done") is False)
+        report.add("times of the last change", "at" in noted)
+        report.add("other entries about an annotator", len(noted.keys() - {"order", "seconds", "done", "at"}))
         if name in users:
             annotation["completed_by"] = users[name]
         annotations.append(annotation)
@@ -214,8 +222,9 @@ def from_tasks(
 ) -> tuple[list[Sample], NotKept]:
     """Samples with their annotations, in the order of the tasks, and what was not understood.
 
-    offsets `auto`: each span's `text` decides how its places are counted; where it fits neither way but occurs once, that
-    place is taken. An annotation that was cancelled is left out. Raises `DataError` for a task without texts.
+    offsets `auto`: the `text` of a task's regions decides how its places are counted: as 16-bit units when the text of a
+    region is only there, else as code points. Text that is at two different places, depending on the way, is counted. Where it fits
+    neither way but occurs once, that place is taken. An annotation that was cancelled is left out. Raises `DataError` for a task without texts.
     """
     report = NotKept()
     samples = [_sample(task, number, offsets, report) for number, task in enumerate(tasks)]
@@ -228,7 +237,10 @@ def _sample(task: Mapping[str, Any], number: int, offsets: str, report: NotKept)
     spans_of: dict[int, list[Annotation]] = {place: [] for place in range(len(sample.responses))}
     verdicts: list[PairVerdict] = []
     people: dict[str, dict[str, Any]] = {}
-    for annotation in task.get("annotations") or task.get("completions") or []:
+    given = task.get("annotations") or task.get("completions") or []
+    if offsets == "auto" and any(_only_utf16(sample, annotation) for annotation in given):
+        offsets = "auto_utf16"
+    for annotation in given:
         if annotation.get("was_cancelled"):
             report.add("cancelled annotations")
             continue
@@ -279,8 +291,11 @@ class _Annotation:
         self.by = _person(annotation.get("completed_by"))
         lead = annotation.get("lead_time")
         self.seconds = float(lead) if isinstance(lead, int | float) and lead >= 0 else None
-        self.spans: dict[tuple[int, str], Span] = {}
-        self.about: dict[tuple[int, str], dict[str, Any]] = {}
+        self.spans: dict[tuple[int, str, str], Span] = {}
+        """By place of the response, region and label."""
+        self.notes: dict[tuple[int, str], str | None] = {}
+        self.reasons: dict[tuple[int, str], dict[str, list[str]]] = {}
+        """By place and region, then by the name of the list that they were ticked in, without its number."""
         self.answers: dict[int, dict[str, Any]] = {}
         self.places: set[int] = set()
         self.better: int | Literal["tie"] | None = None
@@ -306,7 +321,7 @@ class _Annotation:
     def _of_response(
         self, result: Mapping[str, Any], name: str, kind: str, value: Mapping[str, Any], number: int
     ) -> None:
-        place = self._place(str(result.get("to_name", "")))
+        place = _place(self.sample, str(result.get("to_name", "")))
         if place is None:
             self.report.add("results about something other than a response")
             return
@@ -315,9 +330,10 @@ class _Annotation:
         if kind == "labels":
             self._span(place, region, value)
         elif kind == "choices" and "start" in value:
-            self.about.setdefault(region, {})["reasons"] = list(map(str, value.get("choices") or []))
+            ticked = list(map(str, value.get("choices") or []))
+            self.reasons.setdefault(region, {})[re.sub(r"_\d+$", "", name)] = ticked
         elif kind == "textarea" and "start" in value:
-            self.about.setdefault(region, {})["note"] = _first_text(value)
+            self.notes[region] = _first_text(value)
         elif kind in ("choices", "textarea", "rating"):
             question = re.sub(r"^question_\d+_", "", name)
             answer = _first_text(value) if kind == "textarea" else value.get(kind)
@@ -325,22 +341,24 @@ class _Annotation:
         else:
             self.report.add(f"results of type {kind}")
 
-    def _place(self, to: str) -> int | None:
-        match = re.fullmatch(r"response_(\d+)", to)
-        place = int(match[1]) - 1 if match else -1
-        return place if 0 <= place < len(self.sample.responses) else None
-
     def _span(self, place: int, region: tuple[int, str], value: Mapping[str, Any]) -> None:
+        known: list[str] = []
         for label in value.get("labels") or []:
-            if str(label).lower() not in LABELS:
+            if str(label).lower() in LABELS:
+                known.append(str(label).lower())
+            else:
                 self.report.add(f"spans labelled {label!r}")
-                continue
-            located = self._located(self.sample.responses[place].text, value)
-            if located is None:
-                self.report.add("spans whose text is not at their place")
-                return
-            identity = None if ADDED_ID.fullmatch(region[1]) else region[1]
-            self.spans[region] = Span(start=located[0], end=located[1], label=LABELS[str(label).lower()], id=identity)
+        if not known:
+            return
+        located = self._located(self.sample.responses[place].text, value)
+        if located is None:
+            self.report.add("spans whose text is not at their place")
+            return
+        identity = None if ADDED_ID.fullmatch(region[1]) else region[1]
+        for label in dict.fromkeys(known):
+            key = (*region, label)
+            own = identity if identity is None or len(set(known)) == 1 else f"{identity}-{label}"
+            self.spans[key] = Span(start=located[0], end=located[1], label=LABELS[label], id=own)
 
     def _located(self, text: str, value: Mapping[str, Any]) -> tuple[int, int] | None:
         start, end, quote = value.get("start"), value.get("end"), value.get("text")
@@ -348,13 +366,16 @@ class _Annotation:
             start, end = int(start), int(end)  # type: ignore[arg-type]  # early versions wrote them as texts
         except (TypeError, ValueError):
             return None
-        ways = {"code_points": (start, end), "utf16": (from_utf16(text, start), from_utf16(text, end))}
-        inside = {way: place for way, place in ways.items() if 0 <= place[0] <= place[1] <= len(text)}
-        if self.offsets != "auto" or not isinstance(quote, str):
-            return inside.get("code_points" if self.offsets == "auto" else self.offsets)
-        for place in inside.values():
-            if _alike(text[place[0] : place[1]], quote):
-                return place
+        inside = _inside(text, start, end)
+        if self.offsets in ("code_points", "utf16"):
+            return inside.get(self.offsets)
+        first = "utf16" if self.offsets == "auto_utf16" else "code_points"
+        if not isinstance(quote, str):
+            return inside.get(first)
+        fitting = _fitting(text, inside, quote)
+        if fitting:
+            self.report.add(TWO_PLACES, first == "code_points" and len(set(fitting.values())) > 1)
+            return fitting.get(first, next(iter(fitting.values())))
         if quote and text.count(quote) == 1:
             self.report.add("offsets of spans, which were found by their text")
             begin = text.index(quote)
@@ -363,14 +384,17 @@ class _Annotation:
 
     def annotations(self) -> Iterator[tuple[int, Annotation]]:
         """By the place of the response."""
-        for region, more in self.about.items():
-            if region in self.spans:
-                self.spans[region] = self.spans[region].model_copy(update=more)
-            else:
-                self.report.add("reasons and notes without a span")
+        regions = {key[:2] for key in self.spans}
+        self.report.add("reasons and notes without a span", len({*self.reasons, *self.notes} - regions))
+        for (place, name, label), span in self.spans.items():
+            others = {key[2] for key in self.spans if key[:2] == (place, name)} - {label}
+            # a list that is named after another label of the region is not about this one
+            lists = [ids for about, ids in self.reasons.get((place, name), {}).items() if about not in others]
+            changes = {"reasons": [one for ids in lists for one in ids], "note": self.notes.get((place, name))}
+            self.spans[place, name, label] = span.model_copy(update=changes)
         alone = len(self.sample.responses) == 1
         for place in range(len(self.sample.responses)):
-            spans = [span for (owner, _id), span in self.spans.items() if owner == place]
+            spans = [span for (owner, _id, _label), span in self.spans.items() if owner == place]
             answers = self.answers.get(place, {})
             if spans or answers or place in self.places or (alone and self.seconds is not None):
                 yield (
@@ -387,6 +411,13 @@ class _Annotation:
             return []
         verdict: Literal["first", "second", "tie"] = "tie" if self.better == "tie" else ("first", "second")[self.better]  # type: ignore[assignment]
         return [PairVerdict(first=0, second=1, verdict=verdict, reason=self.reason, by=self.by)]
+
+
+def _place(sample: Sample, to: str) -> int | None:
+    """The place of the response that a tag shows; None: it shows something else."""
+    match = re.fullmatch(r"response_(\d+)", to)
+    place = int(match[1]) - 1 if match else -1
+    return place if 0 <= place < len(sample.responses) else None
 
 
 def _person(completed_by: Any) -> str:
@@ -419,6 +450,33 @@ def from_utf16(text: str, offset: int) -> int:
             return place if units == offset else -1
         units += 2 if ord(letter) > 0xFFFF else 1
     return len(text) if units == offset else -1
+
+
+def _inside(text: str, start: int, end: int) -> dict[str, tuple[int, int]]:
+    """Where start and end are by each way of counting that leaves them inside the text."""
+    ways = {"code_points": (start, end), "utf16": (from_utf16(text, start), from_utf16(text, end))}
+    return {way: place for way, place in ways.items() if 0 <= place[0] <= place[1] <= len(text)}
+
+
+def _fitting(text: str, inside: Mapping[str, tuple[int, int]], quote: str) -> dict[str, tuple[int, int]]:
+    """Those of the places where the text is the quote."""
+    return {way: place for way, place in inside.items() if _alike(text[place[0] : place[1]], quote)}
+
+
+def _only_utf16(sample: Sample, annotation: Mapping[str, Any]) -> bool:
+    """Does a region of the annotation fit its text only when 16-bit units are counted?"""
+    for result in annotation.get("result") or []:
+        value, place = result.get("value"), _place(sample, str(result.get("to_name", "")))
+        if not isinstance(value, Mapping) or place is None or not isinstance(value.get("text"), str):
+            continue
+        try:
+            start, end = int(value["start"]), int(value["end"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        text = sample.responses[place].text
+        if list(_fitting(text, _inside(text, start, end), value["text"])) == ["utf16"]:
+            return True
+    return False
 
 
 def _alike(one: str, other: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from fgrl.annotation.revisions import LONGEST_NOTE
 from fgrl.registry import Settings, unknown
 from fgrl.registry.settings_file import Shelf, read_settings
 
@@ -203,6 +204,8 @@ class PageSettings(Settings):
             if question.kind == "text":
                 if not isinstance(value, str):
                     return f"{name}: wants a text"
+                if len(value) > LONGEST_NOTE:
+                    return f"{name}: wants at most {LONGEST_NOTE} characters, got {len(value)}"
             elif not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                 return f"{name}: wants a list of the ids that are ticked"
             elif wrong := _wrong_choice(name, value, [option.id for option in question.options]):

@@ -377,12 +377,12 @@ def test_hostile_responses_come_back_as_the_same_text(tmp_path: Path, text: str)
             "label": -1,
             "reasons": ["wrong"],
         }
-        note = {"note": text} if len(text) <= 20_000 else {"note": ""}
-        assert client.put("/api/items/1/spans/s1", json=whole | note).json() == {"version": 1}
-        assert client.put("/api/items/1/answers/0", json={"base": 0, "body": {"why": text}}).status_code == 200
+        short = text if len(text) <= 20_000 else ""
+        assert client.put("/api/items/1/spans/s1", json=whole | {"note": short}).json() == {"version": 1}
+        assert client.put("/api/items/1/answers/0", json={"base": 0, "body": {"why": short}}).status_code == 200
         read = client.get("/api/items/1").json()
-        assert (read["spans"]["s1"]["quote"], read["spans"]["s1"]["note"]) == (text, note["note"])
-        assert read["answers"]["0"]["body"]["why"] == text
+        assert (read["spans"]["s1"]["quote"], read["spans"]["s1"]["note"]) == (text, short)
+        assert read["answers"]["0"]["body"]["why"] == short
         (stored,) = (own for own in store.revisions() if own.kind == "span")
         assert stored.body["quote"] == text
 
@@ -392,6 +392,15 @@ def test_notes_that_are_too_long_are_refused_clearly(page: Page) -> None:
     ann.post("/api/items/next", json={})
     refused = ann.put("/api/items/1/spans/s1", json=sent(note="x" * 1_000_000))
     assert (refused.status_code, "20000" in refused.json()["error"]) == (422, True)
+
+
+def test_answers_that_are_too_long_are_refused_clearly(page: Page) -> None:
+    ann = page.client()
+    ann.post("/api/items/next", json={})
+    longest = "é" * 20_000
+    refused = ann.put("/api/items/1/answers/0", json={"base": 0, "body": {"why": longest + "x"}})
+    assert (refused.status_code, refused.json()["error"]) == (422, "why: wants at most 20000 characters, got 20001")
+    assert ann.put("/api/items/1/answers/0", json={"base": 0, "body": {"why": longest}}).json() == {"version": 1}
 
 
 # -- who may ask -----------------------------------------------------------------------------------------------------------

@@ -203,6 +203,64 @@ def test_old_exports_count_16_bit_units() -> None:
     assert one_region(start=7, end=17, text="cat\\nsleeps", labels=["like"]) == ([(6, 16)], "")
 
 
+def regions(text: str, *spans: tuple[int, int, str]) -> dict[str, Any]:
+    """A task with one text and these regions."""
+    results = [
+        {"id": f"r{start}", "from_name": "span_1", "to_name": "response_1", "type": "labels", "value": {"start": start, "end": end, "text": quote, "labels": ["like"]}}
+        for start, end, quote in spans
+    ]  # fmt: skip
+    return {"data": {"query": "q", "response_1": text}, "annotations": [{"completed_by": 1, "result": results}]}
+
+
+def test_a_region_that_fits_only_as_16_bit_units_decides_for_its_whole_task() -> None:
+    """`a` at 3 is the second one in units and the third one in characters; `end` is at its place in units only."""
+    text = "😺aaa end"
+    alone, together = regions(text, (3, 4, "a")), regions(text, (3, 4, "a"), (6, 9, "end"))
+    (one, both, again), lost = from_tasks([alone, together, alone])
+    counted = "2 spans whose text is at two places, depending on how characters are counted (--offsets decides)"
+    assert str(lost) == counted, "where nothing decides it is counted"
+    assert [[(span.start, span.end) for span in own.responses[0].spans] for own in (one, both, again)] == [
+        [(3, 4)], [(2, 3), (5, 8)], [(3, 4)]
+    ]  # fmt: skip
+    assert str(from_tasks([alone], offsets="utf16")[1]) == ""
+
+
+def test_a_region_with_both_labels_is_two_spans_with_their_own_reasons_and_the_same_note() -> None:
+    value = {"start": 0, "end": 3, "text": "One"}
+    results = [
+        {"id": "r", "from_name": "span_1", "to_name": "response_1", "type": "labels", "value": value | {"labels": ["like", "dislike"]}},
+        {"id": "r", "from_name": "like_1", "to_name": "response_1", "type": "choices", "value": value | {"choices": ["useful_fact"]}},
+        {"id": "r", "from_name": "dislike_1", "to_name": "response_1", "type": "choices", "value": value | {"choices": ["generic"]}},
+        {"id": "r", "from_name": "note_1", "to_name": "response_1", "type": "textarea", "value": value | {"text": ["hm"]}},
+    ]  # fmt: skip
+    (sample,), lost = from_tasks([exported_task(result=results)])
+    liked, disliked = sample.responses[0].spans
+    assert (liked.label, liked.reasons, liked.note, liked.id) == (1.0, ["useful_fact"], "hm", "r-like")
+    assert (disliked.label, disliked.reasons, disliked.note, disliked.id) == (-1.0, ["generic"], "hm", "r-dislike")
+    assert str(lost) == ""
+    again, kept = from_tasks(json_round(to_tasks([sample])[0]))
+    assert (again, str(kept)) == ([sample], "")
+
+
+@pytest.mark.parametrize(
+    ("about", "wanted"),
+    [
+        ({"page": {"spans": "both"}}, "1 modes of the page"),
+        ({"before": {"by": {"old": {}}}}, "1 earlier contents of meta.annotation"),
+        ({"store": {"annotators": ["Ada"]}}, "1 settings of the page with its annotators"),
+        ({"batch": 3, "place": "here"}, "2 other entries of meta.annotation"),
+        ({"by": {"Ada": {"seconds": 1.0, "mood": "good"}}}, "1 other entries about an annotator"),
+        ("by hand", "1 values of meta.annotation that are no mapping"),
+        ({"by": {"Ada": {"seconds": 1.0, "done": True}}}, ""),
+    ],
+)
+def test_what_meta_annotation_holds_and_label_studio_does_not_is_counted(about: Any, wanted: str) -> None:
+    sample = annotated()
+    tasks, lost = to_tasks([sample.model_copy(update={"meta": {"annotation": about}})])
+    assert str(lost) == wanted
+    assert "annotation" not in tasks[0]["data"]["sample"].get("meta", {})
+
+
 def test_a_span_at_another_place_is_found_by_its_text_when_that_is_unique() -> None:
     moved = "1 offsets of spans, which were found by their text"
     assert one_region(start=9, end=12, text="cat", labels=["like"]) == ([(6, 9)], moved)

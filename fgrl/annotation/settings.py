@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fgrl.annotation.revisions import LONGEST_NOTE
 from fgrl.registry import Settings, unknown
-from fgrl.registry.settings_file import Shelf, read_settings
+from fgrl.registry.settings_file import Shelf, extended, read_settings
 
 SHIPPED = Shelf(Path(__file__).parent / "taxonomies")
 """The settings that come with fgrl."""
@@ -260,6 +260,11 @@ def load_settings(source: str | Path) -> PageSettings:
     null drops an entry. Raises `Problems` with the place of every mistake.
     """
     return read_settings(PageSettings, str(source), SHIPPED)
+
+
+def extended_by(source: str | Path) -> list[Path]:
+    """The files that a file of settings extends, the nearest first."""
+    return extended(str(source), SHIPPED)
 
 
 def shipped() -> list[str]:

@@ -61,7 +61,8 @@ class Settings(BaseModel):
 
     def corrections(self) -> list[str]:
         """What was corrected in fgrl that gives other results under these settings, and under no others: each counts for cache
-        keys, so that a stage is done anew where a correction matters, and found again where it does not."""
+        keys, so that a stage is done anew where a correction matters, and found again where it does not. Also what the fields
+        alone do not show, such as the content of files that a named file refers to."""
         return []
 
     former: ClassVar[Mapping[str, str]] = {}

@@ -55,6 +55,21 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
         raise
 
 
+def extended(name: str, shelf: Shelf) -> list[Path]:
+    """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises `Problems` as
+    `read_settings` does."""
+    paths = [shelf.find(name, Path())]
+    origin: Tree | None = None
+    while True:
+        origin = _read(paths[-1], shelf, len(paths) - 1, origin).children.get(EXTENDS)
+        if origin is None or not isinstance(origin.value, str):
+            return paths[1:]
+        parent = shelf.find(origin.value, paths[-1].parent)
+        if parent.resolve() in {path.resolve() for path in paths}:
+            raise Problems([Problem((EXTENDS,), f"{nearby(parent)} extends itself", place=origin.place)])
+        paths.append(parent)
+
+
 def _merged(path: Path, shelf: Shelf, below: tuple[Path, ...], origin: Tree | None) -> Tree:
     tree = _read(path, shelf, len(below), origin)
     extends = tree.children.pop(EXTENDS, None)

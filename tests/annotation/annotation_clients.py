@@ -164,13 +164,15 @@ class Work:
             self.acknowledged.append((name, item, id, base + 1, body))
             self.grew.notify_all()
 
-    def wait_for(self, acknowledged: int, threads: Sequence[threading.Thread]) -> None:
-        """Until so many were acknowledged and somebody waits for an answer."""
+    def wait_for(self, acknowledged: int, threads: Sequence[threading.Thread]) -> int:
+        """Until so many were acknowledged and somebody waits for an answer. Returns how many wait; 0: everybody has finished."""
+        waiting = 0
+
+        def ready() -> bool:
+            nonlocal waiting
+            waiting = len(self.asking) if len(self.acknowledged) >= acknowledged else 0
+            return waiting > 0 or not any(thread.is_alive() for thread in threads)
+
         with self.grew:
-            self.grew.wait_for(
-                lambda: (
-                    (len(self.acknowledged) >= acknowledged and self.asking)
-                    or not any(thread.is_alive() for thread in threads)
-                ),
-                timeout=HUNG,
-            )
+            assert self.grew.wait_for(ready, timeout=HUNG), "nobody is answered any more"
+        return waiting

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import lazy
+from fgrl import files, lazy
 from fgrl.feedback import chains
 from fgrl.feedback.chain_checks import PROBLEMS, BrokenStep, Edit, EditLimits
 from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Expected, Rewriter
@@ -59,6 +59,12 @@ class ImprovementChain(Annotator):
 
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
     _failed: list[Sample] = PrivateAttr(default_factory=list)
+
+    def corrections(self) -> list[str]:
+        """The content of the files that `taxonomy` extends: its own counts anyway."""
+        if self.taxonomy is None:
+            return []
+        return [f"taxonomy extends {files.sha256_of_file(path)}" for path in page_settings.extended_by(self.taxonomy)]
 
     def setup(self, run: Any) -> None:
         self._texts()

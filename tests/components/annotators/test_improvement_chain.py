@@ -21,6 +21,7 @@ from fgrl.errors import DataError
 from fgrl.feedback.chain_checks import EditLimits
 from fgrl.feedback.chains import edits, spans_at
 from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
+from fgrl.registry import Problems, dump
 from fgrl.stages.annotate import AnnotateStage
 from fgrl.types import Annotation, Marked, Response, Sample, Samples, Span, read_jsonl, write_jsonl
 
@@ -126,6 +127,33 @@ def test_where_spans_are_in_later_steps_and_what_changed(tmp_path: Path) -> None
     ] == [("very very old", "ancient"), ("the sea", "the lake")]
     with pytest.raises(DataError, match="is no chain"):
         spans_at(annotated(ADA), 0)
+
+
+def test_the_key_covers_every_file_that_the_taxonomy_extends(tmp_path: Path) -> None:
+    top, middle, base = (tmp_path / f"{name}.yaml" for name in ("top", "middle", "base"))
+    base.write_text(TAXONOMY)
+    middle.write_text("extends: base.yaml")
+    top.write_text("extends: middle.yaml")
+
+    def key(taxonomy: Path | None) -> Any:
+        own = ImprovementChain(rewriter=by_model(tmp_path), taxonomy=None if taxonomy is None else str(taxonomy))
+        return dump(own, for_key=True)
+
+    before = key(top)
+    assert key(top) == before
+    base.write_text(TAXONOMY.replace("It is wrong.", "It is false."))
+    after = key(top)
+    assert after != before
+    assert {name: value for name, value in after.items() if name != "corrections"} == {
+        name: value for name, value in before.items() if name != "corrections"
+    }
+    middle.write_text("extends: base.yaml\ntitle: Another title")
+    assert key(top) not in (before, after)
+    assert "corrections" not in key(base), "a file that stands alone has the key that it had"
+    assert "corrections" not in key(None)
+    base.write_text("extends: top.yaml")
+    with pytest.raises(Problems, match="extends itself"):
+        key(top)
 
 
 def test_the_model_sees_query_document_tags_and_reasons(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class DPO(OfflineAlgorithm):
     the policy, as it does in any case under `fsdp` and `deepspeed_stage_3`."""
 
     _run: Run | None = PrivateAttr(None)
+    _start: ModelSpec | None = PrivateAttr(None)
     _frozen: Any = PrivateAttr(None)
     _dtype: Any = PrivateAttr(None)
     _sums: Any = PrivateAttr(None)
@@ -86,7 +87,8 @@ class DPO(OfflineAlgorithm):
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
         """Loads the reference if every step needs it, unless it is the policy without its adapter."""
-        self._run, self._frozen, self._sums = run, None, reference_sums.ReferenceSums()
+        self._run, self._start, self._frozen = run, model.spec, None
+        self._sums = reference_sums.ReferenceSums()
         if self.reference_pass == "each_step" and not self._is_below(model):
             self._separate_reference(model)
 
@@ -94,7 +96,8 @@ class DPO(OfflineAlgorithm):
         """With `reference_pass: once`, the reference's pass over all pairs; afterwards its memory is free again."""
         if not self._once(model):
             return
-        spec = self.reference or model.spec.frozen()
+        assert self._start is not None, "prepare(rows, run, model) comes first"
+        spec = self.reference or self._start.frozen()
         file = reference_sums.file_for(units, spec, run, self._conditions(model))
         self._sums.fill(
             units, lambda unit: self._sum_reference(model, unit), self._conditions(model), file, run, rank, world
@@ -116,12 +119,15 @@ class DPO(OfflineAlgorithm):
         return self.reference is None and policy.adapted
 
     def _separate_reference(self, policy: Any) -> Any:
-        """A frozen model beside the policy. The model that training starts from has the type that the policy has now."""
-        assert self._run is not None, "prepare(rows, run, model) comes first"
+        """A frozen model beside the policy. The model that training starts from has the type that the policy has now.
+
+        `policy` may be another than that: the best model of a training is measured under a specification of its own.
+        """
+        assert self._run is not None and self._start is not None, "prepare(rows, run, model) comes first"
         own, dtype = self.reference is None, policy.transformer.dtype
         if self._frozen is None or (own and self._dtype != dtype):
             changes = {"lora": None, "gradient_checkpointing": policy.spec.gradient_checkpointing}
-            spec = (self.reference or policy.spec).model_copy(update=changes)
+            spec = (self.reference or self._start).model_copy(update=changes)
             frozen = self._run.model(spec, trainable=own).requires_grad_(False)  # loaded as where training starts
             if own and frozen.transformer.dtype != dtype:
                 for parameter in frozen.parameters():  # no buffers, as a strategy does that converts the policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,23 @@ def test_where_policy_and_reference_agree_the_loss_is_exact(
     wanted = {"ipo": 1 / (2 * 0.1) ** 2, "apo_zero": 1.0, "apo_down": 1.0}.get(objective, math.log(2))
     assert loss.item() == pytest.approx(wanted, rel=1e-7)
     assert float(algorithm.loss(stirred(model), batch)[0]) != pytest.approx(wanted, rel=1e-3)
+
+
+@pytest.mark.parametrize("pass_", ["once", "each_step"])
+def test_a_model_from_another_folder_is_compared_with_where_training_started(
+    pass_: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """The best model of a training is loaded from the product's folder and measured on held-out pairs."""
+    folder = tmp_path / "best"
+    shutil.copytree(tiny_model_dir, folder)
+    stirred(tiny(tiny_model_dir, trainable=True)).net.save_pretrained(folder)
+    start, best = tiny(tiny_model_dir, trainable=True), tiny(folder, trainable=True)
+    (batch,) = whole(edits(3))
+    algorithm = prepared(dpo(reference_pass=pass_), start, tmp_path / "run")
+    loss = float(algorithm.loss(best, batch)[0])
+    again = float(prepared(dpo(reference_pass=pass_), start, tmp_path / "run").loss(stirred(start), batch)[0])
+    assert loss == pytest.approx(again, rel=1e-6)
+    assert loss != pytest.approx(math.log(2), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

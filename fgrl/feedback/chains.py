@@ -52,8 +52,8 @@ def highlights(annotation: Annotation) -> dict[int, Highlight]:
 
 def explanation(span: Span, texts: Mapping[str, str]) -> str:
     """Why a span was marked, in sentences: its reasons in the words of `texts` (by the reason's id; one that has no text
-    stands for itself), and its note."""
-    reasons = [texts.get(reason, reason) for reason in span.reasons if not (reason == OTHER and span.note)]
+    stands for itself), and its note. "Other" alone says nothing."""
+    reasons = [texts.get(reason, reason) for reason in span.reasons if reason != OTHER]
     written = [part.strip() for part in (*reasons, span.note or "") if part.strip()]
     return " ".join(part if part[-1] in ".!?\u3002" else f"{part}." for part in written) or NO_REASON
 

@@ -123,7 +123,8 @@ class DPO(OfflineAlgorithm):
 
         `policy` may be another than that: the best model of a training is measured under a specification of its own.
         """
-        assert self._run is not None and self._start is not None, "prepare(rows, run, model) comes first"
+        assert self._run is not None, "prepare(rows, run, model) comes first"
+        assert self._start is not None
         own, dtype = self.reference is None, policy.transformer.dtype
         if self._frozen is None or (own and self._dtype != dtype):
             changes = {"lora": None, "gradient_checkpointing": policy.spec.gradient_checkpointing}

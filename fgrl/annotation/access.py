@@ -5,6 +5,7 @@
 2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
    `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.
 3. Whatever is not the page's own files needs a session: a cookie with the annotator's token. Only hashes of tokens are stored.
+   The page names its annotator in `X-Annotator`: after another link was opened in the same browser, it may not write as them.
 4. A body is read once all of this holds, and up to a limit.
 5. Every response forbids scripts, styles and frames of other origins, and is never cached.
 """
@@ -19,7 +20,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -195,6 +196,9 @@ class Guard:
         scope["annotator"] = None if public else self.sessions.of_request(headers)
         if not public and scope["annotator"] is None:
             return 401, "no session: open the link that you were given"
+        if not public and b"x-annotator" in headers and unquote(_only(headers, b"x-annotator") or "") != scope["annotator"]:
+            scope["annotator"] = None
+            return 401, "another annotator's link was opened in this browser: open your own link again"
         # 4.
         lengths = headers.get(b"content-length", [b"0"])
         if len(lengths) > 1 or not lengths[0].isdigit():

@@ -19,7 +19,8 @@ An item: id, prompt (a text, or turns `{role, content}`), document, domain, orde
 that order, spans by id (`SpanBody` with id and version, deleted ones too), answers by place and verdict as `{version, body}`, done,
 seconds. Names of models, scores and other annotators' work are never sent.
 
-`base` is the version that a write replaces, 0 for something new. 401: no session. 403: another origin or host, or an item of
+`base` is the version that a write replaces, 0 for something new. 401: no session, or `X-Annotator` (URI-encoded) names
+another annotator than the session's. 403: another origin or host, or an item of
 another annotator. 404. 409: there is a newer version, `current`. 413: too large. 422: does not fit, with the reason in `error`.
 503: another program writes to the store. 507: the disk is full. What is not answered with a version may be sent again.
 """

@@ -467,6 +467,20 @@ def test_links_are_random_and_only_their_hashes_are_stored(page: Page) -> None:
         assert not any(token.encode() in file.read_bytes() for token in tokens)
 
 
+@pytest.mark.parametrize(("named", "status"), [("Zo%C3%AB%20%26%20co", 200), ("ann", 401), ("", 401), ("%FF", 401)])
+def test_a_page_of_another_annotator_reads_and_writes_nothing(tmp_path: Path, named: str, status: int) -> None:
+    with new_store(tmp_path) as store:
+        store.add_annotators(["Zoë & co"])
+        client = Page(store, tmp_path).client("Zoë & co")
+        item = client.post("/api/items/next", json={}).json()["item"]["id"]
+        headers = {"X-Annotator": named}
+        written = client.put(f"/api/items/{item}/spans/s1", json=sent(), headers=headers)
+        assert {written.status_code, client.get("/api/session", headers=headers).status_code} == {status}
+        assert len([revision for revision in store.revisions() if revision.kind == "span"]) == (status == 200)
+        if status == 401:
+            assert "open your own link again" in written.json()["error"]
+
+
 def test_the_cookie_is_for_this_server_and_no_script(page: Page) -> None:
     answer = page.stranger().get(page.links["ann"].removeprefix(HOST))
     cookie = answer.headers["set-cookie"]

@@ -148,15 +148,26 @@ def test_edit_flip_and_change_of_the_passage(desk: Desk, site: Site) -> None:
     assert (span["reasons"], span["note"], span["label"]) == (["disagree", "other"], "says who?", -1)
     desk.page.locator("#text-1 mark").click()
     desk.page.get_by_role("button", name="Change to like").click()
+    # the note is shown still, and what is shown is saved
+    other = desk.page.get_by_role("checkbox", name="Other", exact=True)
+    note = desk.page.locator("#reasons textarea")
+    assert (other.is_checked(), note.input_value()) == (True, "says who?")
+    other.uncheck()
+    assert note.input_value() == ""
+    other.check()
+    assert note.input_value() == "says who?"
     desk.tick("It's engaging, maybe even a little funny.")
     desk.save()
-    assert [(span["label"], span["reasons"], span["note"]) for span in site.spans()] == [(1, ["engaging"], "")]
+    saved = [(span["label"], span["reasons"], span["note"]) for span in site.spans()]
+    assert saved == [(1, ["engaging", "other"], "says who?")]
     desk.page.locator("#text-1 mark").click()
     desk.page.get_by_role("button", name="Change passage").click()
     desk.drag(1, *units(TEXTS[1], "It is dear; nobody"), wait=False)
     desk.page.locator("#text-1 mark", has_text="It is dear; nobody").wait_for()
     desk.saved()
-    assert [(span["quote"], span["reasons"]) for span in site.spans()] == [("It is dear; nobody", ["engaging"])]
+    assert [(span["quote"], span["reasons"]) for span in site.spans()] == [
+        ("It is dear; nobody", ["engaging", "other"])
+    ]
 
 
 def test_undo_and_redo_walk_through_every_action(desk: Desk, site: Site) -> None:

@@ -280,7 +280,7 @@ def test_an_item_is_finished_only_with_everything_saved_and_answered(context: An
     desk.page.get_by_role("button", name="Earlier item").click()
     desk.at_item(1)
     assert "This item is done" in desk.page.locator("#finished-state").inner_text()
-    desk.page.get_by_role("button", name="Not done after all").click()
+    desk.page.get_by_role("button", name="Mark as not done").click()
     desk.page.get_by_role("button", name="Done, next item").wait_for()
     assert not site.store.state("item-1", "ann").done
     desk.page.get_by_role("button", name="Done, next item").click()
@@ -329,3 +329,146 @@ def test_time_whose_answer_is_lost_is_sent_again_and_counts_once(context: Any, s
     pieces = [revision.key for revision in site.store.revisions() if revision.kind == "time"]
     assert sent[0] in pieces
     assert len(pieces) == 2
+
+
+def test_two_links_in_one_browser_do_not_mix(context: Any, site: Site) -> None:
+    ann = Desk(site, context, "ann")
+    ben = Desk(site, context, "ben")  # from now on the browser's cookie is Ben's
+    ann.drag(0, *units(TEXTS[0], "cheap"))
+    ann.page.get_by_role("button", name="Save", exact=True).click()
+    ann.state("Signed out, 1 waiting")
+    assert "no longer signed in as ann" in ann.page.locator("#notice").inner_text()
+    ben.mark(0, *units(TEXTS[0], "loud"))
+    assert (quotes(site, "ann"), quotes(site, "ben")) == ([], ["loud"])
+    Desk(site, context, "ann").saved()
+    assert (quotes(site, "ann"), quotes(site, "ben")) == (["cheap"], ["loud"])
+
+
+def test_undo_belongs_to_the_store(context: Any, site: Site) -> None:
+    desk = Desk(site, context)
+    desk.mark(0, *units(TEXTS[0], "cheap"))
+    kept = desk.page.evaluate("Object.keys(sessionStorage).filter(name => name.startsWith('annotate:history'))")
+    assert kept == [f"annotate:history:{site.store.id}:ann:1"]
+
+
+def mark_offline_and_leave(context: Any, site: Site) -> None:
+    """A mark in item 1, which was only opened, waits in the browser; the item is given back in the meantime."""
+    desk = Desk(site, context)
+    context.set_offline(True)
+    desk.drag(0, *units(TEXTS[0], "garden"))
+    desk.page.get_by_role("button", name="Save", exact=True).click()
+    desk.state("Offline, 1 waiting")
+    desk.page.close()
+    site.store.release("item-1", "ann")
+    context.set_offline(False)
+
+
+def item_2(context: Any, site: Site) -> Any:
+    page = context.new_page()
+    page.goto(f"{site.url}/#item=2")
+    page.wait_for_url("**/#item=2")
+    page.wait_for_selector(".response")
+    return page
+
+
+def test_changes_of_an_item_that_was_only_opened_are_sent_after_its_lease(context: Any, site: Site) -> None:
+    mark_offline_and_leave(context, site)
+    page = item_2(context, site)
+    page.locator("#state", has_text="Saved").wait_for()
+    assert quotes(site) == ["garden"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_refused_changes_of_an_item_that_is_not_open_are_shown(context: Any, site: Site, status: int) -> None:
+    mark_offline_and_leave(context, site)
+    refusal = {"error": "this item is not yours"}
+    context.route("**/items/1/spans/**", lambda route: route.fulfill(status=status, json=refusal))
+    page = item_2(context, site)
+    page.locator("#state", has_text="1 not saved").click()
+    assert "Not saved in item 1: this item is not yours" in page.locator("#notice").inner_text()
+    assert quotes(site) == []
+
+
+def test_a_conflict_in_an_item_that_is_not_open_can_be_reached(context: Any, site: Site) -> None:
+    desk = Desk(site, context)
+    desk.mark(0, *units(TEXTS[0], "cheap"))
+    context.set_offline(True)
+    desk.page.locator("#text-0 mark").click()
+    desk.tick("It's too wordy.")
+    desk.page.get_by_role("button", name="Save", exact=True).click()
+    desk.state("Offline, 1 waiting")
+    desk.page.close()
+    (span,) = site.store.state("item-1", "ann").live_spans.values()
+    site.store.save("item-1", "ann", "span", span.key, {**span.body, "reasons": ["disagree"]}, span.version)
+    context.set_offline(False)
+    page = item_2(context, site)
+    page.locator("#state", has_text="Conflict").click()
+    page.locator("#conflict[open]").wait_for()
+    assert page.evaluate("location.hash") == "#item=1"
+    page.get_by_role("button", name="Keep my version").click()
+    page.locator("#state", has_text="Saved").wait_for()
+    assert [span["reasons"] for span in site.spans()] == [["too_wordy"]]
+
+
+def test_a_draft_of_another_window_is_kept(context: Any, site: Site) -> None:
+    desk = Desk(site, context)
+    desk.page.get_by_role("radio", name="Tie").check()
+    desk.saved()
+    name = f"annotate:{site.store.id}:ann:1:verdict"
+    draft = '{"base":1,"body":{"better":0,"reason":"from another window"},"sent":[]}'
+
+    def meanwhile(route: Any) -> None:
+        desk.page.evaluate("([name, draft]) => localStorage.setItem(name, draft)", [name, draft])
+        route.continue_()
+
+    desk.page.route("**/verdict", meanwhile, times=1)
+    desk.page.get_by_role("radio", name="Response A").check()
+    desk.saved()
+    assert site.store.state("item-1", "ann").verdict.version == 2
+    assert desk.page.evaluate("name => localStorage.getItem(name)", name) == draft
+
+
+def test_undo_leaves_what_another_window_changed(context: Any, site: Site) -> None:
+    first = Desk(site, context)
+    first.mark(0, *units(TEXTS[0], "cheap"), "It's too wordy.")
+    second = Desk(site, context)
+    second.page.locator("#text-0 mark").click()
+    second.tick("I just disagree with it.")
+    second.save()
+    first.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    first.page.locator(".why", has_text="I just disagree with it.").wait_for()
+    first.page.locator("#undo").click()
+    assert "Not undone, because it was changed elsewhere since" in first.said()
+    assert first.page.locator("#undo").is_disabled()
+    first.saved()
+    assert [span["reasons"] for span in site.spans()] == [["too_wordy", "disagree"]]
+
+
+def test_a_held_key_finishes_one_item(context: Any, site: Site) -> None:
+    desk = Desk(site, context)
+    desk.page.get_by_role("radio", name="Tie").check()
+    desk.saved()
+    held: list[Any] = []
+    desk.page.route("**/1/done", lambda route: held.append(route))
+    desk.page.keyboard.down("Control")
+    desk.page.keyboard.down("Enter")
+    desk.page.keyboard.down("Enter")  # a repeat
+    desk.until("document.getElementById('finish').disabled")
+    desk.page.keyboard.up("Enter")
+    desk.page.keyboard.press("Enter")  # pressed again while the first is not answered
+    desk.page.wait_for_timeout(100)
+    assert len(held) == 1
+    held[0].continue_()
+    desk.at_item(2)
+    desk.page.keyboard.down("Enter")
+    desk.page.locator("#missing li").wait_for()
+    assert desk.page.locator("#finish").is_enabled()
+
+
+def test_a_reason_without_a_choice_is_not_called_saved(context: Any, site: Site) -> None:
+    desk = Desk(site, context)
+    desk.page.locator("#preference-reason").fill("shorter")
+    desk.state("The reason waits for a choice")
+    desk.page.get_by_role("radio", name="Tie").check()
+    desk.saved()
+    assert site.store.state("item-1", "ann").verdict.body == {"better": None, "reason": "shorter"}

@@ -79,6 +79,7 @@ export class ReasonsPopup {
     this.label = draft?.label ?? span.label;
     this.reasons = new Map([[this.label, new Set(draft?.reasons ?? span.reasons)]]);
     this.note = draft?.note ?? span.note;
+    this.noteSetAside = "";
     this.dirty = Boolean(draft);
     this.labels = labels;
     this.others = others;
@@ -184,6 +185,7 @@ export class ReasonsPopup {
     if (this.settings.modes.reasons === "free_text") return [this.noteField(`What do you ${side} about this passage?`, null)];
     const { lead, groups, other } = reasonsOf(this.settings, this.label);
     const ticked = this.reasons.get(this.label) ?? this.reasons.set(this.label, new Set()).get(this.label);
+    if (this.note.trim()) ticked.add(OTHER); // a note that is shown is saved
     const box = (id, text) =>
       el(
         "label",
@@ -196,8 +198,8 @@ export class ReasonsPopup {
             change: (event) => {
               if (event.target.checked) ticked.add(id);
               else ticked.delete(id);
+              if (id === OTHER) this.turnNote(event.target.checked);
               this.changed();
-              if (id === OTHER && event.target.checked) this.dialog.querySelector("textarea").focus();
             },
           },
         }),
@@ -221,6 +223,15 @@ export class ReasonsPopup {
         })),
       ),
     ];
+  }
+
+  /** Without Other there is no note: its text is set aside, and comes back when Other is ticked again. */
+  turnNote(on) {
+    const field = this.dialog.querySelector("textarea");
+    if (on) this.note ||= this.noteSetAside;
+    else [this.noteSetAside, this.note] = [this.note, ""];
+    field.value = this.note;
+    if (on) field.focus();
   }
 
   noteField(question, typed) {
@@ -345,9 +356,9 @@ export function askConflict(settings, { key, mine, theirs, names }) {
     dialog.replaceChildren(
       el("h2", { id: "conflict-title", text: "Changed in two places" }),
       el("p", {
-        text: "This was also changed in another window or on another computer. Neither version is lost: choose the one that counts.",
+        text: "This was also changed in another window or on another computer. Choose the version that counts; the other one is dropped.",
       }),
-      el("div", { class: "versions" }, describe(mine, "Here"), describe(theirs, "There")),
+      el("div", { class: "versions" }, describe(mine, "This window"), describe(theirs, "The other version")),
       el(
         "footer",
         {},

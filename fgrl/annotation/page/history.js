@@ -38,6 +38,13 @@ export class History {
     return action;
   }
 
+  /** Forgets an action that can be neither taken back nor done again. */
+  discard(action) {
+    this.done = this.done.filter((other) => other !== action);
+    this.undone = this.undone.filter((other) => other !== action);
+    this.keep();
+  }
+
   keep() {
     tabStorage.set(this.name, JSON.stringify({ done: this.done, undone: this.undone }));
   }

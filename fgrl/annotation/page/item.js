@@ -10,7 +10,7 @@ const LONG = 30_000;
 const NARROW = 720;
 const HINT = "Select with Shift and the arrow keys, mark with M. N goes through the marks, ? lists all keys.";
 const ABOUT_TIES =
-  "Choose a tie very rarely: only where you cannot tell the two responses apart, or both are equally poor.";
+  "Choose a tie very rarely: only where you see no difference between the two responses, or both are equally poor.";
 
 export class ItemView {
   /** `app` gives settings, mode(), popup, drafts and changed(); `saving` holds the item's entries. */
@@ -20,7 +20,7 @@ export class ItemView {
     this.modes = app.settings.modes;
     this.data = data;
     this.saving = saving;
-    this.history = new History(`${app.session.annotator}:${data.id}`);
+    this.history = new History(`${app.session.store}:${app.session.annotator}:${data.id}`);
     this.marks = this.modes.spans !== "none";
     this.letters = data.responses.map((_, number) => String.fromCharCode(65 + number));
     this.current = null;
@@ -28,6 +28,7 @@ export class ItemView {
     this.moving = null;
     this.presses = 0;
     this.typing = new Map();
+    this.leaveField = null;
     this.focused = data.responses[0]?.place;
     this.adopt(data);
   }
@@ -239,6 +240,17 @@ export class ItemView {
   /** A text field that is saved while one types, and becomes one action of the history when it is left. */
   textField(id, key, field, what) {
     let before = null;
+    let typed = false;
+    const leave = () => {
+      store();
+      const after = this.saving.body(key);
+      if (typed && after && !same(before, after)) {
+        this.history.push({ label: what, changes: [{ key, before, after }], caret: null });
+        before = after;
+        this.app.changed(this);
+      }
+      typed = false;
+    };
     const store = () => {
       clearTimeout(this.typing.get(id)?.timer);
       this.typing.delete(id);
@@ -252,25 +264,21 @@ export class ItemView {
       on: {
         focus: () => (before = this.saving.body(key)),
         input: () => {
+          typed = true;
+          this.leaveField = leave;
           clearTimeout(this.typing.get(id)?.timer);
           this.typing.set(id, { timer: setTimeout(store, TYPING), store });
         },
-        change: () => {
-          store();
-          const after = this.saving.body(key);
-          if (after && !same(before, after)) {
-            this.history.push({ label: what, changes: [{ key, before, after }], caret: null });
-            before = after;
-            this.app.changed(this);
-          }
-        },
+        change: leave,
+        blur: () => (this.leaveField = null),
       },
     });
     return input;
   }
 
-  /** Saves what is being typed now. */
+  /** Saves what is being typed now, as an action of the history. */
   flush() {
+    this.leaveField?.();
     for (const { store } of [...this.typing.values()]) store();
   }
 
@@ -286,10 +294,16 @@ export class ItemView {
     return body && !body.deleted ? body : null;
   }
 
+  /** Is there a reason for a preference that has not been chosen? */
+  get reasonWaits() {
+    return this.verdict() === null && (this.app.drafts.get(this.data.id, "page/reason") ?? "").trim() !== "";
+  }
+
   writeField(key, field, value) {
     if (key === "verdict" && !this.verdict()) {
       // a reason without a choice is no preference yet: it waits in this browser
       this.app.drafts.put(this.data.id, "page/reason", value);
+      this.app.changed(this);
       return;
     }
     this.saving.change(key, { ...this.fieldsOf(key), [field]: value });
@@ -401,7 +415,14 @@ export class ItemView {
       announce(said === "Undone" ? "Nothing to undo." : "Nothing to redo.");
       return;
     }
-    this.apply(action.changes.map((change) => ({ key: change.key, body: change[to] ?? emptied(change.key, change[from]) })));
+    const entry = (change, side, other) => change[side] ?? emptied(change.key, change[other]);
+    if (action.changes.some((change) => !same(this.saving.body(change.key), entry(change, from, to)))) {
+      this.history.discard(action);
+      this.app.changed(this);
+      announce(`Not ${said.toLowerCase()}, because it was changed elsewhere since: ${action.label}.`);
+      return;
+    }
+    this.apply(action.changes.map((change) => ({ key: change.key, body: entry(change, to, from) })));
     announce(`${said}: ${action.label}.`);
     if (action.caret) this.restore(action.caret);
   }

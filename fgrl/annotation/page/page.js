@@ -4,7 +4,7 @@ import { Clock } from "./clock.js";
 import { announce, byId, el, plural } from "./dom.js";
 import { ReasonsPopup, Sheet, askConflict, trapFocus } from "./dialogs.js";
 import { ItemView } from "./item.js";
-import { Drafts, Saving, Unreachable, request } from "./saving.js";
+import { Drafts, Saving, Unreachable, request, requestAs } from "./saving.js";
 import { browserStorage } from "./storage.js";
 
 const KEYS = [
@@ -52,6 +52,7 @@ class Page {
     this.wasSignedOut = false;
     this.deferred = new Set();
     this.resolving = false;
+    this.finishing = false;
     trapFocus(byId("conflict"));
     this.applyDisplay();
   }
@@ -78,8 +79,9 @@ class Page {
     const answer = await this.ask("GET", "/api/session");
     if (!answer) return;
     this.session = answer.data;
+    requestAs(answer.data.annotator);
     this.settings = answer.data.settings;
-    this.drafts = new Drafts(`${answer.data.store ?? ""}:${answer.data.annotator}`);
+    this.drafts = new Drafts(`${answer.data.store}:${answer.data.annotator}`);
     this.popup = new ReasonsPopup(this.settings);
     this.showProgress(answer.data.progress);
     document.title = this.settings.title;
@@ -88,7 +90,7 @@ class Page {
     this.listen();
     this.clock = new Clock((seconds, leaving) => this.addTime(seconds, leaving));
     setInterval(() => this.showTime(), 5000);
-    await this.sendOtherDrafts();
+    this.sendOtherDrafts();
     const wanted = decodeURIComponent(location.hash.replace(/^#item=/, ""));
     if (!(wanted && (await this.open(wanted, { quiet: true })))) await this.next();
   }
@@ -117,9 +119,8 @@ class Page {
   }
 
   showSignedOut() {
-    this.notice(
-      "This browser is not signed in, or no longer. Open your personal link again; what you have marked is kept in this browser.",
-    );
+    const who = this.session ? `is no longer signed in as ${this.session.annotator}` : "is not signed in, or no longer";
+    this.notice(`This browser ${who}. Open your personal link again; what you have marked is kept in this browser.`);
     if (!this.session) byId("loading").hidden = true;
   }
 
@@ -145,13 +146,9 @@ class Page {
     return this.savings.get(item);
   }
 
-  /** Sends what other items still have in this browser, as far as this server knows them. */
-  async sendOtherDrafts() {
-    const waiting = Object.keys(this.drafts.all());
-    if (!waiting.length) return;
-    const answer = await this.ask("GET", "/api/items");
-    const known = new Set((answer?.data ?? []).map((item) => String(item.id)));
-    for (const item of waiting) if (known.has(item)) this.savingOf(item).sendAll();
+  /** Sends what other items still have in this browser; what the server refuses is shown as not saved. */
+  sendOtherDrafts() {
+    for (const item of Object.keys(this.drafts.all())) this.savingOf(item).sendAll();
   }
 
   async open(id, { quiet = false } = {}) {
@@ -244,7 +241,7 @@ class Page {
         el("span", { class: "quiet time", id: "active", title: "Time in which you were active on this item; pauses do not count" }),
         el("span", { class: "spring" }),
         el("span", { class: "quiet", id: "finished-state", text: data.done ? "This item is done; you can still change it." : "" }),
-        data.done && button("reopen", "Not done after all", () => this.reopen()),
+        data.done && button("reopen", "Mark as not done", () => this.reopen()),
         button("finish", data.done ? "Save and continue" : "Done, next item", () => this.finish(), finish),
       ),
     );
@@ -273,8 +270,20 @@ class Page {
 
   /** Marks the item as done once everything is saved, and goes on. */
   async finish() {
+    if (!this.view || this.popup.open || this.finishing) return;
+    this.finishing = true;
+    const button = byId("finish");
+    button.disabled = true;
+    try {
+      await this.finishNow();
+    } finally {
+      this.finishing = false;
+      button.disabled = false;
+    }
+  }
+
+  async finishNow() {
     const { view } = this;
-    if (!view || this.popup.open) return;
     this.leave();
     const unsaved = () => Object.entries(view.saving.counts()).reduce((sum, [state, count]) => sum + (state === "saved" ? 0 : count), 0);
     for (let tries = 0; unsaved() && view.saving.counts().saving + view.saving.counts().waiting > 0 && tries < 50; tries += 1) {
@@ -422,35 +431,46 @@ class Page {
     else if (totals.signedOut && open) [kind, text] = ["offline", `Signed out, ${open} waiting`];
     else if (unreachable) [kind, text] = ["offline", `Offline, ${open} waiting`];
     else if (open) [kind, text] = ["saving", "Saving…"];
+    else if (this.view?.reasonWaits) [kind, text] = ["offline", "The reason waits for a choice"];
     const state = byId("state");
     if (state.textContent !== text) state.textContent = text;
     state.className = `state ${kind}`;
     if (kind === "saved" && !this.wasSaved) announce("Saved.");
-    if (kind === "offline" && !this.wasUnreachable) announce("No connection. Your changes are kept in this browser and sent later.");
+    if (unreachable && !totals.signedOut && !this.wasUnreachable) announce("No connection. Your changes are kept in this browser and sent later.");
     if (totals.signedOut && !this.wasSignedOut) this.showSignedOut();
     else if (!totals.signedOut && this.wasSignedOut) this.notice(null);
     this.wasSignedOut = totals.signedOut;
     this.wasSaved = kind === "saved";
-    this.wasUnreachable = kind === "offline";
+    this.wasUnreachable = unreachable;
   }
 
   explainState() {
     const totals = this.totals();
     if (totals.conflict) {
       this.deferred.clear();
-      this.resolveConflicts();
+      this.goToConflict();
     } else if (totals.refused) this.showRefused();
     else if (totals.waiting) {
       announce("Trying to save.");
       for (const saving of this.savings.values()) saving.sendAll();
-    } else announce(totals.saving ? "Saving." : "Everything is saved.");
+    } else if (totals.saving) announce("Saving.");
+    else if (this.view?.reasonWaits) announce("The reason is kept in this browser until you choose a response.");
+    else announce("Everything is saved.");
+  }
+
+  /** Shows the conflicts of the open item, or of the first item that has one. */
+  async goToConflict() {
+    const savings = [...this.savings.values()].filter((saving) => saving.counts().conflict);
+    if (!savings.includes(this.view?.saving) && !(await this.open(savings[0].item))) return;
+    await this.resolveConflicts();
   }
 
   showRefused() {
     for (const saving of this.savings.values()) {
       for (const [key, entry] of saving.entries) {
         if (entry.state !== "refused") continue;
-        this.notice(`Not saved: ${entry.error}`, "Drop this change", () => {
+        const where = saving === this.view?.saving ? "" : ` in item ${saving.item}`;
+        this.notice(`Not saved${where}: ${entry.error}`, "Drop this change", () => {
           saving.afterRefusal(key, false);
           this.notice(null);
           this.view?.refresh(saving === this.view.saving ? null : key);
@@ -579,7 +599,7 @@ class Page {
     const typing = event.target.closest?.("textarea, select, input[type=text]");
     const control = (event.ctrlKey || event.metaKey) && !event.altKey;
     const letter = event.key.toLowerCase();
-    if (control && event.key === "Enter") this.act(event, () => this.finish());
+    if (control && event.key === "Enter") this.act(event, () => event.repeat || this.finish());
     else if (control && letter === "z" && !typing) this.act(event, () => (event.shiftKey ? view?.redo() : view?.undo()));
     else if (control && letter === "y" && !typing) this.act(event, () => view?.redo());
     if (event.defaultPrevented || control || event.altKey || typing || !this.letterKeys()) return;

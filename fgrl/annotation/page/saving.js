@@ -10,14 +10,23 @@ const DELAYS = [1000, 2000, 4000, 8000, 15000];
 /** The server could not be reached, or did not answer. */
 export class Unreachable extends Error {}
 
+let annotator = null;
+
+/** From now on every request says whose page this is: the cookie belongs to whoever's link was opened last in this browser. */
+export function requestAs(name) {
+  annotator = name;
+}
+
 export async function request(method, path, body, { keepalive = false } = {}) {
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  if (annotator !== null) headers["X-Annotator"] = encodeURIComponent(annotator);
   let response;
   try {
     response = await fetch(path, {
       method,
       keepalive,
       credentials: "same-origin",
-      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      headers,
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: keepalive ? undefined : AbortSignal.timeout(30000),
     });
@@ -95,7 +104,7 @@ export class Saving {
   /** Takes over what the server has; an entry with unsaved changes keeps them, and the server decides when they are sent. */
   adopt(key, version, body) {
     const entry = this.entries.get(key);
-    if (entry && entry.state !== "saved") return;
+    if (entry && (entry.state !== "saved" || version < entry.version)) return;
     this.entries.set(key, { version, acknowledged: body, body, sent: [], state: "saved" });
   }
 
@@ -128,7 +137,8 @@ export class Saving {
         if (!(await this.sendOnce(key, entry))) return;
       }
       entry.state = "saved";
-      this.drafts.remove(this.item, key);
+      // another window of this browser may have left a draft of its own here
+      if (same(this.drafts.get(this.item, key)?.body, entry.acknowledged)) this.drafts.remove(this.item, key);
     } finally {
       entry.busy = false;
       this.changed(key);
@@ -153,7 +163,8 @@ export class Saving {
       Object.assign(entry, { version: answer.data.version, acknowledged: body, sent: [] });
       this.failures = 0;
       this.signedOut = false;
-      this.keep(key, entry);
+      const draft = this.drafts.get(this.item, key);
+      if (!draft || same(draft.body, body) || same(draft.body, entry.body)) this.keep(key, entry);
       return true;
     }
     if (answer.status === 409) {

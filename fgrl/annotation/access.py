@@ -196,7 +196,8 @@ class Guard:
         scope["annotator"] = None if public else self.sessions.of_request(headers)
         if not public and scope["annotator"] is None:
             return 401, "no session: open the link that you were given"
-        if not public and b"x-annotator" in headers and unquote(_only(headers, b"x-annotator") or "") != scope["annotator"]:
+        named = _only(headers, b"x-annotator") or ""
+        if not public and b"x-annotator" in headers and unquote(named) != scope["annotator"]:
             scope["annotator"] = None
             return 401, "another annotator's link was opened in this browser: open your own link again"
         # 4.

@@ -81,9 +81,16 @@ def wanted(address: str) -> list[str]:
     try:
         load(address)
     except Problems as problems:
-        file = ROOT / "recipes" / "small" / "definitions.jsonl"
-        return [f"{name}={file if 'human' in name else 'somebody/some-model'}" for name in problems.needs]
+        return [f"{name}={_stand_in(name)}" for name in problems.needs]
     return []
+
+
+def _stand_in(name: str) -> str | Path:
+    """A file for what people annotate or decide, a model for anything else."""
+    small = ROOT / "recipes" / "small"
+    if "annotations" in name:
+        return small / "span_annotations.jsonl"
+    return small / "definitions.jsonl" if "human" in name else "somebody/some-model"
 
 
 if __name__ == "__main__":

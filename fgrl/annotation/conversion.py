@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.types import Sample
+from fgrl.types import Sample, Span
 
 KEY = "annotation"
 """Entry of a sample's `meta` that holds what has no place in annotations and verdicts."""
@@ -23,6 +23,18 @@ class NotKept:
         """Nothing for a count of 0."""
         if count:
             self.counts[what] += count
+
+    def marks(self, span: Span) -> bool:
+        """Is it a span of the annotation page: a like or a dislike that is not empty? What is lost of it is counted."""
+        if span.label not in (1.0, -1.0):
+            self.add("spans with another label than +1 or -1")
+            return False
+        if span.start == span.end:
+            self.add("empty spans")
+            return False
+        self.add("weights of spans", span.weight != 1)
+        self.add("places of responses that address a span", span.answered_by is not None)
+        return True
 
     def __str__(self) -> str:
         """One line; empty when everything was kept."""

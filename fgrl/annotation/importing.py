@@ -232,14 +232,8 @@ def _spans(
     """Id and body of each span. taken: ids of this annotator's spans of the sample, which are unique in a store."""
     text = sample.responses[place].text
     for number, span in enumerate(annotation.spans):
-        if span.label not in (1.0, -1.0):
-            not_kept.add("spans with another label than +1 or -1")
+        if not not_kept.marks(span):
             continue
-        if span.start == span.end:
-            not_kept.add("empty spans")
-            continue
-        not_kept.add("weights of spans", span.weight != 1)
-        not_kept.add("places of responses that address a span", span.answered_by is not None)
         usable = span.id is not None and ID.fullmatch(span.id) and span.id not in taken
         not_kept.add("ids of spans, which were replaced", span.id is not None and not usable)
         name = uuid.uuid5(_NAMES, json.dumps([sample.id, annotation.by, place, number, span.id])).hex

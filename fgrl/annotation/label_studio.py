@@ -143,15 +143,9 @@ def _of_responses(sample: Sample, name: str, offsets: Offsets, report: NotKept) 
 def _of_span(
     span: Span, text: str, place: int, number: int, offsets: Offsets, report: NotKept
 ) -> Iterator[dict[str, Any]]:
-    label = next((name for name, value in LABELS.items() if value == span.label), None)
-    if label is None:
-        report.add("spans with another label than +1 or -1")
+    if not report.marks(span):
         return
-    if span.start == span.end:
-        report.add("empty spans")
-        return
-    report.add("weights of spans", span.weight != 1)
-    report.add("places of responses that address a span", span.answered_by is not None)
+    label = next(name for name, value in LABELS.items() if value == span.label)
     to, identity = f"response_{place}", span.id or f"fgrl-{place}-{number}"
     region = {"start": span.start, "end": span.end}
     if offsets == "utf16":

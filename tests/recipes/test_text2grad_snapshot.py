@@ -6,28 +6,19 @@ environment with the packages of the tests) and say in the commit why stages are
 
 from __future__ import annotations
 
-import gzip
 import json
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from recipe_snapshot import FOLDER, PARTS, ROOT, addresses, read, taken, write
 
-from fgrl.pipeline import plan
-from fgrl.recipe import Recipe, load, rows
+from fgrl.recipe import Recipe, load
 
-ROOT = Path(__file__).resolve().parents[2]
-FILE = Path(__file__).parent / "snapshot" / "text2grad.json.gz"
+FILE = FOLDER / "text2grad.json.gz"
 STAND_IN = ROOT / "recipes" / "small" / "definitions.jsonl"
 NEEDS = {"::human": "vars.human_spans", "::table16": "vars.human_verdicts"}
-
-
-def addresses() -> list[str]:
-    """Every file of Text2Grad beside `recipes/small`, and each of its rows."""
-    files = sorted((ROOT / "recipes").glob("text2grad_*.yaml"))
-    return [f"recipes/{path.name}{row}" for path in files for row in ("", *(f"::{row}" for row in rows(path)))]
+ADDRESSES = addresses("text2grad_*.yaml")
+SNAPSHOT = read(FILE)
 
 
 def loaded(address: str) -> Recipe:
@@ -36,36 +27,17 @@ def loaded(address: str) -> Recipe:
     return load(f"{ROOT}/{address}", needs)
 
 
-def taken(address: str, runs: Path) -> dict[str, Any]:
-    """What the snapshot has of a recipe: seed, graph, settings and keys of its stages."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from test_snapshot import settings
-
-    recipe = loaded(address)
-    return {
-        "seed": recipe.seed,
-        "graph": {name: sorted(needs) for name, needs in recipe.graph().items()},
-        "settings": {name: settings(stage) for name, stage in recipe.stages.items()},
-        "keys": {stage.name: stage.key for stage in plan(recipe, runs).stages},
-    }
-
-
-SNAPSHOT: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes())) if FILE.exists() else {}
-
-
 def test_the_snapshot_has_every_recipe() -> None:
     assert len(SNAPSHOT) == 98
-    assert sorted(SNAPSHOT) == sorted(addresses())
+    assert sorted(SNAPSHOT) == sorted(ADDRESSES)
 
 
 @pytest.mark.parametrize("address", SNAPSHOT)
 def test_a_recipe_has_the_settings_and_keys_of_the_snapshot(address: str, tmp_path: Path) -> None:
-    then, today = SNAPSHOT[address], json.loads(json.dumps(taken(address, tmp_path)))
-    for part in ("seed", "graph", "settings", "keys"):
+    then, today = SNAPSHOT[address], json.loads(json.dumps(taken(loaded(address), tmp_path)))
+    for part in PARTS:
         assert today[part] == then[part], f"{address}: {part}"
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        made = {address: taken(address, Path(folder)) for address in addresses()}
-    FILE.write_bytes(gzip.compress(json.dumps(made, sort_keys=True).encode(), mtime=0))
+    write(FILE, ADDRESSES, loaded)

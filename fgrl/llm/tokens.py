@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy
-from fgrl.models.pretrained import tokenizer_of
+from fgrl.models.pretrained import token_counter_of
 from fgrl.specs import ModelSpec
 from fgrl.types import Message, Ref, Request
 
@@ -57,12 +57,12 @@ def _count_rendered(tokenizer: str, messages: tuple[tuple[str, str], ...]) -> in
 
 
 def load_tokenizer(model: ModelSpec, resolve: Callable[[Ref[Any]], Path] | None = None) -> Any:
-    """The tokenizer of a model, without its weights; `resolve` maps `${out:stage}` to a folder."""
+    """The tokenizer of a model, for counting only, without its weights; `resolve` maps `${out:stage}` to a folder."""
     source = sources.locate(model, resolve)
     return _cached(source.name, source.revision, model.chat_template)
 
 
-_cached = lru_cache(maxsize=4)(tokenizer_of)
+_cached = lru_cache(maxsize=4)(token_counter_of)
 
 
 def _tokens_of_text(text: str) -> int:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from client_helpers import request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fgrl.components.clients.openai import OpenAI
+from fgrl.errors import Unavailable
 from fgrl.llm import tokens
+from fgrl.llm.tokens import load_tokenizer
+from fgrl.models import sources
+from fgrl.models.pretrained import tokenizer_of
+from fgrl.pipeline.offline import from_cache_only
+from fgrl.rollouts import encode_prompt
+from fgrl.specs import ModelSpec
 from fgrl.types import Message, Request
 
 TEXT = (
@@ -30,3 +40,23 @@ def test_the_estimate_is_near_a_real_tokenizer_and_the_bound_above_it() -> None:
 @given(st.text(max_size=200))
 def test_the_bound_is_above_the_estimate(text: str) -> None:
     assert 0 < tokens.estimate(request(text)) <= tokens.at_most(request(text))
+
+
+@pytest.mark.smollm2
+def test_counting_needs_no_torch_and_counts_what_the_model_is_given() -> None:
+    code = (
+        "import sys; from fgrl.components.clients.local import Local; from fgrl.specs import ModelSpec; "
+        "from fgrl.types import Message, Request; "
+        "asked = Request(messages=[Message(role='user', content=sys.argv[1])]); "
+        "count = Local(model=ModelSpec(base='smollm2-135m-instruct')).count_tokens(asked); "
+        "assert 'torch' not in sys.modules; print(count)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, TEXT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    source = sources.locate(ModelSpec(base="smollm2-135m-instruct"))
+    assert int(done.stdout) == len(encode_prompt(tokenizer_of(source.name, None), TEXT))
+
+
+def test_a_tokenizer_of_the_hub_is_unavailable_where_the_hub_is_switched_off() -> None:
+    with from_cache_only(), pytest.raises(Unavailable, match="owner/no-such-model: its tokenizer is not in the cache"):
+        load_tokenizer(ModelSpec(base="owner/no-such-model"))

@@ -4,7 +4,7 @@ The paper discards a chain with "multi-edit steps or non-contiguous rewrites" by
 thresholds it does not give. Here a step is accepted when, compared with the text before it,
 
 1. exactly the tags of the addressed passage are gone, and none are new;
-2. the text changed, and at most a share `max_change` of it (normalised Levenshtein distance);
+2. the text changed, not only in the number of spaces between words, and at most a share `max_change` of it (normalised Levenshtein distance);
 3. everything that changed lies in one window around the passage, which extends at most `reach` beyond it, and in which no more
    than `gap` characters in a row outside the passage stay as they are;
 4. the other highlights are where they were, before and behind the window, so the text inside them is unchanged.
@@ -14,6 +14,7 @@ Of a highlight that overlaps the window, the part inside it may have changed. A 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +40,9 @@ MOVED = "highlight moved"
 PROBLEMS = (
     TAG_KEPT, OTHER_TAG, MORE_TAGS, NEW_TAG, LIKE_LOST, UNCHANGED, TOO_LARGE, ELSEWHERE, SEVERAL, TOO_FAR, MOVED
 )  # fmt: skip
+
+_SPACES = re.compile(r"[^\S\n]+")
+"""White space within a line: a new line may be the edit that was asked for."""
 
 
 class BrokenStep(ValueError):
@@ -77,8 +81,8 @@ class EditLimits(Settings):
     def check(self, before: Marked, after: Marked, number: int) -> Edit:
         """The edit of a step that addresses dislike `number`. Raises `BrokenStep`, with a reason that a model can act on."""
         lost = _check_tags(before, after, number)
-        if before.text == after.text:
-            raise BrokenStep(UNCHANGED, "the text is the one before")
+        if same_words(before.text, after.text):
+            raise BrokenStep(UNCHANGED, "the text is the one before, but for spaces")
         change = distance.Levenshtein.normalized_distance(before.text, after.text)
         if change > self.max_change:
             raise BrokenStep(TOO_LARGE, f"{change:.0%} of the text changed, and {self.max_change:.0%} may")
@@ -113,6 +117,11 @@ class EditLimits(Settings):
 
 LARGEST = 20_000
 """Characters of a window that are compared one by one, which takes memory for the square of their number."""
+
+
+def same_words(before: str, after: str) -> bool:
+    """Do two texts differ at most in the number of spaces between words?"""
+    return _SPACES.sub(" ", before) == _SPACES.sub(" ", after)
 
 
 def _check_tags(before: Marked, after: Marked, number: int) -> list[Highlight]:

@@ -7,6 +7,7 @@ Left out: other divergences than the reverse KL, losses without a reference, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -141,8 +142,10 @@ class DPO(OfflineAlgorithm):
         kind = policy.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         spec = policy.spec
+        processor = torch.cuda.get_device_name(policy.device) if kind == "cuda" else kind
+        versions = f"{torch.__version__} {metadata.version('transformers')}"
         return (
-            f"{policy.transformer.dtype} {autocast} {kind} {torch.get_num_threads()} {torch.__version__} {spec.attention} "
+            f"{policy.transformer.dtype} {autocast} {processor} {torch.get_num_threads()} {versions} {spec.attention} "
             f"{spec.gradient_checkpointing} {self._is_below(policy)}"
         )
 
@@ -162,7 +165,7 @@ class DPO(OfflineAlgorithm):
         for part in reference_sums.units_of(batch, 2) if once else [batch]:
             compute = lambda part=part: self._sum_reference(model, part)  # noqa: E731
             reference = self._sums.of(part, compute, self._conditions(model)) if once else compute()
-            yield _summed(model.score(part, pairs=True).logp, part), reference
+            yield _summed(model.score(part, gradient=True, pairs=True).logp, part), reference
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step.

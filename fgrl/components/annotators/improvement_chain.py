@@ -75,6 +75,7 @@ class ImprovementChain(Annotator):
         # 1.
         sources, skipped = self._sources(samples)
         history: list[list[ChainAttempt]] = [[] for _ in sources]
+        steps: dict[int, list[tuple[Marked, Edit]]] = {}
         # 2.
         for number in range(self.attempts if self.rewriter.varies else 1):
             open_places = [place for place, made in enumerate(history) if not made or _again(made[-1])]
@@ -82,9 +83,10 @@ class ImprovementChain(Annotator):
                 break
             outcomes = self.rewriter.attempt([sources[place].case for place in open_places], number)
             for place, outcome in zip(open_places, outcomes, strict=True):
-                history[place].append(self._checked(sources[place].case, outcome))
+                attempt, steps[place] = self._checked(sources[place].case, outcome)
+                history[place].append(attempt)
         # 3.
-        records = [self._record(source, made) for source, made in zip(sources, history, strict=True)]
+        records = [self._record(source, history[place], steps[place]) for place, source in enumerate(sources)]
         complete = [record for record in records if chains.is_chain(record)]
         self._failed = [record for record in records if not chains.is_chain(record)]
         self._counts = {**self._count(history, complete), **skipped}
@@ -143,13 +145,12 @@ class ImprovementChain(Annotator):
             check=self.limits.check,
         )
 
-    def _record(self, source: _Source, history: Sequence[ChainAttempt]) -> Sample:
+    def _record(self, source: _Source, history: Sequence[ChainAttempt], steps: Sequence[tuple[Marked, Edit]]) -> Sample:
         case, last = source.case, history[-1]
         about = self.rewriter.about()
         if last.problem is not None:
             return chains.failed_chain(case.sample, case.place, source.annotation, history, about)
         refused = [attempt.problem for attempt in history[:-1]]
-        steps = list(self._edits(case.original, last.steps))
         return chains.chain(
             case.sample,
             case.place,
@@ -158,18 +159,17 @@ class ImprovementChain(Annotator):
             {**about, "attempts": len(history), **({"refused": refused} if refused else {})},
         )
 
-    def _checked(self, case: ChainCase, outcome: ChainAttempt) -> ChainAttempt:
-        """The attempt, or what is wrong with it: a rewriter of the user's own need not check its steps."""
+    def _checked(self, case: ChainCase, outcome: ChainAttempt) -> tuple[ChainAttempt, list[tuple[Marked, Edit]]]:
+        """The attempt and what each step changed; or what is wrong with it: a custom rewriter need not check its steps."""
         if outcome.problem is not None:
-            return outcome
+            return outcome, []
         if len(outcome.steps) != case.steps:
             detail = f"{len(outcome.steps)} steps for {case.steps} disliked passages"
-            return ChainAttempt(problem=WRONG_COUNT, detail=detail)
+            return ChainAttempt(problem=WRONG_COUNT, detail=detail), []
         try:
-            list(self._edits(case.original, outcome.steps))
+            return outcome, list(self._edits(case.original, outcome.steps))
         except BrokenStep as broken:
-            return ChainAttempt(problem=broken.problem, detail=str(broken))
-        return outcome
+            return ChainAttempt(problem=broken.problem, detail=str(broken)), []
 
     def _edits(self, original: Marked, steps: Sequence[Marked]) -> Iterator[tuple[Marked, Edit]]:
         """Each step with what it changed. Raises `BrokenStep`."""

@@ -25,6 +25,7 @@ NO_STEPS = "steps that cannot be read"
 DECLINED = "declined"
 TRUNCATED = "cut off"
 NO_ANSWER = "no answer"
+NO_PASSAGE = "no words in the passage"
 
 
 @register("model")
@@ -81,6 +82,10 @@ class ModelRewriter(Prompted, Rewriter):
         readings = [_Reading(case) for case in cases]
         done: dict[int, ChainAttempt] = {}
         while len(done) < len(readings):
+            if self.writes == "passage":
+                for place, reading in enumerate(readings):
+                    if place not in done and reading.passage_is_blank:
+                        done[place] = reading.without_passage()
             going = [place for place in range(len(readings)) if place not in done]
             outcomes = self._asked(template, [readings[place] for place in going], number)
             for place, outcome in zip(going, outcomes, strict=True):
@@ -148,6 +153,17 @@ class _Reading:
         """The text that the next step changes."""
         return self.steps[-1] if self.steps else self.case.original
 
+    @property
+    def passage_is_blank(self) -> bool:
+        """Has the passage that comes next no words: was white space marked, or is nothing left after the steps before?"""
+        place = self.current.disliked(len(self.steps) + 1).place
+        return not self.current.text[slice(*place)].strip()
+
+    def without_passage(self) -> ChainAttempt:
+        """The attempt when nothing is left to rewrite."""
+        detail = f"step {len(self.steps) + 1}: the passage has no words that could be replaced"
+        return ChainAttempt(problem=NO_PASSAGE, detail=detail, answer=self.current.text)
+
     def names(self, document_entry: str) -> TagNames:
         """Names of tags that occur in nothing that the model sees."""
         if self._names is None:
@@ -166,11 +182,15 @@ class _Reading:
         return steps
 
     def read_step(self, answer: str) -> list[Marked]:
-        """The steps so far with the one that is the answer. Raises ValueError when it does not pass."""
+        """The steps so far with the one that is the answer. Raises ValueError when it does not pass, `Refused` when it also
+        reads as a refusal: a response may apologise."""
         self.problem = NO_STEPS
-        if declines(answer) and not declines(self.current.text):
-            raise Refused("it declines to rewrite")
-        self.steps.append(self._checked(read_text(answer), self.current, len(self.steps) + 1))
+        try:
+            self.steps.append(self._checked(read_text(answer), self.current, len(self.steps) + 1))
+        except ValueError:
+            if declines(answer) and not declines(self.current.text):
+                raise Refused("it declines to rewrite") from None
+            raise
         return self.steps
 
     def read_passage(self, answer: str) -> list[Marked]:

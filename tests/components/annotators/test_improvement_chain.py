@@ -267,6 +267,30 @@ def test_a_model_may_write_the_passage_alone(tmp_path: Path) -> None:
         ModelRewriter(client=replay(tmp_path), prompt=str(tmp_path / "p.txt"), **options).template()
 
 
+def test_a_response_may_apologise_and_a_refusal_is_counted_as_one(tmp_path: Path) -> None:
+    text = "The mill is closed. We are open again in May."
+    closed = Annotation(by="ada", spans=[Span(start=0, end=19, label=-1, reasons=["rude"])])
+    asked = sample(responses=[Response(text=text, by="policy", annotations=[closed])], chosen=None)
+
+    def rewritten(answer: str) -> tuple[list[Sample], dict[str, Any]]:
+        folder = tmp_path / str(len(answer))
+        folder.mkdir()
+        annotator = chains(folder, {"contains": ["closed"], "answer": answer}, steps_per_call="one")
+        return annotator.annotate([asked]), annotator.counts()
+
+    (chain,), _ = rewritten("I'm sorry, the mill is closed. We are open again in May.")
+    assert chain.responses[1].text == "I'm sorry, the mill is closed. We are open again in May."
+    assert rewritten("I'm sorry, I can't help with that.")[1]["refused: declined"] == 1
+
+
+def test_a_passage_without_words_is_not_asked_about(tmp_path: Path) -> None:
+    blank = Annotation(by="ada", spans=[Span(start=3, end=4, label=-1, reasons=["spacing"])])
+    asked = sample(responses=[Response(text="The mill is closed.", annotations=[blank])], chosen=None)
+    annotator = chains(tmp_path, steps_per_call="one", writes="passage")
+    assert annotator.annotate([asked]) == []
+    assert annotator.counts()["failed: no words in the passage"] == 1
+
+
 def test_with_more_tries_the_model_is_told_what_is_wrong(tmp_path: Path) -> None:
     lines = (
         {"contains": "step 2: it should untag dislike 2", "answer": CHAIN},

@@ -1,6 +1,7 @@
 # make quickstart   install, train a small policy with segment rewards, open the report it names
 # make test         install, run the tests
 # make check        ruff and mypy
+# make docs         the documentation site, and the slower commands and snippets of its pages
 # make bench        measurements, side by side
 # make evidence     the slow evidence: kills and resumes, ablations, seeds, strategies, new cases for the property tests
 # make wordnet      make the small recipes' question files again, from Debian's WordNet
@@ -15,7 +16,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test check bench evidence wordnet docstrings install clean
+.PHONY: quickstart test check docs bench evidence wordnet docstrings install clean
 
 quickstart: $(VENV)/.small
 	$(BIN)/fgrl run recipes/quickstart.yaml
@@ -29,6 +30,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m pytest tests/docs -m docs
 
 bench: $(VENV)/.dev
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
@@ -58,6 +63,10 @@ $(VENV)/.small: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.small
 	$(PIP) -e ".[dev]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e ".[docs]"
 	touch $@
 
 clean:

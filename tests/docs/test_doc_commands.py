@@ -1,0 +1,169 @@
+"""Commands of the README and of `docs/`: the cheap ones run, of the others the options, recipes and overrides are checked."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from doc_blocks import ROOT, Command, commands, lines_of_shell
+from scratch_registry import scratch
+from typer.testing import CliRunner
+
+from fgrl import recipe as recipes
+from fgrl.cli import app
+from fgrl.cli.shared import named_and_overrides, overrides
+from fgrl.registry import Problems
+
+CHEAP = ("list", "new", "plan", "schema", "show", "validate")
+"""Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
+PLACEHOLDER = re.compile(r"(?<![\w.])(?:\[?[A-Z][A-Z\d_]*\]?(?:::[A-Z]+)?(?:\.\.\.)?|\.\.\.)(?![\w.])|<\w+>")
+"""Words that stand for something: `RECIPE`, `S1`, `[KIND]`, `R...`."""
+SHIPPED = ("recipes/", "sweeps/")
+
+everything = [command for command in commands() if len(command.words) > 1]
+unique = list({command.words: command for command in everything}.values())
+
+
+def is_form(command: Command) -> bool:
+    """It shows the form of a command, as `fgrl show [KIND] NAME`, and cannot be run as it stands."""
+    return any(PLACEHOLDER.fullmatch(word) for word in command.words[1:]) or any(
+        PLACEHOLDER.search(word) for word in command.words[1:] if "=" not in word
+    )
+
+
+def parsed(words: tuple[str, ...], *, inline: bool = False) -> None:
+    """Raises the command line's own error for an unknown command or option."""
+    command: Any = typer.main.get_command(app)
+    arguments = [word.strip("[]") for word in words[1:]]
+    context = None
+    while hasattr(command, "get_command") and arguments and not arguments[0].startswith("-"):
+        name = arguments.pop(0)
+        inner = command.get_command(context, name)
+        assert inner is not None, f"there is no command {name}"
+        command = inner
+    try:
+        context = command.make_context(command.name, arguments)
+    except Exception as error:
+        if inline and type(error).__name__ in ("MissingParameter", "NoArgsIsHelpError"):
+            return  # a sentence that names the command and an option
+        raise
+    _, extra = named_and_overrides(
+        [*context.args, *(word for value in context.params.values() for word in listed(value))]
+    )
+    if command.name not in ("list", "show", "new"):
+        overrides([word for word in extra if word.startswith("-") or "=" in word], context)
+
+
+def listed(value: object) -> list[str]:
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list | tuple) else []
+
+
+def recipes_of(command: Command) -> list[str]:
+    named, _ = named_and_overrides(command.words[1:])
+    return [word for word in named if re.search(r"\.ya?ml(::|$)", word) and word.startswith(SHIPPED)]
+
+
+def overrides_of(command: Command) -> tuple[str, ...]:
+    _, extra = named_and_overrides(command.words[1:])
+    return tuple(word for word in extra if "=" in word)
+
+
+@cache
+def loaded(address: str, extra: tuple[str, ...]) -> None:
+    """Validates. Files of the user that the page makes are created empty."""
+    for expanded in recipes.expand(Path(address)):
+        try:
+            recipes.load(expanded, extra)
+        except Problems as problems:
+            if not problems.needs:  # a recipe that waits for a variable is right
+                raise
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like the checkout, without its `runs/`."""
+    for name in ("recipes", "prompts", "sweeps", "tasks", "fgrl", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(unique) > 60
+    assert {"README.md", "docs/command-line.md", "docs/how-to/elo.md"} <= {command.page for command in everything}
+    assert sum(is_cheap(command) for command in unique) > 12
+
+
+def is_cheap(command: Command) -> bool:
+    mentioned = command.inline and len(command.words) == 2 and command.words[1] not in ("list", "schema")
+    return command.words[1] in CHEAP and not is_form(command) and not mentioned
+
+
+@pytest.mark.parametrize("command", unique, ids=str)
+def test_the_command_line_knows_the_command_and_its_options(command: Command) -> None:
+    if command.words[1] != "COMMAND":
+        parsed(command.words, inline=command.inline)
+
+
+@pytest.mark.parametrize("command", [command for command in unique if recipes_of(command)], ids=str)
+def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, workplace: Path) -> None:
+    for word in overrides_of(command):
+        value = word.split("=", 1)[1]
+        if re.fullmatch(r"\w+\.jsonl", value):
+            (workplace / value).write_text('{"id": "1", "prompt": "Why?"}\n', encoding="utf-8")
+    for address in recipes_of(command):
+        loaded(address, tuple(word for word in overrides_of(command) if "$" not in word))
+
+
+@pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)
+def test_a_cheap_command_runs(command: Command, workplace: Path) -> None:
+    if missing := [word for word in command.words[2:] if is_file_of_the_page(word, workplace)]:
+        page = (ROOT / command.page).read_text(encoding="utf-8")
+        assert all(page.count(name) > 1 for name in missing), f"{missing} are nowhere else on the page"
+        return
+    with scratch():
+        done = CliRunner().invoke(app, list(command.words[1:]))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 0, done.output
+    assert done.output
+
+
+def is_file_of_the_page(word: str, workplace: Path) -> bool:
+    """A file that the reader makes while following the page; tests of that page make it."""
+    file = word.partition("::")[0]
+    return bool(re.search(r"\.(ya?ml|py|jsonl|sqlite)$", file)) and "=" not in word and not (workplace / file).exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("fgrl rnu R", "no command rnu"),
+        ("fgrl run R --onyl policy", "no such option"),
+        ("fgrl table R --numbr x", "no such option|No such option"),
+        ("fgrl annotate export a b --formt x", "No such option"),
+    ],
+)
+def test_a_wrong_command_is_noticed(line: str, wrong: str) -> None:
+    with pytest.raises(Exception, match=wrong):
+        parsed(tuple(line.split()))
+
+
+def test_lines_of_a_block_are_taken_apart() -> None:
+    text = "$ fgrl run a.yaml   # a comment\nfor kl in 1 2; do fgrl run R a.b=$kl; done\nfgrl list && fgrl show ppo \\\n  --json\n"
+    assert [line for line in lines_of_shell(text) if line.startswith("fgrl")] == [
+        "fgrl run a.yaml", "fgrl run R a.b=$kl", "fgrl list", "fgrl show ppo    --json",
+    ]  # fmt: skip
+
+
+def test_forms_are_told_from_commands() -> None:
+    def command(line: str) -> Command:
+        return Command("x", 1, tuple(line.split()), inline=False)
+
+    assert all(
+        is_form(command(line)) for line in ("fgrl show [KIND] NAME", "fgrl table S1 S2 ...", "fgrl validate R...")
+    )
+    assert not any(is_form(command(line)) for line in ("fgrl show ppo", "fgrl doctor", "fgrl curves A.yaml B.yaml"))

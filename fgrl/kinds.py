@@ -162,6 +162,10 @@ class Reader(Component, ABC):
         """
         return {}
 
+    def placed(self) -> Collection[str]:
+        """Fields that name a place whose contents `identity` has: where it lies does not count for the stage's key."""
+        return ()
+
     def identity(self) -> dict[str, Any]:
         """What identifies the data, beyond the fields and the contents of `File` fields; part of the stage's key."""
         return {}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import files
-from fgrl.registry import File, KeyedUnless, Settings, Unkeyed
+from fgrl.registry import File, FolderOrName, KeyedUnless, Settings, Unkeyed, names_folder
 from fgrl.types import Checkpoint, Ref
 
 
@@ -31,11 +31,6 @@ def names_source(name: str) -> bool:
     return files.is_folder(files.expanded(name)) or (HUB_ID.fullmatch(name) is not None and not names_folder(name))
 
 
-def names_folder(name: str) -> bool:
-    """Can the name of a model or of a data set only be that of a folder, whether it exists or not? `owner/name` is a hub id."""
-    return name.startswith((".", "/", "~")) or name.count("/") > 1
-
-
 class LoraSpec(Settings):
     """Low-rank adapters (Hu et al. 2021) on a frozen base."""
 
@@ -54,8 +49,9 @@ class LoraSpec(Settings):
 class ModelSpec(Settings):
     """A backbone with its head. A bare string is `{base: string}`."""
 
-    base: str | Ref[Checkpoint]
-    """Hub id, local folder, the short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`."""
+    base: Annotated[str, FolderOrName()] | Ref[Checkpoint]
+    """Hub id, folder, the short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`. In a recipe a folder is
+    relative to the recipe that names it; `owner/name` is a hub id where the recipe's folder has no such folder."""
     revision: str | None = None
     """Commit, tag or branch on the hub."""
     step: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=0)

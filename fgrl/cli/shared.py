@@ -51,7 +51,10 @@ RUNS = Path("runs")
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
     """The recipe with the overrides behind it. Raises `registry.Problems`."""
-    return recipes.load(existing(path), overrides(extra, context))
+    recipe = recipes.load(existing(path), overrides(extra, context))
+    for note in recipe.notes:
+        echo(f"note: {note}", err=True)
+    return recipe
 
 
 def addresses(word: str) -> list[str]:

@@ -14,13 +14,14 @@ from fgrl.data.row_reader import RowReader
 from fgrl.data.text_file import check_csv, check_utf8, read_json_rows, with_all_columns
 from fgrl.errors import DataError, Unavailable
 from fgrl.files import has_more_files, sha256_of_file, sha256_of_folder
-from fgrl.registry import File
+from fgrl.registry import File, FolderOrName
 from fgrl.specs import names_source
 
 datasets = lazy.load("datasets")
 huggingface_hub = lazy.load("huggingface_hub")
 
 KINDS = ("json", "parquet", "csv")
+HubPath = Annotated[str, FolderOrName(KINDS)]
 MOST_FILES = 10_000
 """In a folder of data: another one, such as `..`, would be hashed for hours, with all that is in it."""
 MOST_BYTES = 64 * 2**20
@@ -34,8 +35,8 @@ class Hub(RowReader):
     PLAIN_JSON: ClassVar[bool] = True
     """Are small local JSON files read without `datasets`? False for readers whose `rows` need a table of that library."""
 
-    path: str
-    """Hub id; or a folder (data files, or what `save_to_disk` wrote); or `json`, `parquet`, `csv` with `files`."""
+    path: HubPath
+    """Hub id; or a folder, in a recipe relative to the recipe (data files, or what `save_to_disk` wrote); or `json`, `parquet`, `csv` with `files`."""
     files: list[Annotated[str, File]] = []
     """Local files, with `path: json | parquet | csv`."""
     data_files: list[str] = []
@@ -73,6 +74,9 @@ class Hub(RowReader):
             return f"{name}\0{file.stat().st_size}\0".encode() + bytes.fromhex(sha256_of_file(file))
 
         return {"folder": sha256_of_folder(Path(self.path), entry)}
+
+    def placed(self) -> tuple[str, ...]:
+        return () if self.files or not Path(self.path).is_dir() else ("path",)
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)

@@ -12,7 +12,8 @@ from typing import Any
 from fgrl.errors import DataError
 from fgrl.models.digests import digest_of_folder
 from fgrl.models.wheels import FOLDERS, PACKAGES, digest_of_packaged, inside_wheel, packaged
-from fgrl.specs import ModelSpec, names_folder
+from fgrl.registry import names_folder
+from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
 POLICIES = "policies"

@@ -63,6 +63,8 @@ def identity(
             owners.append(value)
             if isinstance(value, Reader) and (content := value.identity()):
                 data[dotted(path)] = {"sha256": _sha256_of(content)}
+                for name in value.placed():  # what it holds is in the identity, and where it lies does not count
+                    _put(settings, (*path, name), "folder")
         else:
             _put(settings, path, {"sha256": sha256(Path(value))})
     whole: Identity = {"format": FORMAT, "seed": seed, "settings": settings}

@@ -53,6 +53,8 @@ class Recipe:
     """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
     sources: dict[Path, str] = field(default_factory=dict)
     """The imported user files with the sha256 of their content."""
+    notes: list[str] = field(default_factory=list)
+    """What is right, and perhaps not what was meant, each with its place."""
 
     @property
     def address(self) -> str:
@@ -112,6 +114,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         stages=stages,
         origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
         sources={file: digest for file, digest in imported().items() if file in _by_recipes},
+        notes=[str(reading.placed(note)) for note in reading.context.notes],
     )
 
 

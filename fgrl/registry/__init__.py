@@ -18,5 +18,14 @@ from fgrl.registry.names import (
 )
 from fgrl.registry.outside import import_file, load_entry_points
 from fgrl.registry.problems import Key, Problem, Problems, alternatives, did_you_mean, nearest, unknown
-from fgrl.registry.settings import Component, File, Folder, KeyedUnless, Settings, Unkeyed
+from fgrl.registry.settings import (
+    Component,
+    File,
+    Folder,
+    FolderOrName,
+    KeyedUnless,
+    Settings,
+    Unkeyed,
+    names_folder,
+)
 from fgrl.registry.walking import dump, walk

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pydantic.fields import FieldInfo
 
 from fgrl.registry.names import kind_of
-from fgrl.registry.settings import Component, File, Settings
+from fgrl.registry.settings import Component, File, FolderOrName, Settings
 from fgrl.types import Product, Ref
 
 WORDS: dict[Any, str] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "null", Any: "anything"}
@@ -36,6 +36,11 @@ def has(metadata: Sequence[Any], marker: type) -> bool:
 def file_marker(metadata: Sequence[Any]) -> type[File] | None:
     """`File` or `Folder`, whichever marks a field."""
     return next((item for item in metadata if isinstance(item, type) and issubclass(item, File)), None)
+
+
+def folder_marker(metadata: Sequence[Any]) -> FolderOrName | None:
+    """The marker of a field that names a folder or something else."""
+    return next((item for item in metadata if isinstance(item, FolderOrName)), None)
 
 
 def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -96,9 +101,10 @@ def needs_building(annotation: Any, metadata: Sequence[Any] = ()) -> bool:
 
 def full(field: FieldInfo) -> Any:
     """A field's annotation with the markers that pydantic took off it."""
-    annotation = field.annotation
-    marker = file_marker(field.metadata)
-    return annotation if marker is None else Annotated[annotation, marker]
+    annotation: Any = field.annotation
+    for marker in (file_marker(field.metadata), folder_marker(field.metadata)):
+        annotation = annotation if marker is None else Annotated[annotation, marker]
+    return annotation
 
 
 def wanted(annotation: Any, metadata: Sequence[Any] = ()) -> str:

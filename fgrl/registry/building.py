@@ -6,8 +6,10 @@ that its mistakes are reported in a recipe's words; pydantic then checks the res
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
@@ -19,6 +21,7 @@ from fgrl.registry.annotations import (
     allows_null,
     described,
     file_marker,
+    folder_marker,
     full,
     is_component,
     is_ref,
@@ -34,7 +37,7 @@ from fgrl.registry.annotations import (
 from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import absent, get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
-from fgrl.registry.settings import Component, Settings
+from fgrl.registry.settings import Component, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
@@ -84,6 +87,9 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
         if refers and node in context.stages:
             also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
             return context.problem(path, f'"{node}" is a stage of this recipe', f"write ${{out:{node}}}{also}")
+        named = next((marker for _, metadata in options if (marker := folder_marker(metadata)) is not None), None)
+        if named is not None:
+            return _folder_or_name(node, named, path, context)
         if any(inner is str or inner is Any for inner, _ in options):
             return node
         if refers and not any(is_settings(inner) for inner, _ in options):
@@ -131,6 +137,7 @@ def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
     value, best = min(tries, key=lambda pair: len(pair[1].problems))
     context.problems += best.problems
     context.refs += best.refs
+    context.notes += best.notes
     return value
 
 
@@ -138,8 +145,7 @@ def _items(annotation: Any, inner: Any, node: list[Any], path: Key, context: Con
     built = []
     for index, item in enumerate(node):
         value = _value(inner, item, (*path, index), context)
-        if isinstance(item, str) and isinstance(value, str):
-            node[index] = value
+        node[index] = _as_data(item, value)
         built.append(value)
     if any(value is FAILED for value in built):
         return FAILED
@@ -154,8 +160,7 @@ def _entries(inner: Any, node: dict[str, Any], path: Key, context: Context) -> A
             del node[key]
             continue
         value = _value(inner, node[key], at, context)
-        if isinstance(node[key], str) and isinstance(value, str):
-            node[key] = value
+        node[key] = _as_data(node[key], value)
         built[key] = value
     return FAILED if any(value is FAILED for value in built.values()) else built
 
@@ -191,6 +196,50 @@ def _file(node: str, wanted: str, path: Key, context: Context) -> Any:
         what = "a folder" if files.is_folder(target) else "a file" if files.is_file(target) else "a device or a pipe"
         return context.problem(path, f"wants a {wanted}, and {shown(node)} is {what}")
     return str(target.resolve())
+
+
+def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context) -> Any:
+    """The absolute path of a folder that exists beside the recipe; any other name as it is.
+
+    A problem where the name can only be a folder, or where the current directory alone has such a folder: the libraries that
+    load models and data would take it, and what a recipe means would depend on where it is run.
+    """
+    if not node.strip() or "://" in node or node in marker.names:
+        return node
+    folder, given = context.folder(path), files.expanded(node)
+    if files.is_folder(folder / given):
+        return str((folder / given).resolve())
+    parent = (folder / given).parent
+    near = nearest(given.name, [name for name in files.names_in(parent) if files.is_folder(parent / name)])
+    hint = f'did you mean "{_beside(node, near)}"?' if near else None
+    if names_folder(node):
+        also = "a folder is relative to the recipe that names it; a hub id looks like owner/name"
+        return context.problem(path, f"no such folder: {node}", hint or also)
+    if files.is_folder(given):
+        message = f"there is no folder {node} beside the recipe, but the current directory has one"
+        return context.problem(path, message, f"write {Path(os.path.relpath(given, folder)).as_posix()}")
+    if hint:
+        context.note(path, f'"{node}" is read as a hub id, since there is no such folder', hint)
+    return node
+
+
+def _beside(given: str, name: str) -> str:
+    """A folder's path as a recipe names it, with another last part."""
+    before, slash, _last = given.rstrip("/").rpartition("/")
+    return f"{before if slash else '.'}/{name}"
+
+
+def _as_data(before: Any, value: Any) -> Any:
+    """What stands in the data after a value was built from it: paths that were made absolute replace the texts."""
+    if not isinstance(before, str):
+        return before
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Settings) and not isinstance(value, Component):  # of a bare text
+        fields = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
+        if any(isinstance(field, str) and field != before for field in fields.values()):
+            return fields
+    return before
 
 
 def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context: Context) -> Any:
@@ -319,8 +368,7 @@ def _settings(cls: type[Settings], fields: Mapping[str, Any], node: dict[str, An
         if value is _DROPPED:
             node.pop(key, None)
             continue
-        if isinstance(fields[key], str) and isinstance(value, str):
-            node[key] = value
+        node[key] = _as_data(fields[key], value)
         ready[key] = value
     failed = {key for key, value in ready.items() if value is FAILED}
     try:

@@ -42,8 +42,14 @@ class Context:
     """Names of the recipe's stages, for hints."""
     problems: list[Problem] = field(default_factory=list)
     refs: list[PlacedRef] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    """What is right, and perhaps not what was meant."""
 
     def problem(self, path: Key, message: str, hint: str | None = None) -> Any:
         """Note a problem. Returns `FAILED`, for the value that has it."""
         self.problems.append(Problem(path, message, hint or None))
         return FAILED
+
+    def note(self, path: Key, message: str, hint: str | None = None) -> None:
+        """Note what is right, and perhaps not what was meant."""
+        self.notes.append(Problem(path, message, hint))

@@ -43,6 +43,23 @@ class Folder(File):
     word: ClassVar[str] = "folder"
 
 
+@dataclass(frozen=True)
+class FolderOrName:
+    """Marks a text that names a folder or something else: `base: Annotated[str, FolderOrName()]`, a folder or a hub id.
+
+    In a recipe a folder is relative to the recipe that names it: where there is one, the builder makes the path absolute. A text
+    that can only be a folder (`names_folder`) and does not exist is reported. Any other text stays as it is.
+    """
+
+    names: tuple[str, ...] = ()
+    """Texts that never mean a folder."""
+
+
+def names_folder(text: str) -> bool:
+    """Can the name of a model or of a data set only be that of a folder, whether it exists or not? `owner/name` is a hub id."""
+    return text.startswith((".", "/", "~")) or text.count("/") > 1
+
+
 class Settings(BaseModel):
     """Typed settings. The docstring under a field is its help (`fgrl.registry.docstrings` reads it); unknown keys and
     wrong types are refused.

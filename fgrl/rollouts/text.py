@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.types import Message
+
+jinja2 = lazy.load("jinja2")
 
 
 def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: int | None = None) -> list[int]:
@@ -23,12 +26,23 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
             ids.pop()
     else:
         if not tokenizer.chat_template:
-            raise DataError("the prompt is a chat, but this tokenizer has no chat template; use a text prompt")
+            raise DataError(
+                "the prompt is a conversation (a `system` prompt makes it one), but the tokenizer has no chat template: name a file "
+                "with one as `chat_template` of the model, or use prompts that are a text"
+            )
         turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-        ids = list(
-            tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
-        )
+        try:
+            rendered = tokenizer.apply_chat_template(
+                messages, tokenize=True, add_generation_prompt=True, return_dict=False
+            )
+        except jinja2.TemplateError as error:
+            roles = ", ".join(turn.role for turn in turns)
+            raise DataError(
+                f"the chat template refuses a conversation of {roles}: {error}; some templates take no system prompt "
+                "(leave `system` out), and most want user and assistant in turn"
+            ) from None
+        ids = list(rendered)
     bos = tokenizer.bos_token_id
     if bos is not None:
         if ids[:2] == [bos, bos]:

@@ -19,7 +19,7 @@ from fgrl.llm.endpoint import Endpoint, EndpointSettings
 from fgrl.llm.endpoint_errors import EndpointErrors
 from fgrl.llm.secrets import Scrubber
 from fgrl.llm.structured_output import Mode, StructuredOutput, response_format
-from fgrl.registry import Unkeyed, register
+from fgrl.registry import FolderOrName, Unkeyed, register
 from fgrl.types import Request
 
 OPENAI = "https://api.openai.com/v1"
@@ -52,7 +52,7 @@ class OpenAI(EndpointSettings, Cached):
     none: nothing is sent. auto: schema, and if the endpoint refuses that, the next of these, reported once."""
     logprobs: bool = True
     """Ask for log-probabilities if a request needs them. false: for endpoints that refuse to give them."""
-    tokenizer: Annotated[str | None, Unkeyed] = None
+    tokenizer: Annotated[str | None, Unkeyed, FolderOrName()] = None
     """Whose tokenizer counts prompts in plans: a hub id, a folder, or a packaged model (`smollm2-135m-instruct`). null: an
     estimate from the words."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fgrl.data.hub import HubPath
 from fgrl.data.row import BadRow, Row, short
 from fgrl.data.rubrics.demand import Demand
 from fgrl.data.rubrics.rubric_set import RubricColumns, RubricSet
@@ -33,7 +34,7 @@ class AdvancedIF(RubricSet):
     `benchmark_name`, `prompt_metadata` (JSON with `rubrics`). The only split is `train`. For research only (CC BY-NC 4.0).
     """
 
-    path: str = "facebook/AdvancedIF"
+    path: HubPath = "facebook/AdvancedIF"
     columns: AdvancedIFColumns = AdvancedIFColumns()
 
     def prompt_of(self, row: Row) -> Prompt:

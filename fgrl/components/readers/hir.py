@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from fgrl.data.hub import HubPath
 from fgrl.data.row import BadRow, Row, short
 from fgrl.data.rubrics.coded_set import CodedSet
 from fgrl.data.rubrics.demand import Demand, Tally
@@ -47,7 +48,7 @@ class Hir(CodedSet):
 
     HUB_FILES: ClassVar[tuple[str, ...]] = ("HIR_trainv1.jsonl",)
 
-    path: str = "sastpg/HIR-16K"
+    path: HubPath = "sastpg/HIR-16K"
     columns: HirColumns = HirColumns()
     list_criteria: bool = False
     """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in how

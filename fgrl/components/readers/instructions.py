@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fgrl.data.hub import HubPath
 from fgrl.data.row import BadRow, Row, short
 from fgrl.data.rubrics.demand import Demand
 from fgrl.data.rubrics.rubric_set import RubricColumns, RubricSet
@@ -31,7 +32,7 @@ class IFEval(RubricSet):
     most of them null), also as JSON text. The only split is `train`.
     """
 
-    path: str = "google/IFEval"
+    path: HubPath = "google/IFEval"
     columns: InstructionColumns = InstructionColumns()
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
@@ -51,7 +52,7 @@ class IFBench(IFEval):
 
     version = 2
 
-    path: str = "allenai/IFBench_test"
+    path: HubPath = "allenai/IFBench_test"
 
 
 class IFTrainColumns(RubricColumns):
@@ -72,7 +73,7 @@ class IFTrain(RubricSet):
     parameters, null where a rule has none}, and others. The 29 have no checker here: they go to the judge, in our words.
     """
 
-    path: str = "allenai/IF_multi_constraints_upto5"
+    path: HubPath = "allenai/IF_multi_constraints_upto5"
     columns: IFTrainColumns = IFTrainColumns()
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:

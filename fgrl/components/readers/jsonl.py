@@ -74,4 +74,4 @@ class JsonLines(TableReader):
                     ids.add(item.id, where)
                 except BadRow as twice:
                     raise DataError(f"{where}: {twice}") from None
-            yield item
+            yield self.with_system(item)

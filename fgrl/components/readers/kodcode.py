@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.hub import HubPath
 from fgrl.data.row import BadRow, Row, short
 from fgrl.registry import register
 
@@ -34,7 +35,7 @@ class KodCode(ProblemSet):
     Tests that need packages name them in `sandbox: {packages: [numpy]}`; without such a package their verdict is missing.
     """
 
-    path: str = "KodCode/KodCode-Light-RL-10K"
+    path: HubPath = "KodCode/KodCode-Light-RL-10K"
     split: str = "train"
     """Which split; there is one."""
     columns: KodCodeColumns = KodCodeColumns()

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import field_validator
 
 from fgrl.data.sliced_reader import SlicedReader
+from fgrl.data.system_prompt import SystemPrompt
 from fgrl.data.text_file import numbered_lines
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
@@ -17,7 +18,7 @@ from fgrl.types import Sample
 
 
 @register("lines")
-class Lines(SlicedReader):
+class Lines(SlicedReader, SystemPrompt):
     """A prompt for each line of a text file, put into a template.
 
     Empty lines and lines that start with `#` are skipped. A line that occurs twice is an error: it could end up
@@ -44,7 +45,8 @@ class Lines(SlicedReader):
         name = Path(self.path).stem
         for row in self.chosen(len(lines), self.path):
             line = lines[row]
-            yield Sample(id=f"{name}:{row}", prompt=self.template.replace("{line}", line), meta={"line": line})
+            prompt = self.template.replace("{line}", line)
+            yield self.with_system(Sample(id=f"{name}:{row}", prompt=prompt, meta={"line": line}))
 
     def _lines(self) -> list[str]:
         """The lines that are prompts."""

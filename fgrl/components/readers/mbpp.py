@@ -6,6 +6,7 @@ import ast
 from typing import Any, Literal
 
 from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.hub import HubPath
 from fgrl.data.row import BadRow, Row, has
 from fgrl.data.values import as_list, as_texts
 from fgrl.registry import register
@@ -39,7 +40,7 @@ class Mbpp(ProblemSet):
     a response follows the problem and its first test, in a docstring as in EvalPlus.
     """
 
-    path: str = "google-research-datasets/mbpp"
+    path: HubPath = "google-research-datasets/mbpp"
     config: str | None = None
     """Which configuration of the data set; null is `sanitized` for google-research-datasets/mbpp."""
     columns: MbppColumns = MbppColumns()

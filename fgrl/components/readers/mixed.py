@@ -1,37 +1,70 @@
-"""Samples of several readers, one after the other."""
+"""Samples of several readers: one after the other, or drawn in given proportions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fgrl.data.sliced_reader import SlicedReader
+from fgrl.data.system_prompt import SystemPrompt
+from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader
-from fgrl.registry import register
-from fgrl.types import Sample
+from fgrl.registry import KeyedUnless, alternatives, register
+from fgrl.types import Pair, Sample
+
+R = TypeVar("R", Sample, Pair)
 
 
 @register("mixed")
-class Mixed(SlicedReader):
-    """Samples of several readers, each with the name of its source.
+class Mixed(SlicedReader, SystemPrompt):
+    """Samples or pairs of several readers, each with the name of its source.
 
         data:
           name: mixed
           of:
-            yelp: {name: hf, path: Yelp/yelp_review_full, format: prompts, columns: {prompt: text}, shuffle_seed: 0, limit: 10}
-            arxiv: {name: hf, path: jamescalam/ai-arxiv2, format: prompts, columns: {prompt: content}, shuffle_seed: 0, limit: 10}
+            chat: {name: jsonl, path: chat.jsonl, format: prompts, shuffle_seed: 0}
+            math: {name: jsonl, path: math.jsonl, format: prompts, shuffle_seed: 0}
+          weights: {chat: 3, math: 1}
 
-    The id of a sample begins with the name (`yelp/17`), and its `meta` has the name in the entry that `label` names.
+    Without `weights` all rows are read, one reader after the other. With them rows are drawn at random in these proportions, each
+    reader's own rows in their order. The draw depends on `mixing_seed` and on the numbers of rows alone.
+
+    The id of a sample begins with the name (`chat/17`), and its `meta` has the name in the entry that `label` names.
     `skip`, `limit` and `shuffle_seed` are about all samples together. (For responses of several stages to the same prompts, use
     `merged`.)
     """
 
     of: Annotated[dict[str, Reader], Field(min_length=1)]
     """The readers, by the name of their source."""
+    weights: Annotated[dict[str, Annotated[float, Field(gt=0)]] | None, KeyedUnless(None)] = None
+    """How often each reader is drawn from, by name, in relation to the others: {chat: 3, math: 1} is the same as
+    {chat: 0.75, math: 0.25}. null: all rows, one reader after the other."""
+    until: Annotated[Literal["first_exhausted", "all_exhausted"], KeyedUnless("first_exhausted")] = "first_exhausted"
+    """With `weights`: stop when one reader has no rows left, or when every reader has given all of its rows at least once. For the
+    latter a reader without rows left starts again; the ids of repeated rows end with the number of the pass (`math/17#2`)."""
+    mixing_seed: Annotated[int, KeyedUnless(0)] = 0
+    """With `weights`: the seed of the draw."""
     label: str = "domain"
     """Entry of `meta` for the name."""
+
+    @model_validator(mode="after")
+    def _weights_of_readers(self) -> Mixed:
+        if self.weights is None:
+            for name in ("until", "mixing_seed"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name}: goes with `weights`, and there are none")
+            return self
+        for name in self.weights:
+            if name not in self.of:
+                raise ValueError(f'weights: no reader is called "{name}"; {alternatives(name, list(self.of))}')
+        for name in self.of:
+            if name not in self.weights:
+                raise ValueError(f'weights: "{name}" has none; leave the reader out under `of`, or give it a weight')
+        return self
 
     def setup(self, run: Any) -> None:
         super().setup(run)
@@ -39,18 +72,54 @@ class Mixed(SlicedReader):
             reader.setup(run)
 
     def expects(self, peek: Peek) -> Expected | None:
-        each = [reader.expects(peek) for reader in self.of.values()]
-        known = [expected for expected in each if expected is not None]
+        each = {name: reader.expects(peek) for name, reader in self.of.items()}
+        known = {name: expected for name, expected in each.items() if expected is not None}
         if len(known) < len(each):
             return super().expects(peek)
-        responses = {expected.responses for expected in known}
-        total = sum(expected.samples for expected in known)
+        responses = {expected.responses for expected in known.values()}
+        counts = {name: expected.samples for name, expected in known.items()}
+        total = len(self._order(counts)) if all(counts.values()) else 0
         return Expected(total, responses.pop() if len(responses) == 1 else None).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
-        rows = [
-            sample.model_copy(update={"id": f"{name}/{sample.id}", "meta": {**sample.meta, self.label: name}})
-            for name, reader in self.of.items()
-            for sample in reader.read()
-        ]
-        return (rows[row] for row in self.chosen(len(rows), "mixed"))
+        return self._mixed({name: list(reader.read()) for name, reader in self.of.items()})
+
+    def pairs(self) -> Iterator[Pair]:
+        return self._mixed({name: list(reader.pairs()) for name, reader in self.of.items()})
+
+    def _mixed(self, rows: Mapping[str, Sequence[R]]) -> Iterator[R]:
+        """The rows of all readers in their order. Raises `DataError` for a reader without rows."""
+        empty = next((name for name, own in rows.items() if not own), None)
+        if empty is not None and self.weights is not None:
+            raise DataError(f'mixed: the reader "{empty}" has no rows to draw from')
+        order = self._order({name: len(own) for name, own in rows.items()})
+        chosen = [order[number] for number in self.chosen(len(order), "mixed")]
+        taken = Counter(name for name, _number in chosen)
+        of_each = ", ".join(f"{taken[name]:,} of {name} (which has {len(own):,})" for name, own in rows.items())
+        self.say(f"mixed: {len(chosen):,} rows: {of_each}")
+        return (self._named(rows[name], name, number) for name, number in chosen)
+
+    def _named(self, rows: Sequence[R], name: str, number: int) -> R:
+        """Row `number` of a reader, counted on over its passes, with the reader's name."""
+        again, place = divmod(number, len(rows))
+        row = rows[place]
+        key = f"{name}/{row.id}" + (f"#{again + 1}" if again else "")
+        return self.with_system(row.model_copy(update={"id": key, "meta": {**row.meta, self.label: name}}))
+
+    def _order(self, counts: Mapping[str, int]) -> list[tuple[str, int]]:
+        """Reader and number of every row, before `skip` and `limit`; with `weights` no count is 0."""
+        if self.weights is None:
+            return [(name, number) for name, count in counts.items() for number in range(count)]
+        generator, names = random.Random(self.mixing_seed), list(self.of)
+        weights = [self.weights[name] for name in names]
+        order: list[tuple[str, int]] = []
+        taken: Counter[str] = Counter()
+        needed = 1 if self.until == "first_exhausted" else len(names)
+        exhausted: set[str] = set()
+        while len(exhausted) < needed:
+            name = generator.choices(names, weights)[0]
+            order.append((name, taken[name]))
+            taken[name] += 1
+            if taken[name] == counts[name]:
+                exhausted.add(name)
+        return order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from fgrl.data.hub import HubPath
 from fgrl.data.questions.answered import AnsweredQuestions, QuestionColumns
 from fgrl.data.questions.source import Source
 from fgrl.data.row import Row
@@ -43,7 +44,7 @@ class MsMarco(AnsweredQuestions):
 
     NO_ANSWERS: ClassVar[str] = "The test split of v2.1 has no answers: set `split: validation`."
 
-    path: str = "microsoft/ms_marco"
+    path: HubPath = "microsoft/ms_marco"
     config: str | None = "v2.1"
     """Which configuration of the data set: v2.1 or v1.1."""
     columns: MsMarcoColumns = MsMarcoColumns()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fgrl.data.hub import HubPath
 from fgrl.data.row import Row
 from fgrl.data.rubrics.demand import Demand
 from fgrl.data.rubrics.muldimif import constraints
@@ -32,7 +33,7 @@ class MulDimIF(RubricSet):
 
     version = 2
 
-    path: str = "Junjie-Ye/MulDimIF"
+    path: HubPath = "Junjie-Ye/MulDimIF"
     columns: MulDimIFColumns = MulDimIFColumns()
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fgrl.data.hub import HubPath
 from fgrl.data.questions.answered import AnsweredQuestions, QuestionColumns
 from fgrl.data.questions.source import Source
 from fgrl.data.row import LeftOut, Row
@@ -47,7 +48,7 @@ class TriviaQa(AnsweredQuestions):
     NO_ANSWERS: ClassVar[str] = "The test split has no answers: set `split: validation`."
     NO_PASSAGES: ClassVar[str] = "`config: rc.web` has search results, `rc.nocontext` has not."
 
-    path: str = "mandarjoshi/trivia_qa"
+    path: HubPath = "mandarjoshi/trivia_qa"
     config: str | None = "rc.nocontext"
     """Which configuration of the data set; with {context} in the prompt file `rc.web` or `unfiltered`."""
     split: str = "validation"

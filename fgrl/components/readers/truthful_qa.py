@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Literal
 
+from fgrl.data.hub import HubPath
 from fgrl.data.questions.context import ContextColumns
 from fgrl.data.questions.question_set import QuestionSet
 from fgrl.data.questions.source import Item, Source
@@ -49,7 +50,7 @@ class TruthfulQa(QuestionSet):
 
     task: Literal["mc1", "mc2", "generation"] = "mc1"
     """One right choice, several, or an answer in words."""
-    path: str = "truthfulqa/truthful_qa"
+    path: HubPath = "truthfulqa/truthful_qa"
     config: str | None = None
     """Which configuration of the data set; null takes the task's, `multiple_choice` or `generation`."""
     split: str = "validation"

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from fgrl.data.hub import HubPath
 from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, LabelMeaning, YesOrNo
 from fgrl.data.questions.source import Source
 from fgrl.data.row import LeftOut, Row, short
@@ -42,7 +43,7 @@ class ClimateFever(LabelledClaims):
     enough information and disputed ones are left out, as UniLC does.
     """
 
-    path: str = "tdiggelm/climate_fever"
+    path: HubPath = "tdiggelm/climate_fever"
     split: str = "test"
     """Which split; there is one."""
     columns: ClimateColumns = ClimateColumns()
@@ -73,7 +74,7 @@ class PubHealth(LabelledClaims):
     (1,235). `true` is yes, `false` is no; `mixture`, `unproven` and missing labels are left out.
     """
 
-    path: str = "ImperialCollegeLondon/health_fact"
+    path: HubPath = "ImperialCollegeLondon/health_fact"
     split: str = "test"
     """Which split; `test[:10%]` works."""
     columns: PubHealthColumns = PubHealthColumns()
@@ -97,7 +98,7 @@ class HateSpeech(LabelledClaims):
     passages.
     """
 
-    path: str = "odegiber/hate_speech18"
+    path: HubPath = "odegiber/hate_speech18"
     columns: HateColumns = HateColumns()
     labels: dict[str, LabelMeaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
@@ -150,7 +151,7 @@ class SocialBias(ClaimSet):
     `expect_rows` counts posts. There are no passages.
     """
 
-    path: str = "allenai/social_bias_frames"
+    path: HubPath = "allenai/social_bias_frames"
     split: str = "test"
     """Which split; `test[:10%]` works."""
     columns: BiasColumns = BiasColumns()

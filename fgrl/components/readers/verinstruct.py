@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fgrl.data.hub import HubPath
 from fgrl.data.row import Row
 from fgrl.data.rubrics.coded_set import CodedSet
 from fgrl.data.rubrics.demand import Demand
@@ -29,7 +30,7 @@ class VerInstruct(CodedSet):
     language model, found without running it, or else the name.
     """
 
-    path: str = "THU-KEG/VerInstruct"
+    path: HubPath = "THU-KEG/VerInstruct"
     columns: VerInstructColumns = VerInstructColumns()
 
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:

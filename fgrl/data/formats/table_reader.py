@@ -9,13 +9,14 @@ from fgrl.data.formats.columns import Columns, Format
 from fgrl.data.formats.converter import Converter
 from fgrl.data.row import Ids, Row
 from fgrl.data.row_reader import Omissions, RowReader
+from fgrl.data.system_prompt import SystemPrompt
 from fgrl.errors import DataError
 from fgrl.types import Pair, Sample
 
 Record = TypeVar("Record", Sample, Pair)
 
 
-class TableReader(RowReader):
+class TableReader(RowReader, SystemPrompt):
     """Rows with columns in one of TRL's formats."""
 
     columns: Columns = Columns()
@@ -39,7 +40,7 @@ class TableReader(RowReader):
             made = convert(converter, row, number)
             if form != "preference":  # one prompt may have several pairs
                 ids.add(made.id, self.place(where, number))
-            return made
+            return self.with_system(made)
 
         yield from self.records(where, rows, numbers, record, omissions)
         if omissions:

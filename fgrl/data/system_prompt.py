@@ -31,7 +31,7 @@ class SystemPrompt(Settings):
         prompt = record.prompt
         if self.system is None:
             return record
-        turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
+        turns: list[Message] = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
         if turns[0].role == "system":
             return record
         return record.model_copy(update={"prompt": [Message(role="system", content=self.system), *turns]})

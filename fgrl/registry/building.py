@@ -87,9 +87,9 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
         if refers and node in context.stages:
             also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
             return context.problem(path, f'"{node}" is a stage of this recipe', f"write ${{out:{node}}}{also}")
-        named = next((marker for _, metadata in options if (marker := folder_marker(metadata)) is not None), None)
-        if named is not None:
-            return _folder_or_name(node, named, path, context)
+        named = [place for _, metadata in options if (place := folder_marker(metadata)) is not None]
+        if named:
+            return _folder_or_name(node, named[0], path, context)
         if any(inner is str or inner is Any for inner, _ in options):
             return node
         if refers and not any(is_settings(inner) for inner, _ in options):

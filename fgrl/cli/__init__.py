@@ -26,11 +26,11 @@ from fgrl.cli import (
     running,
     table,
 )
+from fgrl.cli.completion import RecipeCommand
 from fgrl.cli.shared import WITH_OVERRIDES, echo, fail, show_bug
 
 app = typer.Typer(
     name="fgrl",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -47,7 +47,9 @@ Examples:
   fgrl COMMAND --help                              more examples
 """,
 )
-_recipe_command = functools.partial(app.command, context_settings=WITH_OVERRIDES, no_args_is_help=True)
+_recipe_command = functools.partial(
+    app.command, cls=RecipeCommand, context_settings=WITH_OVERRIDES, no_args_is_help=True
+)
 _recipe_command(epilog=running.EXAMPLES, options_metavar="[OPTIONS]")(running.run)
 _recipe_command(epilog=checking.VALIDATE)(checking.validate)
 _recipe_command(epilog=checking.PLAN)(checking.plan)

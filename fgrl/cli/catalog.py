@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import AsJson, WrongWord, echo, emit, load
+from fgrl.cli import completion
+from fgrl.cli.shared import AsJson, SetValues, WrongWord, echo, emit, load
 from fgrl.errors import UsageError
 from fgrl.files import is_file
 from fgrl.report.tables import columns
@@ -30,6 +31,9 @@ SHOW = """
 Examples:
   fgrl show ppo
   fgrl show segmenter entropy
+  fgrl show rl.train                           a block of settings, as recipes nest it
+  fgrl show lora                               every block of this name: sampling, alarms, model, ...
+  fgrl show ppo.kl_coef                        a single field
   fgrl show segmenter every_third --import every_third.py
   fgrl show recipes/small/segment_ppo.yaml     the resolved recipe, and where each value comes from
 """
@@ -42,6 +46,8 @@ Examples:
 For editors that know YAML language servers, in the first line of a recipe:
   # yaml-language-server: $schema=recipe.schema.json
 """
+USED_SHOWN = 6
+"""Places of a block that are printed before the others are only counted."""
 Imports = Annotated[
     list[Path] | None, typer.Option("--import", metavar="FILE", help="Python file with components (may be repeated).")
 ]
@@ -57,7 +63,10 @@ def know(files: list[Path] | None) -> None:
 
 
 def list_(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only this kind.", show_default=False)] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND]", help="Only this kind.", show_default=False, autocompletion=completion.kinds),
+    ] = None,
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,12 +100,19 @@ def _first(text: str | None) -> str:
 def show(
     context: typer.Context,
     what: Annotated[
-        str, typer.Argument(metavar="[KIND] NAME | RECIPE", help="A component or a recipe.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[KIND] NAME | BLOCK | RECIPE",
+            help="A component, a block of settings (rl.train, lora), or a recipe.",
+            show_default=False,
+            autocompletion=completion.explained,
+        ),
     ],
     imports: Imports = None,
+    set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a component: what it does, its fields with type, default, bounds and help. Or print a resolved recipe."""
+    """Explain a component or a block of settings: its fields with type, default, bounds and help. Or print a resolved recipe."""
     file = recipes.Address.parse(what).file
     if file.suffix in (".yaml", ".yml") or is_file(file):
         _show_recipe(Path(what), context, as_json)
@@ -112,12 +128,8 @@ def show(
     else:
         components = [(kind, what) for kind in registry.kinds() if what in registry.names(kind)]
         if not components:
-            everything = sorted({name for kind in registry.kinds() for name in registry.names(kind)})
-            if what in registry.kinds():
-                raise UsageError(
-                    f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})'
-                )
-            raise UsageError(registry.unknown("component", what, everything))
+            _show_block_or_recipe(what, context, as_json)
+            return
     described = [registry.describe(kind, name) for kind, name in components]
     if as_json:
         emit(described[0] if len(described) == 1 else described)
@@ -125,15 +137,69 @@ def show(
         echo("\n\n".join(map(_explained, described)))
 
 
+def _show_block_or_recipe(what: str, context: typer.Context, as_json: bool) -> None:
+    """What is no component: a block of settings, a single field, or the name of a shipped recipe."""
+    places = registry.lookup(what)
+    if not places:
+        if (named := recipes.by_name(what)) is not None:
+            _show_recipe(named, context, as_json)
+            return
+        raise UsageError(_unknown(what))
+    blocks: dict[Any, list[str]] = {}
+    for place in places:
+        for block in place.blocks:
+            blocks.setdefault(block, []).append(place.path)
+    if blocks:
+        described = [registry.describe_block(block, paths) for block, paths in blocks.items()]
+        texts = [_block(each) for each in described]
+    else:
+        distinct = {(place.owner, place.field): place for place in reversed(places)}
+        described = [registry.describe_field(place) for place in reversed(distinct.values())]
+        texts = ["\n".join([each["place"], *_field(each)]) for each in described]
+    if as_json:
+        emit(described[0] if len(described) == 1 else described)
+    else:
+        echo("\n\n".join(texts))
+
+
+def _unknown(what: str) -> str:
+    if what in registry.kinds():
+        return f'"{what}" is a kind; its components: {", ".join(registry.names(what))}  (fgrl list {what})'
+    known = {name for kind in registry.kinds() for name in registry.names(kind)}
+    known |= {path.rpartition(".")[2] for paths in registry.blocks().values() for path in paths}
+    guess = registry.did_you_mean(what, sorted({*known, *recipes.shipped_names()}))
+    return f'no component, block of settings or recipe is called "{what}"{guess}  (fgrl list)'
+
+
 def _explained(about: dict[str, Any]) -> str:
     lines = [f"{about['kind']} {about['name']}  ({about['source']})", "", about["doc"].strip(), ""]
     for field in about["fields"]:
-        bounds = f", {field['bounds']}" if field.get("bounds") else ""
-        default = "  required" if field["required"] else f" = {field['default']}"
-        lines.append(f"  {field['name']}: {field['type']}{bounds}{default}")
-        lines += [f"      {line}" for line in field["help"].splitlines()]
+        lines += _field(field)
+        if "fields" in field:
+            lines.append(f"      fgrl show {about['name']}.{field['name']} explains its fields")
     lines += ["", "In a recipe:", *[f"  {line}" for line in about["example"].splitlines()]]
     return "\n".join(lines)
+
+
+def _block(about: dict[str, Any]) -> str:
+    used = about["used"]
+    more = f" and {len(used) - USED_SHOWN} more" if len(used) > USED_SHOWN else ""
+    lines = [f"{about['block']}  ({about['source']})", "", about["doc"].strip(), ""]
+    lines += [f"Used as {', '.join(used[:USED_SHOWN])}{more}.", ""]
+    for field in about["fields"]:
+        lines += _field(field)
+        if "fields" in field:
+            lines.append(f"      fgrl show {used[0]}.{field['name']} explains its fields")
+    return "\n".join(lines)
+
+
+def _field(field: dict[str, Any]) -> list[str]:
+    bounds = f", {field['bounds']}" if field.get("bounds") else ""
+    default = "  required" if field["required"] else f" = {field['default']}"
+    return [
+        f"  {field['name']}: {field['type']}{bounds}{default}",
+        *(f"      {line}" for line in field["help"].splitlines()),
+    ]
 
 
 def _show_recipe(path: Path, context: typer.Context, as_json: bool) -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
+from fgrl.cli import completion
 from fgrl.cli.shared import (
     RUNS,
     AsJson,
     Limit,
     RecipeFile,
     RunsFolder,
+    SetValues,
     WrongWord,
     addresses,
     as_text,
@@ -55,8 +57,15 @@ seed, the source of imported files, and the keys of the stages before it.
 def validate(
     context: typer.Context,
     recipes: Annotated[
-        list[str], typer.Argument(metavar="RECIPE...", help="Recipes (YAML), then overrides.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...",
+            help="Recipes (YAML), then overrides.",
+            show_default=False,
+            autocompletion=completion.sources,
+        ),
     ],
+    set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
     """Check recipes: names, types, bounds, references, files. Overrides `a.b=value` may follow."""
@@ -93,6 +102,7 @@ def plan(
     context: typer.Context,
     recipe: RecipeFile,
     limit: Limit = None,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

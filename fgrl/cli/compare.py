@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, Sources, echo, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def compare(
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="First run what is missing, as `fgrl run` does.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, Sources, echo, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
 from fgrl.errors import UsageError
 from fgrl.report.tables import columns
 
@@ -50,6 +50,7 @@ def curves(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where a plot is written, without its extension.")
     ] = None,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -13,6 +13,7 @@ from fgrl.cli.shared import (
     AsJson,
     RunsFolder,
     Seeds,
+    SetValues,
     Sources,
     WrongWord,
     echo,
@@ -92,6 +93,7 @@ def elo(
         typer.Option("--comparisons", min=1, help="How many pairs; default: every two models on every prompt."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, Sources, WrongWord, echo, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, Sources, WrongWord, echo, emit, read_sources
 from fgrl.errors import UsageError
 from fgrl.report.tables import columns
 
@@ -45,6 +45,7 @@ def frontier(
     ] = Path("frontier"),
     x_label: Annotated[str, typer.Option("--x-label", help="Name of the axis.")] = "",
     y_label: Annotated[str, typer.Option("--y-label", help="Name of the axis.")] = "",
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

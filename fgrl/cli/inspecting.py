@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, emit, load
+from fgrl.cli import completion
+from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, SetValues, emit, load
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,8 +35,12 @@ with its verdict and the tokens that the verdict depends on. Nothing is trained 
 def inspect(
     context: typer.Context,
     recipe: RecipeFile,
-    stage: Annotated[str | None, typer.Option("--stage", metavar="STAGE", help="Which stage's samples.")] = None,
+    stage: Annotated[
+        str | None,
+        typer.Option("--stage", metavar="STAGE", help="Which stage's samples.", autocompletion=completion.stages),
+    ] = None,
     count: Annotated[int, typer.Option("-n", "--count", metavar="N", min=1, help="How many samples.")] = 3,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     limit: Limit = None,
     as_json: AsJson = False,

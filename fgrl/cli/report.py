@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, echo, emit, existing, overrides, seed_list
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, emit, existing, overrides, seed_list
 
 finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
@@ -30,6 +30,7 @@ def report(
         typer.Argument(metavar="SOURCE", help="A recipe, or the folder of a run or of several.", show_default=False),
     ],
     seeds: Seeds = None,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fgrl import lazy
+from fgrl.cli import completion
 from fgrl.cli.checking import print_plan
-from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, echo, emit, load, overrides
+from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, SetValues, echo, emit, load, overrides
 from fgrl.report.tables import columns, number_blocks
 
 if TYPE_CHECKING:
@@ -43,13 +44,20 @@ def run(
     context: typer.Context,
     recipe: RecipeFile,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="STAGE", help="Run only this stage (may be repeated).")
+        list[str] | None,
+        typer.Option(
+            "--only", metavar="STAGE", help="Run only this stage (may be repeated).", autocompletion=completion.stages
+        ),
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="STAGE", help="Run this stage and those after it.")
+        str | None,
+        typer.Option(
+            "--from", metavar="STAGE", help="Run this stage and those after it.", autocompletion=completion.stages
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and stop: `fgrl plan`.")] = False,
     limit: Limit = None,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     wandb: Annotated[
         str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")

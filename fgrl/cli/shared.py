@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgrl import errors, files, lazy
+from fgrl.cli import completion
 from fgrl.errors import FgrlError
 from fgrl.visible import HIDDEN, visible
 
@@ -27,7 +28,13 @@ WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
 
 RecipeFile = Annotated[
-    Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or a row of it: FILE::ROW.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A recipe (YAML), a row of it (FILE::ROW), or the name of a shipped recipe.",
+        show_default=False,
+        autocompletion=completion.recipe_names,
+    ),
 ]
 RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs and cached stages live.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
@@ -38,7 +45,10 @@ Limit = Annotated[
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SOURCE...", help="Recipes, or folders of runs; then overrides of the recipes.", show_default=False
+        metavar="SOURCE...",
+        help="Recipes, or folders of runs; then overrides of the recipes.",
+        show_default=False,
+        autocompletion=completion.sources,
     ),
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="K,K,...", help="Every recipe with each of these seeds.")]
@@ -47,6 +57,25 @@ Numbers = Annotated[
     typer.Option("--number", metavar="TEXT", help="Only numbers whose name contains this; may be repeated."),
 ]
 RUNS = Path("runs")
+_SET = "fgrl.set"
+"""Where a command's context keeps what `--set` was given."""
+
+
+def _keep(context: typer.Context, values: list[str] | None) -> list[str] | None:
+    context.meta[_SET] = list(values or [])
+    return values
+
+
+SetValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one value of the recipe; the same as a bare KEY=VALUE (may be repeated).",
+        callback=_keep,
+    ),
+]
+"""Only for the help and the parser: `overrides` reads what was given from the context."""
 
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
@@ -63,12 +92,16 @@ def addresses(word: str) -> list[str]:
 
 
 def existing(recipe: Path) -> Path:
+    """The address of a recipe: a file, or a name that `recipes.by_name` knows (`quickstart`)."""
     file = recipes.Address.parse(recipe).file
-    if not files.exists(file):
-        near = recipes.meant(file)
-        guess = "" if near is None else f'; did you mean "{near}"?'
-        raise WrongWord(f"{_brief(file)}: no such recipe{guess}", param_hint="RECIPE")
-    return recipe
+    if files.exists(file):
+        return recipe
+    named = recipes.by_name(recipe)
+    if named is not None:
+        return named
+    near = recipes.meant(file) or recipes.similar(recipe)
+    guess = "" if near is None else f'; did you mean "{near}"?'
+    raise WrongWord(f"{_brief(file)}: no such recipe{guess}", param_hint="RECIPE")
 
 
 def read_sources(
@@ -117,9 +150,9 @@ def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
 
 
 def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
-    """`a.b=1` and `--a.b=1`; anything else behind the recipe is a mistake."""
+    """`a.b=1`, `--a.b=1` and `--set a.b=1`; anything else behind the recipe is a mistake."""
     texts = []
-    for text in extra:
+    for text in (*extra, *context.meta.get(_SET, [])):
         if "=" not in text.lstrip("-") or text.startswith("="):
             names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
             if text.startswith("-"):
@@ -128,7 +161,7 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
         name = text.lstrip("-").split("=", 1)[0]
         if text.startswith("-") and "." not in name:
             names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-            if guess := _guess(f"--{name}", names):
+            if name != "seed" and (guess := _guess(f"--{name}", names)):
                 raise WrongWord(f"no such option: --{name}{guess}")
         texts.append(text.removeprefix("--"))
     return texts

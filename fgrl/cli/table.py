@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, Sources, echo, emit, read_sources
+from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
 
 finished = lazy.load("fgrl.pipeline.finished")
 tables = lazy.load("fgrl.results.tables")
@@ -33,6 +33,7 @@ def table(
     seeds: Seeds = None,
     number: Numbers = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

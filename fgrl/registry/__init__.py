@@ -1,5 +1,6 @@
 """Kinds of component, their names, and how a recipe's plain data becomes typed components. Imports no torch."""
 
+from fgrl.registry.blocks import blocks, describe_block, describe_field, lookup, places
 from fgrl.registry.building import build
 from fgrl.registry.context import Context
 from fgrl.registry.describing import describe

@@ -1,0 +1,58 @@
+"""Recipes that a command may name without a path: `quickstart`, `small/rtt`."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from fgrl import files
+from fgrl.recipe.files import Address
+from fgrl.registry.problems import nearest
+
+SUFFIX = ".yaml"
+
+
+def folders() -> list[Path]:
+    """Where names are looked up: `recipes/` in the current directory, those of fgrl's source tree, those of an installed wheel."""
+    candidates = [
+        Path("recipes"),
+        Path(__file__).resolve().parents[2] / "recipes",
+        Path(sysconfig.get_path("data")) / "share" / "fgrl" / "recipes",
+    ]
+    return [folder for folder in candidates if files.is_folder(folder)]
+
+
+def names() -> list[str]:
+    """The names of all of them, as `small/rtt`, sorted."""
+    return sorted(
+        {
+            file.relative_to(folder).with_suffix("").as_posix()
+            for folder in folders()
+            for file in folder.rglob(f"*{SUFFIX}")
+        }
+    )
+
+
+def by_name(address: Path | str) -> Path | None:
+    """The address `FILE` or `FILE::ROW` of a recipe that is named without its folder; None when none has the name."""
+    given = Address.parse(address)
+    if given.file.is_absolute() or ".." in given.file.parts:
+        return None
+    return next(
+        (Path(str(Address(file, given.row))) for file in _places(given.file) if files.is_file(file)),
+        None,
+    )
+
+
+def similar(name: Path | str) -> str | None:
+    """The recipe that was probably meant: `rtt` is `small/rtt` where no recipe of that name lies further up."""
+    word = Address.parse(name).file.with_suffix("").as_posix()
+    known = names()
+    last = [known_name for known_name in known if known_name.rpartition("/")[2] == word]
+    return last[0] if len(last) == 1 else nearest(word, known)
+
+
+def _places(file: Path) -> Iterator[Path]:
+    for folder in folders():
+        yield folder / (file if file.suffix == SUFFIX else file.with_name(f"{file.name}{SUFFIX}"))

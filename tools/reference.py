@@ -1,0 +1,172 @@
+"""Write docs/reference/: one page for each kind of component, one for the blocks of settings, one for the top of a recipe.
+
+`python tools/reference.py` writes the pages; `--check` writes nothing and exits with 1 when one of them is not current. What stands
+there comes from the classes: their docstrings, and of each field the type, default, bounds and docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fgrl import registry
+from fgrl.recipe import know_components, schema
+from fgrl.registry.docstrings import source_file
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "reference"
+MADE = "<!-- Written by `python tools/reference.py`. -->\n"
+USED_SHOWN = 12
+
+
+def pages() -> dict[str, str]:
+    """The text of each page by its file name."""
+    know_components()
+    own = {f"{kind}.md": _kind_page(kind) for kind in registry.kinds() if _names(kind)}
+    return {"index.md": _index(), **own, "blocks.md": _blocks_page()}
+
+
+def stale(folder: Path = FOLDER) -> list[str]:
+    """Names of the pages in `folder` that are missing, out of date, or of a kind that no longer exists."""
+    current = pages()
+    there = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("*.md")}
+    return sorted(name for name in {*current, *there} if current.get(name) != there.get(name))
+
+
+def _names(kind: str) -> list[str]:
+    """fgrl's own components: those of a user's file or of another package are not documented here."""
+    return [name for name in registry.names(kind) if registry.get(kind, name).__module__.startswith("fgrl.")]
+
+
+def _index() -> str:
+    rows = [
+        f"| [{kind}]({kind}.md) | {len(names)} | {_first_sentence(registry.kinds()[kind].__doc__)} |"
+        for kind in registry.kinds()
+        if (names := _names(kind))
+    ]
+    recipe = schema()["properties"]
+    keys = [
+        f"| `{name}` | {about.get('description', 'Variants of this recipe by name.')} |"
+        for name, about in recipe.items()
+    ]
+    return "\n".join(
+        [
+            MADE,
+            "# Reference",
+            "",
+            "Every component that a recipe may name and every block of settings, generated from the code. `fgrl show NAME` prints the",
+            "same in the terminal.",
+            "",
+            "| kind | components | what it is |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "[Blocks of settings](blocks.md): the groups of fields that several components share, such as `model`, `lora`, `sampling`",
+            "and `train`.",
+            "",
+            "## The top of a recipe",
+            "",
+            "| key | what it holds |",
+            "|---|---|",
+            *keys,
+            "",
+        ]
+    )
+
+
+def _kind_page(kind: str) -> str:
+    cls = registry.kinds()[kind]
+    lines = [MADE, f"# {kind}", "", _text(cls.__doc__), ""]
+    lines += ["| name | what it does |", "|---|---|"]
+    lines += [
+        f"| [`{name}`](#{_anchor(name)}) | {_cell(_first_sentence(registry.get(kind, name).__doc__))} |"
+        for name in _names(kind)
+    ]
+    for name in _names(kind):
+        about = registry.describe(kind, name)
+        lines += ["", f'<a id="{_anchor(name)}"></a>', f"## {name}", "", _text(about["doc"]), ""]
+        lines += [*_fields(about["fields"]), "```yaml", about["example"], "```", "", _source(registry.get(kind, name))]
+    return "\n".join(lines) + "\n"
+
+
+def _blocks_page() -> str:
+    lines = [MADE, "# Blocks of settings", ""]
+    lines += [
+        "Groups of fields that a recipe nests in components. `fgrl show rl.train` prints the block of one place.",
+        "",
+    ]
+    blocks = {cls: used for cls, used in registry.blocks().items() if cls.__module__.startswith("fgrl.")}
+    lines += ["| block | used as |", "|---|---|"]
+    lines += [f"| [{cls.__name__}](#{cls.__name__.lower()}) | {_used(used, 3)} |" for cls, used in blocks.items()]
+    for cls, used in blocks.items():
+        about = registry.describe_block(cls, used)
+        lines += ["", f"## {cls.__name__}", "", _text(about["doc"]), "", f"Used as {_used(used, USED_SHOWN)}.", ""]
+        lines += [*_fields(about["fields"]), _source(cls)]
+    return "\n".join(lines) + "\n"
+
+
+def _used(paths: list[str], most: int) -> str:
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(f"`{path}`" for path in paths[:most]) + more
+
+
+def _fields(fields: list[dict[str, Any]]) -> Iterator[str]:
+    if not fields:
+        yield from ("No fields.", "")
+        return
+    yield from ("| field | type | default | what it is |", "|---|---|---|---|")
+    for field in fields:
+        default = "required" if field["required"] else _code(field["default"])
+        bounds = f", {field['bounds']}" if field["bounds"] else ""
+        unkeyed = "" if field["keyed"] else " Not part of the cache key."
+        help = re.sub(r"(?<![.!?])$", ".", " ".join(field["help"].split()))
+        yield f"| `{field['name']}` | {_cell(field['type'] + bounds)} | {default} | {_cell(help + unkeyed)} |"
+    yield ""
+
+
+def _source(cls: type) -> str:
+    file = source_file(cls)
+    assert file is not None, cls
+    return f"Source: `{file.resolve().relative_to(ROOT)}`"
+
+
+def _text(doc: str | None) -> str:
+    """A docstring, in which `<` is no HTML."""
+    return re.sub(r"<(?=[A-Za-z/])", "&lt;", inspect.cleandoc(doc or ""))
+
+
+def _first_sentence(doc: str | None) -> str:
+    paragraph = " ".join(_text(doc).split("\n\n")[0].split())
+    return re.split(r"(?<=[\w)\"`])\.\s+(?=[A-Z`])", paragraph)[0].rstrip(".") + "."
+
+
+def _cell(text: str) -> str:
+    return _text(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]", "-", name.lower())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        names = stale()
+        print(
+            "\n".join(f"docs/reference/{name} is not current: python tools/reference.py" for name in names) or "current"
+        )
+        sys.exit(bool(names))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    current = pages()
+    for name in stale():
+        if name in current:
+            (FOLDER / name).write_text(current[name], encoding="utf-8")
+        else:
+            (FOLDER / name).unlink()

@@ -9,12 +9,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+from doc_blocks import pages
 
 from fgrl import ops
 from fgrl.recipe import rows
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = pages()
 ELSEWHERE = ("utils/add_markdown_info.py",)
 """Files of other projects."""
 

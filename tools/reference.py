@@ -88,7 +88,7 @@ def _kind_page(kind: str) -> str:
     ]
     for name in _names(kind):
         about = registry.describe(kind, name)
-        lines += ["", f'<a id="{_anchor(name)}"></a>', f"## {name}", "", _text(about["doc"]), ""]
+        lines += ["", f"## {name}", "", _text(about["doc"]), ""]
         lines += [*_fields(about["fields"]), "```yaml", about["example"], "```", "", _source(registry.get(kind, name))]
     return "\n".join(lines) + "\n"
 
@@ -153,7 +153,8 @@ def _code(text: str) -> str:
 
 
 def _anchor(name: str) -> str:
-    return re.sub(r"[^a-z0-9_-]", "-", name.lower())
+    """Of its heading, as GitHub and mkdocs make it."""
+    return re.sub(r"[^\w\- ]", "", name).lower().replace(" ", "-")
 
 
 if __name__ == "__main__":

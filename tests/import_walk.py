@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
-    ["__main__"], ["cli"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation"], ["results"],
+    ["__main__"], ["cli"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results"],
     ["data"], ["modules"], ["feedback"], ["evaluation"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
     ["sandbox", "specs"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "seeds"], ["errors"], ["console"], ["lazy", "visible"],
 ]  # fmt: skip

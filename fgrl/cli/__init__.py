@@ -19,6 +19,7 @@ from fgrl.cli import (
     curves,
     doctor,
     elo,
+    exporting,
     frontier,
     inspecting,
     new,
@@ -63,6 +64,7 @@ _recipe_command(epilog=elo.EXAMPLES)(elo.elo)
 _recipe_command(epilog=frontier.EXAMPLES)(frontier.frontier)
 _recipe_command(epilog=curves.EXAMPLES)(curves.curves)
 _recipe_command(epilog=report.EXAMPLES)(report.report)
+_recipe_command(epilog=exporting.EXAMPLES)(exporting.export)
 app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)

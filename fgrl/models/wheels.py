@@ -34,6 +34,10 @@ class Package:
     """Tokens that end an answer; the GGUF file names only one."""
     config: Mapping[str, Any]
     """Sizes from its `config.json`, for plans before it is converted."""
+    origin: str
+    """The model on the hub whose weights these are, quantized."""
+    license: str
+    """Its license, as the hub names it."""
 
 
 PACKAGES = {
@@ -52,6 +56,8 @@ PACKAGES = {
             "num_key_value_heads": 3,
             "tie_word_embeddings": True,
         },
+        origin="HuggingFaceTB/SmolLM2-135M-Instruct",
+        license="apache-2.0",
     )
 }
 

@@ -1,0 +1,97 @@
+"""`fgrl export`: a trained model as a folder for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.shared import RUNS, AsJson, RunsFolder, echo, emit, overrides
+
+console = lazy.load("fgrl.console")
+cards = lazy.load("fgrl.publishing.exporting")
+provenance = lazy.load("fgrl.publishing.provenance")
+pushing = lazy.load("fgrl.publishing.pushing")
+trained = lazy.load("fgrl.pipeline.trained")
+
+EXAMPLES = """
+\b
+Examples:
+  fgrl export recipes/quickstart.yaml my-policy                   the final trained policy of what has run
+  fgrl export recipes/quickstart.yaml:reward_model my-reward      one of its stages
+  fgrl export runs/stages/policy-3fa9c1d2a0b14e5f my-policy --merge --dtype bfloat16
+  fgrl export R my-policy --push OWNER/NAME                       upload it too: private, unless --public
+
+\b
+A LoRA adapter whose base is on the hub is exported alone; any other is merged into its base, because no other tool could find the
+base. The folder is read back and compared with the stage's model before it appears. Overrides of a recipe may follow DIR.
+"""
+
+
+def export(
+    context: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="STAGE|RUN",
+            help="A recipe, a run's folder, one of their stages (RUN:STAGE), or a stage's folder.",
+            show_default=False,
+        ),
+    ],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Where to write: a folder that does not exist yet.", show_default=False),
+    ],
+    stage: Annotated[
+        str | None, typer.Option("--stage", metavar="STAGE", help="Which stage, of a recipe or a run.")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Whole weights, with the adapter merged into its base.")
+    ] = False,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        typer.Option("--dtype", help="Type of whole weights; without it that of the stage.", show_default=False),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base", metavar="OWNER/NAME", help="The base's id on the hub, where training read it from a folder."
+        ),
+    ] = None,
+    license: Annotated[
+        str | None,
+        typer.Option("--license", metavar="ID", help="The model's license, for the card; without it that of the base."),
+    ] = None,
+    push: Annotated[
+        str | None, typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the Hugging Face hub.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: a public repository.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export in DIR.")] = False,
+    runs: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained model as a folder that loads without fgrl: weights, tokenizer, model card. --push uploads it."""
+    if public and push is None:
+        raise typer.BadParameter("goes with --push", param_hint="--public")
+    voice = console.Console()
+    cards.check_target(folder, force=force)
+    model = trained.model(source, runs, overrides(context.args, context), stage)
+    api = None if push is None else pushing.check(push, public=public)
+    options = cards.Options(
+        merge=merge, dtype=dtype, base=base, license=license, force=force, name=push and push.rpartition("/")[2]
+    )
+    voice.say(f"exporting {model.name}" + (f" of step {model.step}" if model.step is not None else ""))
+    history = provenance.read(model.stage, step=model.step, about=model.about)
+    exported = cards.export(model.folder, folder, history, options, voice.say)
+    voice.say(f"{exported.form} ({exported.dtype}), loads with {exported.loads}: {exported.check.in_words()}")
+    url = None
+    if push is not None:
+        voice.say(f"uploading to {push} ({'public' if public else 'private'})")
+        message = f"{model.name} ({history.stage.key})" if history.stage else model.name
+        url = pushing.push(folder, push, public=public, api=api, message=f"Export of {message}")
+    if as_json:
+        emit(exported.as_json() | {"pushed": url})
+    else:
+        echo(str(folder) if url is None else f"{folder}\n{url}")

@@ -1,0 +1,262 @@
+"""From what a person names on the command line to a trained model: `fgrl export`, `fgrl chat`.
+
+A word is one of
+
+    runs/stages/policy-<key>          the folder of a stage, its `out`, or a model that the stage kept of a step (out/policies/40)
+    runs/<recipe>/<time>-<key>        the folder of a run: its final trained model
+    recipes/quickstart.yaml           a recipe (FILE, FILE::ROW): the same, of what has run with these settings
+    RUN:STAGE, RECIPE:STAGE           one of their stages
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgrl import files, registry
+from fgrl import recipe as recipes
+from fgrl.errors import DataError, UsageError
+from fgrl.models.sources import POLICIES
+from fgrl.pipeline import finished, integrity
+from fgrl.pipeline.integrity import RECORD
+from fgrl.recipe import Address
+from fgrl.results.reading import mapping
+from fgrl.types import Checkpoint
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that a stage made."""
+
+    name: str
+    """The stage's name."""
+    folder: Path
+    """With the model's files."""
+    stage: Path
+    """The stage's folder."""
+    step: int | None = None
+    """Of a model that the training kept besides its product."""
+    about: str = ""
+    """What the recipe is for, where it is known."""
+
+    @property
+    def head(self) -> str:
+        return _head(self.folder)
+
+
+@dataclass(frozen=True)
+class NamedStage:
+    """A finished stage."""
+
+    name: str
+    folder: Path
+    about: str = ""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return integrity.read_record(self.folder)
+
+
+def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | None = None) -> TrainedModel:
+    """The trained model that a word names, with its files compared to their checksums. Nothing is run or written.
+
+    stage: the stage of a recipe or a run, instead of `:STAGE` in the word. Raises `UsageError` for a word that names no trained
+    model or several, with those that there are; `Problems` of a recipe; `DataError` for a product that has changed.
+    """
+    kept = _kept_model(word)
+    if kept is not None:
+        named, folder, step = kept
+    else:
+        named = _stage(word, runs, overrides, stage, _final)
+        folder, step = named.folder / "out", None
+    record = _checked(named)
+    if not (folder / "fgrl.json").is_file():
+        raise UsageError(
+            f"stage {named.name} makes {record.get('makes', 'something else')}, not a model: name a stage that trains one"
+        )
+    return TrainedModel(named.name, folder, named.folder.resolve(), step, named.about)
+
+
+def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> NamedStage:
+    """The finished stage that a word names; of a recipe or a run without `:STAGE` the only one with a reward."""
+    named = _stage(word, runs, overrides, None, _with_reward)
+    _checked(named)
+    return named
+
+
+def names_a_stage(word: str) -> bool:
+    """Can the word name a stage, a run or a recipe, and not a model of somebody else?"""
+    path = files.expanded(word)
+    if files.is_folder(path):
+        return any((path / name).exists() for name in ("fgrl.json", RECORD, "recipe.yaml")) or any(path.glob("*Z-*"))
+    source, inner = _split(word)
+    return files.exists(Address.parse(source).file) or inner is not None or ".yaml" in word
+
+
+def products(named: NamedStage) -> dict[str, Path]:
+    """The products of the stages that a stage refers to, by their names in its settings, compared with their checksums."""
+    made = {}
+    for name, key in mapping(named.record.get("upstream")).items():
+        folder = next(iter(sorted(named.folder.resolve().parent.glob(f"*-{key}"))), None)
+        if folder is None:
+            raise DataError(f"stage {named.name} was made with {name}-{key}, whose folder is gone")
+        _checked(NamedStage(name, folder))
+        made[str(name)] = folder / "out"
+    return made
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _kept_model(word: str) -> tuple[NamedStage, Path, int | None] | None:
+    """A stage's folder, its product, or a model of a step in it; None for any other word."""
+    path = files.expanded(word)
+    if not files.is_folder(path):
+        return None
+    path = path.resolve()
+    if (path / RECORD).is_file():
+        return NamedStage(_name_of(path), path), path / "out", None
+    if path.name == "out" and (path.parent / RECORD).is_file():
+        return NamedStage(_name_of(path.parent), path.parent), path, None
+    if path.parent.name == POLICIES and (path.parents[2] / RECORD).is_file():
+        return NamedStage(_name_of(path.parents[2]), path.parents[2]), path, int(path.name)
+    if (path / "out").is_dir() or (path / "fgrl.json").is_file():
+        raise UsageError(
+            f"{word}: it is not the folder of a finished stage (there is no {RECORD}): fgrl run finishes it"
+        )
+    return None
+
+
+def _name_of(folder: Path) -> str:
+    return str(_record(folder).get("name") or folder.name)
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """`RUN:STAGE` and `FILE::ROW:STAGE` in two; the second is None without a stage."""
+    source, colon, inner = word.rpartition(":")
+    if colon and inner and not source.endswith(":") and "/" not in inner and files.exists(Address.parse(source).file):
+        return source, inner
+    return word, None
+
+
+def _stage(word: str, runs: Path, overrides: Sequence[str], name: str | None, choose: Any) -> NamedStage:
+    path = files.expanded(word)
+    if files.is_folder(path) and (path / RECORD).is_file():
+        return NamedStage(_name_of(path.resolve()), path.resolve())
+    source, inner = _split(word)
+    if inner is not None and name is not None and inner != name:
+        raise UsageError(f"{word} names the stage {inner}, and --stage names {name}: give one of the two")
+    run = _one_run(source, runs, overrides)
+    wanted = inner or name
+    known = list(mapping(run.data.get("stages"))) or list(run.folders)
+    if wanted is None:
+        wanted = choose(run, source)
+    if wanted not in known:
+        address = Address.parse(source)
+        row = f"; the row of this name is {address.file}::{wanted}" if _has_row(address.file, wanted) else ""
+        raise UsageError(registry.unknown("stage", wanted, known) + row)
+    if wanted not in run.folders:
+        raise UsageError(f"stage {wanted} has not run: {_command(run, source)}")
+    return NamedStage(wanted, run.folders[wanted], str(run.data.get("about") or ""))
+
+
+def _one_run(source: str, runs: Path, overrides: Sequence[str]) -> finished.FinishedRecipe:
+    path = Path(source)
+    if not files.exists(Address.parse(path).file):
+        near = recipes.meant(Address.parse(path).file)
+        guess = "" if near is None else f'; did you mean "{near}"?'
+        raise UsageError(
+            f"{source}: no such recipe, run or stage folder{guess}  (a stage is named by its folder, as RUN:STAGE, or as RECIPE:STAGE)"
+        )
+    folder = path if files.is_folder(path) else None
+    found = finished.read_sources([folder or path], runs, overrides)[0]
+    if len(found.recipes) > 1:
+        places = ", ".join(str(each.file.parent) for each in found.recipes)
+        raise UsageError(f"{source} holds {len(found.recipes)} runs: name one of them: {places}")
+    return found.recipes[0]
+
+
+def _has_row(file: Path, name: str) -> bool:
+    try:
+        return file.is_file() and name in recipes.rows(file)
+    except registry.Problems:
+        return False
+
+
+def _final(run: finished.FinishedRecipe, source: str) -> str:
+    """The trained model that no other training of the run began with; language models go before models with another head.
+
+    Raises `UsageError` where there are several, or where a stage that trains has not run.
+    """
+    trains = _checkpoints(run)
+    missing = [name for name in trains if name not in run.folders]
+    if missing:
+        raise UsageError(
+            f"stage {', '.join(missing)} has not run: {_command(run, source)}"
+            + (
+                f"; or name a finished stage: {_choices(source, [name for name in trains if name in run.folders])}"
+                if len(missing) < len(trains)
+                else ""
+            )
+        )
+    heads = {
+        name: _head(run.folders[name] / "out") for name in trains if (run.folders[name] / "out" / "fgrl.json").is_file()
+    }
+    pool = [name for name, head in heads.items() if head == "lm"] or list(heads)
+    keys = {name: str(_record(run.folders[name]).get("key")) for name in pool}
+    used = {key for name in pool for key in mapping(_record(run.folders[name]).get("upstream")).values()}
+    last = [name for name in pool if keys[name] not in used]
+    if not last:
+        raise UsageError(f"{source} has trained no model; it has the stages {', '.join(run.folders) or 'none'}")
+    if len(last) > 1:
+        raise UsageError(f"{source} trained {len(last)} models: name one of them: {_choices(source, last)}")
+    return last[0]
+
+
+def _checkpoints(run: finished.FinishedRecipe) -> list[str]:
+    """Stages that make a model, finished or not."""
+    if run.recipe is not None:
+        return [name for name, made in run.recipe.stages.items() if issubclass(made.makes, Checkpoint)]
+    return [name for name, folder in run.folders.items() if _record(folder).get("makes") == Checkpoint.__name__]
+
+
+def _with_reward(run: finished.FinishedRecipe, source: str) -> str:
+    stages = mapping(run.data.get("stages"))
+    rewarded = [name for name, settings in stages.items() if mapping(settings).get("reward")]
+    training = [name for name in rewarded if mapping(stages[name]).get("name") == "rl"] or rewarded
+    if len(training) != 1:
+        what = f"has {len(training)} stages with a reward" if training else "has no stage with a reward"
+        raise UsageError(f"{source} {what}: name a stage: {_choices(source, training or list(run.folders))}")
+    return training[0]
+
+
+def _choices(source: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{source}:{name}" for name in names)
+
+
+def _command(run: finished.FinishedRecipe, source: str) -> str:
+    return run.command or f"the run {source} did not finish it"
+
+
+def _checked(named: NamedStage) -> dict[str, Any]:
+    """The stage's record, after its product was compared with the checksums."""
+    try:
+        integrity.check_contents(named.folder)
+        return integrity.read_record(named.folder)
+    except integrity.Broken as broken:
+        raise DataError(f"{broken}: run the stage again") from None
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        return integrity.read_record(folder)
+    except integrity.Broken:
+        return {}
+
+
+def _head(folder: Path) -> str:
+    about = json.loads((folder / "fgrl.json").read_text(encoding="utf-8"))
+    return str(mapping(about.get("model")).get("head") or "lm")

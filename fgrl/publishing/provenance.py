@@ -1,0 +1,275 @@
+"""What a trained model was made from and what was measured of it, read from the folders of stages.
+
+A stage's folder has its settings (`recipe.yaml`) and its record (`stage.json`: hashes of what it read, keys of the stages it was
+made from). Those stages lie beside it, and so do the evaluations that measured it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fgrl.errors import DataError
+from fgrl.results.evaluations import METRICS, read_evaluation
+from fgrl.results.numbers import Measure, ModelNumber
+from fgrl.results.reading import mapping, read_json
+from fgrl.specs import HUB_ID, names_folder
+
+RECORD, SETTINGS = "stage.json", "recipe.yaml"
+_REFERENCE = re.compile(r"\$\{out:\s*([^}\s]+)\s*\}")
+
+
+@dataclass
+class StageRecord:
+    """A finished stage."""
+
+    folder: Path
+    record: Mapping[str, Any]
+    """`stage.json`."""
+    seed: int
+    settings: dict[str, Any]
+    """Of the stage, as its recipe resolved them."""
+
+    @property
+    def name(self) -> str:
+        return str(self.record.get("name") or self.folder.name.rpartition("-")[0])
+
+    @property
+    def key(self) -> str:
+        return str(self.record.get("key") or "")
+
+    @property
+    def component(self) -> str:
+        return str(self.record.get("component") or self.settings.get("name") or "")
+
+    @property
+    def upstream(self) -> dict[str, str]:
+        """Keys of the stages that it refers to, by the names that its settings have for them."""
+        return {str(name): str(key) for name, key in mapping(self.record.get("upstream")).items()}
+
+    @property
+    def limit(self) -> int | None:
+        """`--limit` of a trial."""
+        return mapping(self.record.get("identity")).get("limit")
+
+
+@dataclass
+class Input:
+    """A file or a data set that a stage read."""
+
+    stage: str
+    setting: str
+    """Where the stage's settings name it."""
+    name: str
+    """The file's name, or the data set's id on the hub."""
+    identity: str
+    """sha256 of a file; the revision of a data set."""
+    hub: bool = False
+    part: str = ""
+    """Of a data set: its configuration and split."""
+
+
+@dataclass
+class MeasuredNumbers:
+    """What an evaluation measured of the model."""
+
+    stage: str
+    recipe: str
+    prompts: int | None
+    limit: int | None
+    baseline: str
+    model: str
+    """What the evaluation calls the model."""
+    rows: list[tuple[Measure, ModelNumber, ModelNumber | None]]
+    """The number, the model's value, and the baseline's."""
+
+
+@dataclass
+class Provenance:
+    """Where a model comes from. Empty for a model whose stage's folder is unknown."""
+
+    chain: list[StageRecord] = field(default_factory=list)
+    """The stages that it was made from, in order of execution; its own stage is the last."""
+    measured: list[MeasuredNumbers] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Stages whose folders are gone."""
+    about: str = ""
+    """What the recipe is for."""
+
+    @property
+    def stage(self) -> StageRecord | None:
+        return self.chain[-1] if self.chain else None
+
+    @property
+    def own_code(self) -> bool:
+        """Does a stage use components from files that its recipe imports?"""
+        return any(mapping(stage.record.get("identity")).get("sources") for stage in self.chain)
+
+    def recipe(self) -> dict[str, Any]:
+        """The stages as one recipe, in plain data. Stages of one name get a number."""
+        names = self.names()
+        stages = {names[stage.key]: _renamed(stage.settings, stage.upstream, names) for stage in self.chain}
+        seed = self.chain[-1].seed if self.chain else 0
+        return {"about": self.about or "The stages that this model was made with.", "seed": seed, "stages": stages}
+
+    def names(self) -> dict[str, str]:
+        """A name for each stage, by its key: what the stages after it call it."""
+        called = {key: name for stage in reversed(self.chain) for name, key in stage.upstream.items()}
+        names: dict[str, str] = {}
+        for stage in self.chain:
+            name = called.get(stage.key, stage.name)
+            again = sum(
+                other == name or re.fullmatch(rf"{re.escape(name)}_\d+", other) is not None for other in names.values()
+            )
+            names[stage.key] = f"{name}_{again + 1}" if again else name
+        return names
+
+    def inputs(self) -> list[Input]:
+        """The files and data sets that the stages read. One that several stages read is listed once."""
+        listed: dict[tuple[str, str, str], Input] = {}
+        names = self.names()
+        for stage in self.chain:
+            identity = mapping(mapping(stage.record.get("identity")).get("settings"))
+            for each in _inputs(names[stage.key], (), identity, stage.settings):
+                listed.setdefault((each.name, each.identity, each.part), each)
+        return list(listed.values())
+
+    def datasets(self) -> list[str]:
+        """Ids of the data sets from the hub."""
+        return list(dict.fromkeys(each.name for each in self.inputs() if each.hub))
+
+
+def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance:
+    """The provenance of the model in `stage/out`; of the one that its training kept of `step`.
+
+    Raises `DataError` for a folder that is no finished stage.
+    """
+    own = _read_stage(stage)
+    if own is None:
+        raise DataError(f"{stage}: it is not the folder of a finished stage ({RECORD} cannot be read)")
+    provenance = Provenance(about=about)
+    _collect(own, provenance, set())
+    provenance.measured = list(_measured(own, step))
+    return provenance
+
+
+def _collect(stage: StageRecord, into: Provenance, known: set[str]) -> None:
+    """The stages that `stage` was made from, then itself."""
+    known.add(stage.key)
+    for name, key in stage.upstream.items():
+        if key in known:
+            continue
+        other = _sibling(stage.folder, key)
+        if other is None:
+            known.add(key)
+            into.missing.append(f"{name}-{key}")
+        else:
+            _collect(other, into, known)
+    into.chain.append(stage)
+
+
+def _sibling(folder: Path, key: str) -> StageRecord | None:
+    """The finished stage with this key in the same folder of stages."""
+    records = (_read_stage(other) for other in sorted(folder.resolve().parent.glob(f"*-{key}")))
+    return next((record for record in records if record is not None), None)
+
+
+def _read_stage(folder: Path) -> StageRecord | None:
+    notes: list[str] = []
+    record = read_json(folder / RECORD, notes) if (folder / RECORD).is_file() else {}
+    if notes or not record:
+        return None
+    settings: dict[str, Any] = {}
+    seed = 0
+    if (folder / SETTINGS).is_file():
+        try:
+            whole = mapping(yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8")))
+        except yaml.YAMLError as error:
+            raise DataError(f"{folder / SETTINGS}: cannot be read: {error}") from None
+        settings = mapping(next(iter(mapping(whole.get("stages")).values()), {}))
+        seed = whole.get("seed") if isinstance(whole.get("seed"), int) else 0  # type: ignore[assignment]
+    return StageRecord(folder.resolve(), record, seed, settings)
+
+
+def _measured(stage: StageRecord, step: int | None) -> Iterator[MeasuredNumbers]:
+    """What finished evaluations beside the stage measured of its model, the newest first."""
+    found = []
+    for path in stage.folder.parent.glob(f"*/{RECORD}"):
+        if not (path.parent / "out" / METRICS).is_file():
+            continue
+        other = _read_stage(path.parent)
+        if other is not None and (stage.key in other.upstream.values() or other.key == stage.key):
+            found.append(other)
+    for evaluation in sorted(found, key=lambda other: str(other.record.get("made")), reverse=True):
+        notes: list[str] = []
+        results = read_evaluation(evaluation.folder, notes)
+        for model in _names_of(stage, step, evaluation):
+            rows = []
+            for measure in results.measures:
+                by_model = {number.model: number for number in measure.models}
+                if model in by_model:
+                    base = by_model.get(results.baseline) if model != results.baseline else None
+                    rows.append((measure, by_model[model], base))
+            if rows:
+                prompts = mapping(evaluation.record.get("summary")).get("prompts")
+                yield MeasuredNumbers(
+                    evaluation.name, str(evaluation.record.get("recipe") or ""), prompts if isinstance(prompts, int) else None,
+                    evaluation.limit, results.baseline, model, rows,
+                )  # fmt: skip
+
+
+def _names_of(stage: StageRecord, step: int | None, evaluation: StageRecord) -> list[str]:
+    """What an evaluation calls the model of a stage; of `select`, whose product one of its models is, the chosen one."""
+    if evaluation.key == stage.key:
+        chosen = mapping(evaluation.record.get("summary")).get("chosen")
+        return [chosen] if isinstance(chosen, str) else []
+    names = []
+    for name, spec in mapping(evaluation.settings.get("models")).items():
+        base = spec if isinstance(spec, str) else mapping(spec).get("base")
+        refers = _REFERENCE.fullmatch(base.strip()) if isinstance(base, str) else None
+        if refers and evaluation.upstream.get(refers[1]) == stage.key and mapping(spec).get("step") == step:
+            names.append(str(name))
+    return names
+
+
+def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) -> Any:
+    """Settings in which `${out:x}` has the name that the stage got."""
+    if isinstance(value, Mapping):
+        return {name: _renamed(item, upstream, names) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, upstream, names) for item in value]
+    if not isinstance(value, str):
+        return value
+    return _REFERENCE.sub(lambda match: f"${{out:{names.get(upstream.get(match[1], ''), match[1])}}}", value)
+
+
+def _inputs(stage: str, path: Sequence[str], identity: Any, settings: Any) -> Iterator[Input]:
+    """Walks both trees: the identity has what each file and data set is, the settings have its name."""
+    place = ".".join(path)
+    if isinstance(identity, Mapping):
+        if set(identity) == {"sha256"} and isinstance(settings, str):
+            yield Input(stage, place, settings, f"sha256 {identity['sha256']}")
+            return
+        name = identity.get("path")
+        if (
+            isinstance(name, str)
+            and "split" in identity
+            and "/" in name
+            and HUB_ID.fullmatch(name)
+            and not names_folder(name)
+        ):
+            part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
+            revision = identity.get("revision")
+            yield Input(stage, place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
+        for key, item in identity.items():
+            inner = settings.get(key) if isinstance(settings, Mapping) else None
+            yield from _inputs(stage, (*path, str(key)), item, inner)
+    elif isinstance(identity, list):
+        for index, item in enumerate(identity):
+            inner = settings[index] if isinstance(settings, list) and index < len(settings) else None
+            yield from _inputs(stage, (*path, str(index)), item, inner)

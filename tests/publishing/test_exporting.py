@@ -1,0 +1,249 @@
+"""An exported folder loads without fgrl and is the stage's model; nothing is overwritten; nothing of this machine is in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+import transformers
+from trained_stages import evaluate, train
+
+from fgrl import models
+from fgrl.errors import DataError, UsageError
+from fgrl.publishing import agreement, exporting, provenance
+from fgrl.publishing.exporting import Options
+from fgrl.specs import LoraSpec, ModelSpec
+
+IDS = torch.tensor([[1, 20, 30, 40, 70, 71]])
+
+
+def logits(net) -> torch.Tensor:
+    with torch.no_grad():
+        return net.eval()(input_ids=IDS).logits.float()
+
+
+def of_stage(folder: Path) -> torch.Tensor:
+    return logits(models.load(ModelSpec(base=str(folder / "out"), dtype="float32", quantize=None)).net)
+
+
+def text_of(folder: Path) -> str:
+    files = [
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and file.suffix != ".safetensors" and file.name != "tokenizer.json"
+    ]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model_dir, tmp_path_factory) -> Path:
+    runs = tmp_path_factory.mktemp("world") / "runs"
+    made = train(runs, "policy", tiny_model_dir)
+    evaluate(runs, made)
+    return made
+
+
+def test_an_adapter_on_a_folder_is_merged_and_loads_with_transformers_alone(policy, tmp_path):
+    said: list[str] = []
+    exported = exporting.export(policy / "out", tmp_path / "out", provenance.read(policy), say=said.append)
+    assert (exported.form, exported.loads, exported.dtype) == ("weights", "AutoModelForCausalLM", "float32")
+    assert "is the folder tiny-llama of this machine" in said[0]
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    torch.testing.assert_close(logits(plain), of_stage(policy), atol=1e-4, rtol=1e-4)
+    chat = transformers.pipeline("text-generation", model=str(tmp_path / "out"))
+    answer = chat([{"role": "user", "content": "Why do birds sing?"}], max_new_tokens=8, do_sample=False)
+    assert answer[0]["generated_text"][-1]["role"] == "assistant"
+    ends = plain.generation_config.eos_token_id
+    assert set(ends) == models.load(ModelSpec(base=str(policy / "out"))).eos_ids
+    assert exported.check.same_answers == exported.check.prompts == 3
+    assert not (tmp_path / "out" / "adapter_config.json").exists()
+
+
+def test_nothing_of_this_machine_is_in_an_export(policy, tmp_path, tiny_model_dir, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_averysecretvalue")
+    exporting.export(
+        policy / "out", tmp_path / "deep" / "out", provenance.read(policy, about="Uses hf_averysecretvalue.")
+    )
+    written = text_of(tmp_path / "deep" / "out")
+    for place in (tmp_path, tiny_model_dir, policy, Path.home(), Path.cwd()):
+        assert str(place) not in written
+    assert "hf_averysecretvalue" not in written
+    assert "rows.jsonl" in written
+
+
+def test_adapters_on_an_adapter_become_one_model(tiny_model_dir, tmp_path):
+    runs = tmp_path / "runs"
+    first = train(runs, "sft", tiny_model_dir)
+    second = train(runs, "policy", first / "out", upstream={"sft": first})
+    exported = exporting.export(second / "out", tmp_path / "out", provenance.read(second))
+    assert "last of 2 adapters" in exported.why
+    assert exported.base is not None
+    assert exported.base.name == tiny_model_dir.name
+    shutil.rmtree(runs)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert plain.num_parameters() == models.load(ModelSpec(base=str(tiny_model_dir))).transformer.num_parameters()
+
+
+def test_the_merged_stack_has_the_logits_of_the_stage(tiny_model_dir, tmp_path):
+    runs = tmp_path / "runs"
+    first = train(runs, "sft", tiny_model_dir, lora=None)
+    second = train(runs, "policy", first / "out", upstream={"sft": first}, lora=LoraSpec(r=2, last_blocks=1))
+    exported = exporting.export(second / "out", tmp_path / "out", provenance.read(second))
+    assert "model of another stage" in exported.why
+    assert exported.base is not None
+    assert exported.base.name == tiny_model_dir.name
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    torch.testing.assert_close(logits(plain), of_stage(second), atol=1e-4, rtol=1e-4)
+
+
+def test_a_fully_trained_model_keeps_its_weights(tiny_model_dir, tmp_path):
+    made = train(tmp_path / "runs", "policy", tiny_model_dir, lora=None)
+    exported = exporting.export(made / "out", tmp_path / "out", provenance.read(made))
+    assert (exported.form, exported.why) == ("weights", "")
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    torch.testing.assert_close(logits(plain), of_stage(made), atol=1e-6, rtol=1e-6)
+
+
+def test_an_adapter_whose_base_is_on_the_hub_is_exported_alone(policy, tmp_path, tiny_model_dir):
+    exported = exporting.export(policy / "out", tmp_path / "out", provenance.read(policy), Options(base="owner/tiny"))
+    assert (exported.form, exported.loads) == ("adapter", "AutoPeftModelForCausalLM")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["task_type"]) == ("owner/tiny", "CAUSAL_LM")
+    base = transformers.AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    together = peft.PeftModel.from_pretrained(base, tmp_path / "out")
+    torch.testing.assert_close(logits(together), of_stage(policy), atol=1e-4, rtol=1e-4)
+    assert "library_name: peft" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(UsageError, match="add --merge"):
+        exporting.export(policy / "out", tmp_path / "other", None, Options(base="owner/tiny", dtype="bfloat16"))
+    assert (
+        exporting.export(policy / "out", tmp_path / "whole", None, Options(base="owner/tiny", merge=True)).form
+        == "weights"
+    )
+
+
+def test_a_type_that_keeps_the_training_is_written_and_one_that_loses_it_is_refused(tiny_model_dir, tmp_path):
+    strong = train(tmp_path / "a", "policy", tiny_model_dir, dtype="bfloat16")
+    exported = exporting.export(strong / "out", tmp_path / "out", provenance.read(strong))
+    assert exported.dtype == "bfloat16"
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert plain.dtype == torch.bfloat16
+    assert exported.check.kl is not None
+    assert 0 < exported.check.kl < exported.check.kl_of_training  # type: ignore[operator]
+    faint = train(tmp_path / "b", "policy", tiny_model_dir, dtype="bfloat16", size=1e-4)
+    with pytest.raises(DataError, match=r"would lose what the training changed.*--dtype float32"):
+        exporting.export(faint / "out", tmp_path / "faint")
+    assert not (tmp_path / "faint").exists()
+    assert exporting.export(faint / "out", tmp_path / "faint", None, Options(dtype="float32")).check.kl < 1e-6  # type: ignore[operator]
+
+
+def test_a_folder_that_is_not_the_stages_model_is_refused(policy, tmp_path, monkeypatch):
+    write = exporting._write_weights
+
+    def other(model, folder, head, dtype):
+        loads = write(model, folder, head, dtype)
+        net = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        net.model.layers[0].mlp.up_proj.weight.data[0] += 0.5
+        net.save_pretrained(folder)
+        return loads
+
+    monkeypatch.setattr(exporting, "_write_weights", other)
+    with pytest.raises(DataError, match="not the stage's: their next-token distributions differ"):
+        exporting.export(policy / "out", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_greedy_answer_may_part_at_a_tie_only():
+    logp = torch.log_softmax(torch.tensor([[2.0, 2.0, 0.0], [0.0, 1.0, 0.0]]), -1)
+    agreement._check_tie([0, 1], [1, 1], logp, logp + 1e-6)
+    with pytest.raises(DataError, match="token 2 of a greedy answer differs"):
+        agreement._check_tie([0, 1], [0, 0], logp, logp + 1e-6)
+    with pytest.raises(DataError, match="has 1 tokens instead of 2"):
+        agreement._check_tie([0, 1], [0], logp, logp)
+
+
+def test_only_an_earlier_export_is_replaced_and_only_on_request(policy, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "thesis.tex").write_text("years of work")
+    for force in (False, True):
+        with pytest.raises(UsageError, match="is not empty, and it is not an earlier export"):
+            exporting.check_target(own, force=force)
+    (tmp_path / "empty").mkdir()
+    exporting.check_target(tmp_path / "empty", force=False)
+    with pytest.raises(UsageError, match="is a file"):
+        exporting.check_target(own / "thesis.tex", force=True)
+    (own / exporting.MARKER).write_text("{}")
+    with pytest.raises(UsageError, match="add --force"):
+        exporting.export(policy / "out", own)
+    exporting.export(policy / "out", own, None, Options(force=True))
+    assert not (own / "thesis.tex").exists()
+
+
+# -- number heads ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("head", "loads"), [("scalar", "SequenceClassification"), ("token", "TokenClassification")])
+def test_a_number_head_becomes_transformers_own_model(tiny_model_dir, tmp_path, head, loads):
+    made = train(
+        tmp_path / "runs",
+        "reward_model",
+        tiny_model_dir,
+        head=head,
+        about={"segmenter": {"name": "bandit"}, "aggregate": "mean"},
+    )
+    exported = exporting.export(made / "out", tmp_path / "out", provenance.read(made))
+    assert exported.loads == f"AutoModelFor{loads}"
+    net = getattr(transformers, exported.loads).from_pretrained(tmp_path / "out").eval()
+    own = models.load(ModelSpec(base=str(made / "out")), head=head)
+    from fgrl.rollouts import pad
+
+    with torch.no_grad():
+        wanted = own.rewards(pad([IDS[0, :3].tolist()], [IDS[0, 3:].tolist()], own.pad_id, own.eos_ids))[0]
+        got = net(input_ids=IDS).logits[0]
+    torch.testing.assert_close(got[0] if head == "scalar" else got[-1, 0], wanted[-1], atol=1e-5, rtol=1e-5)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ("every segment (segmenter `bandit`)" in card) == (head == "scalar")
+
+
+def test_a_padded_batch_is_read_at_each_texts_end_where_padding_is_the_end_token(tiny_model_dir, tmp_path):
+    """As in SmolLM2, whose padding token ends answers."""
+    base = shutil.copytree(tiny_model_dir, tmp_path / "base")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    tokenizer.pad_token = "<|end|>"
+    tokenizer.save_pretrained(base)
+    made = train(tmp_path / "runs", "reward_model", base, head="scalar")
+    exporting.export(made / "out", tmp_path / "out")
+    net = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = ["The river<|end|>", "A lamp stands on the table<|end|>"]
+    with torch.no_grad():
+        both = net(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+        alone = torch.cat([net(**tokenizer(text, return_tensors="pt")).logits for text in texts])
+    torch.testing.assert_close(both, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_a_reward_adapter_on_a_hub_model_has_its_head_beside_it(tiny_model_dir, tmp_path):
+    made = train(tmp_path / "runs", "reward_model", tiny_model_dir, head="scalar")
+    exported = exporting.export(made / "out", tmp_path / "out", None, Options(base="owner/tiny"))
+    assert (exported.form, exported.loads) == ("adapter", "AutoPeftModelForFeatureExtraction")
+    assert (tmp_path / "out" / "head.safetensors").is_file()
+    assert "last_hidden_state @ weight" in (tmp_path / "out" / "README.md").read_text()
+    answers = agreement.of_stage(made / "out", "scalar", with_base=False)
+    answers.rewards[0] += 1.0
+    with pytest.raises(DataError, match="a reward differs by"):
+        agreement.compare(answers, tmp_path / "out", "scalar", "float32", base=str(tiny_model_dir), eos_ids=[2])
+
+
+def test_an_architecture_without_such_a_head_is_refused_with_the_way_out(tiny_model_dir, tmp_path, monkeypatch):
+    made = train(tmp_path / "runs", "reward_model", tiny_model_dir, head="scalar")
+
+    def none(config):
+        raise ValueError("Unrecognized configuration class")
+
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_config", none)
+    with pytest.raises(UsageError, match=r"no SequenceClassification model of the architecture llama.*without --merge"):
+        exporting.export(made / "out", tmp_path / "out")

@@ -9,6 +9,7 @@ from fgrl import lazy
 from fgrl.errors import Unavailable, UsageError
 
 huggingface_hub = lazy.load("huggingface_hub")
+hub_utils = lazy.load("huggingface_hub.utils")
 hub_errors = lazy.load("huggingface_hub.errors")
 hub_constants = lazy.load("huggingface_hub.constants")
 
@@ -24,7 +25,7 @@ def check(repo: str, *, public: bool, api: Any = None) -> Any:
     token or without the hub, with the next step.
     """
     try:
-        huggingface_hub.utils.validate_repo_id(repo)
+        hub_utils.validate_repo_id(repo)
     except hub_errors.HFValidationError as error:
         raise UsageError(f"--push {repo}: {error}; a repository is called OWNER/NAME") from None
     if api is None:

@@ -79,6 +79,27 @@ class DiskError(FgrlError):
     heading = "disk: "
 
 
+class UserCodeError(FgrlError):
+    """A function or a component of the user raised, or returned what cannot be used.
+
+    The message is a short report that begins with the user's own file and line.
+    """
+
+    exit_code = 7
+
+    def __init__(self, report: str, details: str = "") -> None:
+        super().__init__(report, details)
+        self.details = details
+        """The traceback, for the log; empty where nothing was raised."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def at_terminal(self) -> str:
+        """The report begins with its own place."""
+        return str(self)
+
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, none left for this user, and a file at the largest size that is allowed."""
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG)

@@ -23,6 +23,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import ops
 from fgrl.errors import DataError, Undecided, UnknownNeed
+from fgrl.functions import checked_rewards, checked_starts
 from fgrl.registry import Component, Key, alternatives, build, kind, name_of, walk
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
@@ -439,7 +440,7 @@ class Segmenter(Component, ABC):
         `include_eos`), except in a response without other tokens: then it is the only segment.
         """
         inside = ops.inside_segments(view.mask, view.eos, self.include_eos)
-        return ops.segment_ids(self.starts(view), inside)
+        return ops.segment_ids(checked_starts(self, self.starts(view), view), inside)
 
 
 @kind("normalizer")
@@ -538,6 +539,9 @@ class Reward(Asker, ABC):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
 
+    def at_step(self, step: int, total: int) -> None:
+        """Called before the responses of each iteration of a training are scored: `step` of `total` optimizer steps are taken."""
+
     def judged(self, sample: Sample) -> list[Criterion]:
         """Criteria of a prompt that the reward's judge decides in each response to it."""
         return []
@@ -560,6 +564,10 @@ class Reward(Asker, ABC):
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:
         """Rewards of sampled responses. A failed judgement is NaN, never 0."""
+
+    def scored(self, rollout: Rollout) -> Rewards:
+        """What `score` returns, after a check of its shapes. Raises `UserCodeError` when they do not fit the rollout."""
+        return checked_rewards(self, self.score(rollout), rollout)
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""

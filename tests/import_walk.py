@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = [
     ["__main__"], ["cli"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results"],
     ["data"], ["modules"], ["feedback"], ["evaluation"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
-    ["sandbox", "specs"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "seeds"], ["errors"], ["console"], ["lazy", "visible"],
+    ["sandbox", "specs", "functions"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "seeds"], ["errors"], ["console"], ["lazy", "visible"],
 ]  # fmt: skip
 """From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fgrl.pipeline.finished import Source
     from fgrl.recipe import Recipe
 finished = lazy.load("fgrl.pipeline.finished")
+functions = lazy.load("fgrl.functions")
 recipes = lazy.load("fgrl.recipe")
 registry = lazy.load("fgrl.registry")
 
@@ -206,7 +207,7 @@ def fail(error: Exception, *, as_json: bool = False) -> int:
     if isinstance(error, BrokenPipeError):
         sys.stdout = None  # type: ignore[assignment]  # the reader left: nothing to flush to
         return errors.FAILED
-    error = errors.disk_error(error) or error
+    error = errors.disk_error(error) or functions.as_user_error(error) or error
     if not isinstance(error, FgrlError) or error.exit_code == errors.FAILED:
         raise error
     echo(error.at_terminal(), err=True)

@@ -56,7 +56,7 @@ def answers(
             # 2. score
             rows = [{"prompt": generated.prompt_ids, "response": generated.ids} for _sample, generated in flat]
             rollout = as_rollout(rows, model, needs=needs, reference=reference, samples=samples)
-            scored = {key: reward.score(rollout) for key, reward in rewards.items()}
+            scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
             answers = [
                 recorded(name, sample, generated, rollout, i, scored, model.tokenizer)
                 for i, (sample, generated) in enumerate(flat)

@@ -13,6 +13,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import given
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
+from fgrl.functions import checked_measured
 from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine
 from fgrl.registry import Settings
 from fgrl.specs import Sampling
@@ -93,7 +94,7 @@ def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], 
     """What all metrics return, as one mapping by metric. Raises `DataError` when two of them use the same name."""
     measured: dict[str, Any] = {}
     for metric in metrics:
-        by_metric = metric.measure(answers, baseline=baseline)
+        by_metric = checked_measured(metric, metric.measure(answers, baseline=baseline))
         if twice := measured.keys() & by_metric.keys():
             raise DataError(f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`")
         measured |= by_metric

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from fgrl import models, rollouts, seeds
 from fgrl.errors import DataError, Stopped
+from fgrl.functions import as_user_error
 from fgrl.kinds import Engine, Numbers, OnlineAlgorithm, Reward, Run
+from fgrl.llm import together
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.rollout_metrics import rollout_metrics
@@ -22,7 +24,7 @@ from fgrl.modules.trainer import OnlineSettings
 from fgrl.modules.units import RolloutUnits
 from fgrl.registry import name_of
 from fgrl.specs import Sampling
-from fgrl.types import Batch, Sample
+from fgrl.types import Batch, Rewards, Rollout, Sample
 
 
 class OnlineRounds(Rounds):
@@ -54,6 +56,7 @@ class OnlineRounds(Rounds):
             rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution
             needs -= {"old_logp"}
         self.needs = needs | reward.needs()
+        reward.at_step(0, self.total_steps)
         reward.check_prompts(prompts)
         self.watch = Watch(alarms or Alarms(), run.say)
         self.metrics: dict[str, float] = {}
@@ -86,7 +89,8 @@ class OnlineRounds(Rounds):
             )  # fmt: skip
             collected = time.perf_counter()
             # 3. rewards
-            rewards = self.reward.score(rollout)
+            self.reward.at_step(number * self.total_steps // self.count, self.total_steps)
+            rewards = self._scored(rollout)
             scored = time.perf_counter()
             # 4. the responses of all processes, without those whose reward is missing
             if process.world > 1:
@@ -135,6 +139,21 @@ class OnlineRounds(Rounds):
         self.metrics |= late
         shown = ("reward", "kl", "tokens", "entropy", "clip_fraction")
         return {name: everything[name] for name in shown if name in everything}
+
+    def _scored(self, rollout: Rollout) -> Rewards:
+        """The rewards of this process's responses. An error in the user's code is raised by all processes at once."""
+        try:
+            rewards, failure = self.reward.scored(rollout), None
+        except Exception as error:
+            rewards, failure = None, as_user_error(error)
+            if failure is None:
+                raise
+        failures = together.everybody([failure])
+        first = next((problem for problem in failures if problem is not None), None)
+        if first is not None:
+            raise first
+        assert rewards is not None
+        return rewards
 
     # -- what it takes ------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from fgrl import lazy
 from fgrl.console import Console
 from fgrl.errors import DONE, FAILED, INTERRUPTED, Aborted, FgrlError, UsageError, disk_error
+from fgrl.functions import as_user_error
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
@@ -36,10 +37,16 @@ class Ending:
     message: str
     bug: bool = False
     """Show the traceback: nothing else is known about it."""
+    details: str = ""
+    """What only run.log gets (and the terminal with -v): the traceback of an error in the user's code."""
 
 
 def ending(error: BaseException, runs: Path) -> Ending:
     """The exit code of an error, and what to report. `runs` is on the disk that may be full."""
+    if (user := as_user_error(error)) is not None:
+        after = "; the traceback is in run.log (-v shows it)" if user.details else ""
+        message = f"{user}\n    = correct it and run the same command: finished stages stay{after}"
+        return Ending(user.exit_code, message, details=user.details)
     if isinstance(error, ChildFailed) or (isinstance(error, FgrlError) and error.exit_code != FAILED):
         return Ending(error.exit_code, error.explanation())
     if isinstance(error, Aborted):
@@ -82,6 +89,8 @@ def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
 
 def _fail(error: BaseException, invocation: Invocation, console: Console) -> None:
     how = ending(error, invocation.plan.runs.root)
+    if how.details:
+        console.note(how.details)
     if how.bug:
         console.alert("".join(traceback.format_exception(error)).rstrip())
     if not isinstance(error, ChildFailed):

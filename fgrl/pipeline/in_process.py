@@ -15,7 +15,7 @@ import yaml
 from fgrl.console import Console
 from fgrl.errors import Stopped
 from fgrl.files import remove, sync, write_json, write_text
-from fgrl.pipeline import ranks
+from fgrl.pipeline import ranks, workers
 from fgrl.pipeline.environment import versions
 from fgrl.pipeline.estimating import criteria
 from fgrl.pipeline.folders import now
@@ -62,7 +62,8 @@ def run(
     running.seed_libraries(with_torch=type(work).uses_torch)
     try:
         try:
-            summary = dict(work.run(running) or {}) | criteria(work)
+            with workers.reported(folder):
+                summary = dict(work.run(running) or {}) | criteria(work)
         finally:
             plan.check_inputs(stage)
     except InputsChanged:
@@ -96,12 +97,13 @@ def run(
 
 def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -> None:
     """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
+    folder = plan.runs.find(stage.key) or stage.dir
     with (
         Interrupts(lambda _: None, deaf=True),
         diverted(Path(os.devnull), verbose=console.verbose),
         contextlib.suppress(Stopped),  # raised in every process at the same point, and rank 0 reports it
+        workers.silent(folder, ranks.rank()),
     ):
-        folder = plan.runs.find(stage.key) or stage.dir
         surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that
         running = Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank())
         running.seed_libraries()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -37,7 +38,7 @@ from fgrl.registry.annotations import (
 from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import absent, get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
-from fgrl.registry.settings import Component, FolderOrName, Settings, names_folder
+from fgrl.registry.settings import Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
@@ -82,7 +83,7 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
             return _reference(options, node, path, context)
         marker = next((found for _, metadata in options if (found := file_marker(metadata)) is not None), None)
         if marker is not None:
-            return _file(node, marker.word, path, context)
+            return _file(node, marker, path, context)
         refers = any(is_ref(inner) for inner, _ in options)
         if refers and node in context.stages:
             also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
@@ -181,21 +182,27 @@ def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key,
     return context.problem(path, f"no place for a reference to a stage: wants {words}, got {node}")
 
 
-def _file(node: str, wanted: str, path: Key, context: Context) -> Any:
-    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is `wanted`."""
-    given = files.expanded(node)
+def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
+    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted, or when the
+    marker finds one inside the file."""
+    text, rest = marker.parts(node)
+    wanted, given = marker.word, files.expanded(text)
     target = context.folder(path) / given
-    if not node.strip() or "\0" in node:
+    if not text.strip() or "\0" in node:
         return context.problem(path, f"wants a {wanted}, got {described(node)}")
     if not files.exists(target):
         near = nearest(given.name, files.names_in(target.parent))
-        hint = f'did you mean "{given.with_name(near)}"?' if near else None
+        hint = f'did you mean "{given.with_name(near)}{rest}"?' if near else None
         where = explaining.nearby(target)
         return context.problem(path, f"no such file: {where}", hint or "a path is relative to the recipe that names it")
     if not (files.is_folder(target) if wanted == "folder" else files.is_file(target)):
         what = "a folder" if files.is_folder(target) else "a file" if files.is_file(target) else "a device or a pipe"
         return context.problem(path, f"wants a {wanted}, and {shown(node)} is {what}")
-    return str(target.resolve())
+    value = f"{target.resolve()}{rest}"
+    if inside := marker.problems(value):
+        context.problems += [replace(problem, path=path) for problem in inside]
+        return FAILED
+    return value
 
 
 def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,7 @@ FIRST = -1
 _imported: dict[Path, str] = {}
 _loaded: set[tuple[str, str]] = set()
 _packages: dict[str, tuple[str, str]] = {}
+_user_files: set[str] = set()
 
 
 def import_file(path: Path) -> ModuleType:
@@ -40,6 +42,7 @@ def import_file(path: Path) -> ModuleType:
     if _imported.get(file) == digest and name in sys.modules:
         return sys.modules[name]
     forget(name)
+    note_user_files([file])
     package = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE, "The files that recipes import."))
     package.__path__ = []  # a package, so that what is pickled here can be read in another process
     module = ModuleType(name)
@@ -58,6 +61,16 @@ def import_file(path: Path) -> ModuleType:
 def imported() -> dict[Path, str]:
     """The user files imported so far, with the sha256 of their content."""
     return dict(_imported)
+
+
+def note_user_files(files: Iterable[Path]) -> None:
+    """Remember files whose code was written by the user; errors that come from it are reported as such."""
+    _user_files.update(str(file) for file in files)
+
+
+def is_user_file(name: str) -> bool:
+    """Was code of this file (an absolute path, as tracebacks have it) imported as the user's?"""
+    return name in _user_files
 
 
 def packages() -> dict[str, tuple[str, str]]:

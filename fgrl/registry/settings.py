@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
+
+from fgrl.registry.problems import Problem
 
 
 class Unkeyed:
@@ -35,6 +37,16 @@ class File:
     """
 
     word: ClassVar[str] = "file"
+
+    @classmethod
+    def parts(cls, value: str) -> tuple[str, str]:
+        """The path in a field's value, and what follows it (a marker for `rewards.py:score` has both)."""
+        return value, ""
+
+    @classmethod
+    def problems(cls, value: str) -> Sequence[Problem]:
+        """What is wrong inside the existing file that a field names; `value` has the absolute path."""
+        return ()
 
 
 class Folder(File):

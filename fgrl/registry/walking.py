@@ -32,8 +32,9 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
     elif isinstance(value, Ref):
         yield path, value
     elif isinstance(value, str):
-        if any(file_marker(metadata) for _, metadata in members(annotation)):
-            yield path, Path(value)
+        markers = (file_marker(metadata) for _, metadata in members(annotation))
+        if (marker := next(filter(None, markers), None)) is not None:
+            yield path, Path(marker.parts(value)[0])
     elif isinstance(value, Mapping):
         inner = _inner(annotation, value_type)
         for key, item in value.items():

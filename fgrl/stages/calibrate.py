@@ -118,5 +118,5 @@ class CalibrateStage(Stage):
         rows = self._rows(model, limit=count)
         rollout = scoring.as_rollout(rows, model, needs=self.reward.needs(), reference=model)
         yield from previews.of_rollout(
-            rollout, self.reward.score(rollout), model.tokenizer, [row["lost"] for row in rows]
+            rollout, self.reward.scored(rollout), model.tokenizer, [row["lost"] for row in rows]
         )

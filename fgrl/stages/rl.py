@@ -255,4 +255,5 @@ class RLStage(TrainingStage):
             model, model, list(islice(self.prompts.read(), count)), sampling=self.rollout.sampling,
             engine=self.rollout.engine, needs=self.reward.needs(), seed=run.seed,
         )  # fmt: skip
-        yield from previews.of_rollout(rollout, self.reward.score(rollout), model.tokenizer)
+        self.reward.at_step(0, self.train.iterations or self.train.epochs)
+        yield from previews.of_rollout(rollout, self.reward.scored(rollout), model.tokenizer)

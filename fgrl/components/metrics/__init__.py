@@ -7,6 +7,7 @@ from fgrl.components.metrics import (
     elo,
     elo_by_rule,
     exact_match,
+    function,
     kl,
     length,
     pass_at_k,

@@ -1,3 +1,3 @@
 """How responses are divided into segments. Importing this package registers the segmenters."""
 
-from fgrl.components.segmenters import bandit, entropy, ngram, sentence, token
+from fgrl.components.segmenters import bandit, entropy, function, ngram, sentence, token

@@ -1,0 +1,91 @@
+"""Metrics that are functions of a user's Python file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import PrivateAttr, model_validator
+
+from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import Comparison, mean
+from fgrl.evaluation.statistics import Measured
+from fgrl.functions import Caller, Form, FunctionFile, Texts, key_of
+from fgrl.functions.calling import OF_TEXTS
+from fgrl.registry import File, register
+from fgrl.types import Sample
+
+
+@register("function")
+class FunctionMetric(Comparison):
+    """A Python function measures answers: `def words(completions, **kwargs)` returns a number for each answer, or None where it does not
+    apply; the metric is their mean, with an interval over prompts.
+
+    Annotated with `-> dict[str, list[float]]` it returns several numbers by name. A number per token (`-> list[list[float]]`) is
+    averaged over all tokens, and of scored spans (`-> list[list[tuple[int, int, float]]]`) the values of an answer are added.
+    """
+
+    path: Annotated[str, FunctionFile]
+    """The function: `metrics.py:words`, relative to the recipe. Without a `title` the metric has the function's name."""
+    arguments: dict[str, Any] = {}
+    """More keyword arguments of the function."""
+    files: list[Annotated[str, File]] = []
+    """Files that the function reads: their content counts for the cache key."""
+    completions: Form = "as_prompt"
+    """How the function sees answers. `as_prompt`: a list of one message where the prompt is a list of messages, else a text.
+    `messages`, `text`: always so."""
+
+    _caller: Caller | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _check(self) -> FunctionMetric:
+        self._caller = Caller(
+            [self.path],
+            allowed=("numbers", "named", "tokens", "spans"),
+            arguments=self.arguments,
+            form=self.completions,
+        )
+        return self
+
+    @property
+    def _function(self) -> Caller:
+        assert self._caller is not None, "set when the component was checked"
+        return self._caller
+
+    @property
+    def called(self) -> str:
+        return self.title or self._function.names[0]
+
+    def corrections(self) -> list[str]:
+        return key_of([self.path])
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"offsets"} if self._function.needs_offsets() or "tokens" in self._function.kinds else ())
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        """Raises `UserCodeError` when the function requires a column that the prompts do not have, or token ids."""
+        self._function.check_arguments(samples, [*OF_TEXTS, "completion_tokens", "completion_offsets"])
+
+    def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        """Answers that were given as text have no tokens, so they have no numbers of tokens."""
+        name = self._function.names[0]
+        has_tokens = bool(answers) and not any(answer.given for answer in answers)
+        texts = Texts(
+            [answer.sample for answer in answers], [answer.text for answer in answers],
+            offsets=[answer.offsets for answer in answers] if has_tokens else None,
+        )  # fmt: skip
+        if self._function.kinds[0] == "tokens" and not has_tokens:
+            return {name: mean(answers, [None] * len(answers))}
+        outcome = self._function.call(texts)[0]
+        if outcome.kind == "named":
+            return {number: mean(answers, values) for number, values in outcome.named.items()}
+        if outcome.kind == "numbers":
+            return {name: mean(answers, outcome.numbers)}
+        if outcome.kind == "spans":
+            return {
+                name: mean(answers, [None if own is None else sum(span.label for span in own) for own in outcome.spans])
+            }
+        known = [[value for value in own or () if value is not None] for own in outcome.tokens]
+        return {
+            name: mean(answers, [sum(own) / len(own) if own else None for own in known], [len(own) for own in known])
+        }

@@ -1,0 +1,208 @@
+"""Rewards that are functions of a user's Python file, with the signature of TRL's reward functions.
+
+Left out: models as reward functions (TRL's strings and modules), which are the reward `segment_rm` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import PrivateAttr, model_validator
+
+from fgrl import lazy, ops
+from fgrl.functions import Caller, Form, FunctionFile, Returned, Texts, TrainerState, key_of
+from fgrl.functions.calling import OF_LOGS, OF_TEXTS, OF_TOKENS, STATE
+from fgrl.kinds import Numbers, Reward
+from fgrl.registry import File, register
+from fgrl.types import Annotation, Mean, Rewards, Rollout, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+
+
+@register("function")
+class FunctionReward(Reward):
+    """A Python function scores responses, as TRL's reward functions do: `def score(completions, **kwargs)` returns a number for each
+    response, or None where it does not apply.
+
+    Annotated with `-> list[list[float]]` it returns a number per token instead, with `-> list[list[tuple[int, int, float]]]` (or
+    `list[list[Span]]`) scored spans of characters. Numbers of several functions are weighted and added; a response to which none
+    applies has no reward. A number for the whole response is the reward of its last token.
+    """
+
+    reads_reference = False
+
+    path: Annotated[str | None, FunctionFile] = None
+    """The function: `rewards.py:score`, relative to the recipe."""
+    paths: list[Annotated[str, FunctionFile]] = []
+    """Several functions, in place of `path`."""
+    weights: list[float] | None = None
+    """A weight for each of `paths`; null: 1 each."""
+    arguments: dict[str, Any] = {}
+    """More keyword arguments, for the functions that take them."""
+    files: list[Annotated[str, File]] = []
+    """Files that the functions read: their content counts for the cache key."""
+    completions: Form = "as_prompt"
+    """How functions see responses. `as_prompt`, as in TRL: a list of one message where the prompt is a list of messages, else a text.
+    `messages`, `text`: always so."""
+    total: Literal["sum", "mean"] = "sum"
+    """The reward of a response whose tokens have numbers: their sum, or their mean over all tokens (then each token's reward is
+    divided by their number). Token rewards always add up to it."""
+    placement: Literal["tokens", "last"] = "tokens"
+    """Numbers of tokens and spans stay where they are, or their total is the reward of the last token."""
+    token_policy: ops.TokenPolicy = "words"
+    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin in it
+    (`start`), or that share a character with it (`overlap`)."""
+    conflict: ops.Conflict = "poor"
+    """The reward of a token in several spans: the lowest, the highest, or 0 where signs differ and else the mean (`cancel`)."""
+    unmarked: float = 0.0
+    """Reward of tokens outside all spans."""
+
+    _caller: Caller | None = PrivateAttr(None)
+    _state: TrainerState | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _check(self) -> FunctionReward:
+        if (self.path is None) == (not self.paths):
+            raise ValueError("name one function under `path`, or several under `paths`")
+        if self.weights is not None and len(self.weights) != len(self.paths):
+            raise ValueError(f"weights: {len(self.weights)} weights for {len(self.paths)} `paths`")
+        self._caller = Caller(
+            self._every_path(), allowed=("numbers", "tokens", "spans"), arguments=self.arguments, form=self.completions
+        )
+        return self
+
+    def _every_path(self) -> list[str]:
+        return self.paths if self.path is None else [self.path]
+
+    @property
+    def _functions(self) -> Caller:
+        assert self._caller is not None, "set when the component was checked"
+        return self._caller
+
+    def corrections(self) -> list[str]:
+        return key_of(self._every_path())
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"offsets"} if self._functions.needs_offsets() else ())
+
+    def needs_before_setup(self) -> frozenset[str]:
+        return self.needs()
+
+    def fills(self) -> frozenset[str]:
+        """ "criterion": the token rewards of each function that has some, for `rtt_grpo`."""
+        kinds = set(self._functions.kinds)
+        filled = {"criterion": bool(kinds - {"numbers"}), "annotations": "spans" in kinds}
+        return frozenset(name for name, is_filled in filled.items() if is_filled)
+
+    def at_step(self, step: int, total: int) -> None:
+        self._state = TrainerState(step, total)
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        """Raises `UserCodeError` when a function requires a column that the prompts do not have."""
+        state = [] if self._state is None else [STATE]
+        self._functions.check_arguments(samples, [*OF_TEXTS, *OF_TOKENS, *OF_LOGS, *state])
+
+    def score(self, rollout: Rollout) -> Rewards:
+        """1. call the functions, 2. their numbers on tokens, 3. weighted sums. Shapes as in `Rewards`."""
+        mask = rollout.mask.cpu()
+        lengths = mask.sum(dim=1).tolist()
+        ids = [row[:length] for row, length in zip(rollout.response_ids.tolist(), lengths, strict=True)]
+        # 1.
+        texts = Texts(rollout.samples, rollout.texts, ids, rollout.offsets, self._state, logs=True)
+        outcomes = self._functions.call(texts)
+        # 2. each function's rewards of responses [B], and of tokens [B,T]
+        parts = [self._placed(outcome, rollout, mask) for outcome in outcomes]
+        weights = torch.tensor(self.weights or [1.0] * len(parts))
+        # 3. what is missing is left out of a sum, and a response of which all is missing is missing
+        by_function = torch.stack([part.response for part in parts], dim=1)
+        response = (by_function * weights).nansum(dim=1)
+        response[by_function.isnan().all(dim=1)] = torch.nan
+        token = sum(weight * part.token for weight, part in zip(weights, parts, strict=True))
+        credited = torch.stack([part.credited for part in parts]).any(dim=0)
+        criterion = [
+            torch.where(part.response.isnan()[:, None], torch.nan, weight * part.token)
+            for weight, part, outcome in zip(weights, parts, outcomes, strict=True)
+            if outcome.kind != "numbers"
+        ]
+        return Rewards(
+            response, token, credited & mask,
+            criterion=torch.stack(criterion, dim=1) if criterion else None,
+            annotations=_annotations(outcomes, self._functions.names, texts.extras),
+            metrics=self._metrics(by_function, parts, texts.metrics),
+        ).to(rollout.mask.device)  # fmt: skip
+
+    def _placed(self, outcome: Returned, rollout: Rollout, mask: Tensor) -> _Placed:
+        last = ops.segment_ends(torch.where(mask, 0, -1))
+        if outcome.kind == "numbers":
+            response = torch.tensor([torch.nan if value is None else value for value in outcome.numbers])
+            known = ~response.isnan()[:, None]
+            return _Placed(response, torch.where(last & known, response[:, None], 0.0), last & known)
+        token, credited = torch.zeros(mask.shape), torch.zeros_like(mask)
+        known_rows, uncovered = torch.ones(len(mask), dtype=torch.bool), 0
+        for row in range(len(mask)):
+            own = outcome.tokens[row] if outcome.kind == "tokens" else outcome.spans[row]
+            if own is None:
+                known_rows[row] = False
+            elif outcome.kind == "tokens":
+                token[row, : len(own)] = torch.tensor([value or 0.0 for value in outcome.tokens[row] or ()])
+                credited[row, : len(own)] = torch.tensor([value is not None for value in own], dtype=torch.bool)
+            else:
+                rewards = ops.span_rewards(
+                    outcome.spans[row] or [], rollout.filled("offsets")[row], self.token_policy, self.conflict,
+                    unmarked=self.unmarked, text=rollout.texts[row],
+                )  # fmt: skip
+                length = len(rewards.token)
+                token[row, :length], uncovered = rewards.token, uncovered + len(rewards.uncovered)
+                credited[row, :length] = rewards.marked | (rewards.token != 0)
+        if self.total == "mean":
+            token = token / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        response = torch.where(known_rows, token.sum(dim=1), torch.nan)
+        if self.placement == "last":
+            credited = last & known_rows[:, None]
+            token = torch.where(credited, response[:, None], 0.0)
+        return _Placed(response, token, credited, uncovered, sum(len(own or ()) for own in outcome.spans))
+
+    def _metrics(self, by_function: Tensor, parts: Sequence[_Placed], logged: Mapping[str, list[float]]) -> Numbers:
+        """Means of each function's rewards, over the responses to which it applies, and what the functions log."""
+        metrics: Numbers = {name: Mean(sum(values), len(values)) for name, values in logged.items()}
+        for place, name in enumerate(self._functions.names):
+            values = by_function[:, place]
+            known = values[~values.isnan()]
+            metrics[name] = Mean(known.sum(), len(known))
+            metrics[f"{name} missing"] = Mean(len(values) - len(known), len(values))
+        spans = sum(part.spans for part in parts)
+        if "spans" in self._functions.kinds:
+            metrics["spans"] = Mean(spans, len(by_function))
+        if spans:
+            metrics["uncovered"] = Mean(sum(part.uncovered for part in parts), spans)
+        return metrics
+
+
+class _Placed:
+    """One function's rewards."""
+
+    def __init__(self, response: Tensor, token: Tensor, credited: Tensor, uncovered: int = 0, spans: int = 0) -> None:
+        self.response, self.token, self.credited = response, token, credited  # [B], [B,T], [B,T] bool
+        self.uncovered, self.spans = uncovered, spans
+        """Of all spans those that cover no token, and all spans."""
+
+
+def _annotations(
+    outcomes: Sequence[Returned], names: Sequence[str], extras: Mapping[str, list[Any]]
+) -> list[Annotation | None] | None:
+    """The spans that functions returned, and what they gave to `log_extra`, for the report; None when there is neither."""
+    spans = [(name, outcome.spans) for name, outcome in zip(names, outcomes, strict=True) if outcome.kind == "spans"]
+    if not spans and not extras:
+        return None
+    count = len(spans[0][1]) if spans else len(next(iter(extras.values())))
+    return [
+        Annotation(
+            by=", ".join(name for name, _own in spans),
+            spans=[span for _name, own in spans for span in own[row] or ()],
+            answers={column: values[row] for column, values in extras.items()},
+        )
+        for row in range(count)
+    ]

@@ -1,0 +1,111 @@
+"""The field of a recipe that names a function of the user: `path: Annotated[str, FunctionFile]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from fgrl.functions import loading, signatures
+from fgrl.functions.signatures import Function, Unusable
+from fgrl.registry.explaining import nearby
+from fgrl.registry.outside import FIRST
+from fgrl.registry.problems import Place, Problem, Problems, nearest
+from fgrl.registry.settings import File
+
+
+class FunctionFile(File):
+    """Marks `file.py:function`. The file is relative to the recipe that names it, and its content counts for cache keys; a component
+    with such a field adds `key_of` to its `corrections`."""
+
+    word: ClassVar[str] = "function of a file, as in rewards.py:score"
+
+    @classmethod
+    def parts(cls, value: str) -> tuple[str, str]:
+        """`rewards.py` and `:score`."""
+        file, colon, name = value.rpartition(":")
+        return (file, f":{name}") if colon and file.endswith(".py") else (value, "")
+
+    @classmethod
+    def problems(cls, value: str) -> Sequence[Problem]:
+        """Why the function cannot be used, with its place in the user's file."""
+        file, name = Path(cls.parts(value)[0]), cls.parts(value)[1].removeprefix(":")
+        if not name:
+            return [_without_name(file)]
+        try:
+            code = loading.checked(file)
+            signatures.read(code, name)
+        except Problems as raised:
+            return [_with_sibling(problem, raised) for problem in raised.problems]
+        except Unusable as why:
+            hint = why.hint
+            if guess := nearest(name, signatures.functions_in(file)) if not why.line else None:
+                hint = f'did you mean "{guess}"?  {hint}'
+            return [Problem((), str(why), hint, _place(file, why.line))]
+        return []
+
+
+def load(value: str) -> Function:
+    """The function that a checked field names, of its file executed anew. Raises `Problems` when the file has changed and can no longer
+    be used."""
+    file, name = FunctionFile.parts(value)
+    code = loading.Code(Path(file))
+    try:
+        return signatures.read(code, name.removeprefix(":"))
+    except Unusable as why:
+        raise Problems([Problem((), str(why), why.hint, _place(code.file, why.line))]) from None
+
+
+def look(value: str) -> Function:
+    """The function that a checked field names, to read its signature."""
+    file, name = FunctionFile.parts(value)
+    return signatures.read(loading.checked(Path(file)), name.removeprefix(":"))
+
+
+def key_of(values: Sequence[str]) -> list[str]:
+    """What counts for cache keys beside the contents of the files themselves: the functions' names, and the files that these files
+    import."""
+    return [
+        ", ".join(
+            [FunctionFile.parts(value)[1].removeprefix(":"), *loading.digests(Path(FunctionFile.parts(value)[0]))]
+        )
+        for value in values
+    ]
+
+
+def _without_name(file: Path) -> Problem:
+    if file.suffix != ".py":
+        return Problem((), f"{nearby(file)} is no Python file", "write file.py:function, as in rewards.py:score")
+    code_names = signatures.functions_in(file) if _parses(file) else []
+    example = f"write {file.name}:{code_names[0]}" if code_names else "write file.py:function, as in rewards.py:score"
+    return Problem((), f"names the file {nearby(file)} and no function of it", example)
+
+
+def _parses(file: Path) -> bool:
+    try:
+        compile(file.read_bytes(), str(file), "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _place(file: Path, line: int) -> Place:
+    if not line:
+        return Place(nearby(file), file=file, rank=FIRST)
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = lines[line - 1] if line <= len(lines) else ""
+    return Place(nearby(file), line, len(text) - len(text.lstrip()) + 1, text, file, FIRST)
+
+
+def _with_sibling(problem: Problem, raised: Problems) -> Problem:
+    """With the line of an imported sibling that raised."""
+    trace = raised.__cause__.__traceback__ if raised.__cause__ is not None else None
+    line = None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if problem.place is not None and Path(file).parent == getattr(problem.place.file, "parent", None):
+            line = f"{nearby(Path(file))}:{trace.tb_lineno}" if Path(file) != problem.place.file else None
+        trace = trace.tb_next
+    if line is not None:
+        problem.hint = "\n".join(filter(None, (problem.hint, f"raised at {line}")))
+    return problem

@@ -5,6 +5,7 @@ The pipeline adds a fifth line, about the traceback in run.log.
 
 from __future__ import annotations
 
+import json
 import linecache
 import traceback
 from dataclasses import dataclass
@@ -121,11 +122,14 @@ def _elsewhere(error: BaseException, place: _OwnLine | None) -> str:
 
 
 def _short(file: str) -> str:
-    """`torch/functional.py` of a file of an installed package."""
+    """`torch/functional.py` of a file of an installed package, `json/decoder.py` of one of the standard library."""
     parts = Path(file).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts:
             return "/".join(parts[parts.index(folder) + 1 :])
+    library = Path(json.__file__).parents[1]
+    if Path(file).is_relative_to(library):
+        return Path(file).relative_to(library).as_posix()
     return nearby(Path(file)) if Path(file).is_absolute() else file
 
 

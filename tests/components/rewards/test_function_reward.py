@@ -64,14 +64,18 @@ def test_functions_see_prompts_columns_ids_and_messages_as_in_trl(tmp_path: Path
 
 
 def test_the_form_of_completions_can_be_chosen(tmp_path: Path, tokenizer: Any) -> None:
-    source = 'def score(completions, **kwargs):\n    return [len(completion[0]["content"]) for completion in completions]\n'
+    source = (
+        'def score(completions, **kwargs):\n    return [len(completion[0]["content"]) for completion in completions]\n'
+    )
     rollout = rollout_of(["a bird"], tokenizer=tokenizer)
     assert values(reward_of(tmp_path, source, completions="messages"), rollout) == [6.0]
     with pytest.raises(UserCodeError, match="`completions: messages`"):
         reward_of(tmp_path, source).scored(rollout)
 
 
-def test_none_is_missing_and_several_functions_are_weighted_and_added_without_it(tmp_path: Path, tokenizer: Any) -> None:
+def test_none_is_missing_and_several_functions_are_weighted_and_added_without_it(
+    tmp_path: Path, tokenizer: Any
+) -> None:
     write(
         tmp_path,
         """
@@ -192,8 +196,15 @@ def key_of(reward: Any) -> str:
 
 
 def test_contents_of_the_file_of_its_siblings_and_the_functions_name_count_for_the_key(tmp_path: Path) -> None:
-    write(tmp_path, "import counting\n\ndef score(completions):\n    return counting.all_of(completions)\n\nother = score\n")
-    write(tmp_path, "from deeper import one\n\ndef all_of(texts):\n    return [one(text) for text in texts]\n", "counting.py")
+    write(
+        tmp_path,
+        "import counting\n\ndef score(completions):\n    return counting.all_of(completions)\n\nother = score\n",
+    )
+    write(
+        tmp_path,
+        "from deeper import one\n\ndef all_of(texts):\n    return [one(text) for text in texts]\n",
+        "counting.py",
+    )
     write(tmp_path, "def one(text):\n    return 1.0\n", "deeper.py")
     write(tmp_path, "1", "unrelated.py")
     first = key_of(component("reward", tmp_path, path="rewards.py:score"))
@@ -224,7 +235,9 @@ def test_siblings_of_the_same_name_in_two_folders_do_not_meet(tmp_path: Path, to
 
 
 def test_what_a_file_remembers_does_not_reach_another_component(tmp_path: Path, tokenizer: Any) -> None:
-    source = "seen = []\n\ndef score(completions):\n    seen.append(1)\n    return [float(len(seen))] * len(completions)\n"
+    source = (
+        "seen = []\n\ndef score(completions):\n    seen.append(1)\n    return [float(len(seen))] * len(completions)\n"
+    )
     rollout = rollout_of(["a"], tokenizer=tokenizer)
     first = reward_of(tmp_path, source)
     assert [values(first, rollout), values(first, rollout)] == [[1.0], [2.0]]

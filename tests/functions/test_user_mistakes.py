@@ -1,0 +1,244 @@
+"""Mistakes of users' code: each is reported in at most five lines that begin with the user's own file and line."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import train_tokenizer
+from function_helpers import component, rollout_of, write
+from scratch_registry import scratch
+
+from fgrl.errors import UserCodeError
+from fgrl.pipeline.endings import ending
+from fgrl.registry import Problems, build, import_file
+
+HEAD = "def score(completions, **kwargs):\n"
+TOKENS = "def score(completions, completion_ids, **kwargs) -> list[list[float]]:\n"
+SPANS = "def score(completions, **kwargs) -> list[list[tuple[int, int, float]]]:\n"
+
+AT_RUN_TIME = {
+    "an exception": (HEAD + "    return [1 / len(text[99:]) for text in completions]\n", 2, "raised ZeroDivisionError: division by zero", "called with 2"),
+    "an exception in a library": (HEAD + "    import json\n    return [json.loads(text) for text in completions]\n", 3, "raised JSONDecodeError", "raised in json/"),
+    "an exception in an async function": ("async " + HEAD + "    raise KeyError('answer')\n", 2, "raised KeyError", "completions are texts"),
+    "sys.exit": (HEAD + "    raise SystemExit(3)\n", 2, "raised SystemExit: 3", ""),
+    "no return": (HEAD + "    [0.0 for text in completions]\n", 1, "returned None", "end the function with `return`"),
+    "one number for all": (HEAD + "    return 0.5\n", 2, "returned 0.5 (float)", "2 numbers, one per completion"),
+    "fewer values": (HEAD + "    return [0.0 for text in completions if text == 'a']\n", 2, "returned 1 values for 2 completions", "do not filter"),
+    "a text": (HEAD + "    return ['0.5' for text in completions]\n", 2, "returned '0.5' (str) for completion 0", "float(text)"),
+    "a mapping": (HEAD + "    return {text: 0.0 for text in completions}\n", 2, "returned a dict with the keys", "list[float]"),
+    "NaN": (HEAD + "    return [float('nan')] * len(completions)\n", 2, "returned nan for completion 0", "return None"),
+    "infinity": (HEAD + "    return [-float('inf')] * len(completions)\n", 2, "returned -inf for completion 0", "finite"),
+    "a tensor on a graph": (HEAD + "    import torch\n    return torch.ones(2, requires_grad=True)\n", 3, "part of an autograd graph", "detach()"),
+    "numbers of tokens without an annotation": (HEAD + "    return [[0.0] for text in completions]\n", 2, "returned a list of 1 float for completion 0", "-> list[list[float]]"),
+    "too few numbers of tokens": (TOKENS + "    return [[0.0] for ids in completion_ids]\n", 2, "returned 1 numbers for completion 0, which has", "end-of-sequence"),
+    "one number in place of tokens": (TOKENS + "    return [0.0 for ids in completion_ids]\n", 2, "returned 0.0 (float) for completion 0", "list[list[float]]"),
+    "NaN for a token": (TOKENS + "    return [[float('nan')] * len(ids) for ids in completion_ids]\n", 2, "returned nan for token 0 of completion 0", "None"),
+    "a span behind the text": (SPANS + "    return [[(0, 99, 1.0)] for text in completions]\n", 2, "a span that ends at 99 of completion 0, whose text has", "code points"),
+    "a reversed span": (SPANS + "    return [[(3, 1, 1.0)] for text in completions]\n", 2, "which does not end behind its start", "code points"),
+    "a span of fractions": (SPANS + "    return [[(0.5, 1, 1.0)] for text in completions]\n", 2, "no whole number", "code points"),
+    "a missing column": ("def score(completions, answer):\n    return [0.0] * len(completions)\n", 1, "needs the argument 'answer'", "columns: {meta: [answer]}"),
+    "a wrong name of a column": ("def score(completions, anwser):\n    return [0.0] * 2\n", 1, "needs the argument 'anwser'", ""),
+    "chat messages of a text": (HEAD + "    return [len(answer[0]['content']) for answer in completions]\n", 2, "raised TypeError", "`completions: messages`"),
+}  # fmt: skip
+"""The function, the line that the report names, and what it says about the mistake and about the next step."""
+
+WHEN_CHECKED = {
+    "a syntax error": ("def score(completions:\n", "rewards.py:1:", "cannot be imported: SyntaxError"),
+    "an import error": ("import not_there\n" + HEAD + "    return []\n", "rewards.py:1:", "No module named 'not_there'"),
+    "an error while importing": ("x = 1 / 0\n" + HEAD + "    return []\n", "rewards.py:1:", "ZeroDivisionError"),
+    "a missing function": ("def scores(completions):\n    return []\n", "rewards.py", "has no function 'score'"),
+    "a class": ("class score:\n    pass\n", "rewards.py:1:", "score is a class, not a function"),
+    "a value": ("score = 3\n", "rewards.py:1:", "score is a value of type int"),
+    "a wrong signature": ("def score(completions, /):\n    return []\n", "rewards.py:1:", "by position only"),
+    "an annotation that means nothing": ("def score(completions) -> list[str]:\n    return []\n", "rewards.py:score", "wants list[float]"),
+    "an annotation that is not known": ("from __future__ import annotations\ndef score(completions) -> list[Spam]:\n    return []\n", "rewards.py:2:", "'list[Spam]'"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_tokenizer()
+
+
+def shown(error: BaseException, folder: Path) -> list[str]:
+    """What `fgrl run` prints about the error, as lines. Its code is that of users' code."""
+    how = ending(error, folder)
+    assert how.exit_code == UserCodeError.exit_code == 7
+    assert not how.bug
+    return how.message.splitlines()
+
+
+def test_there_are_more_than_twenty() -> None:
+    assert len(AT_RUN_TIME) + len(WHEN_CHECKED) > 20
+
+
+@pytest.mark.parametrize("mistake", AT_RUN_TIME)
+def test_a_mistake_of_a_function_is_reported_with_its_line(
+    mistake: str, tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, line, problem, step = AT_RUN_TIME[mistake]
+    write(tmp_path, source)
+    monkeypatch.chdir(tmp_path)
+    reward = component("reward", tmp_path, path="rewards.py:score")
+    rollout = rollout_of(["a", "bird"], tokenizer=tokenizer)
+    with pytest.raises(UserCodeError) as caught:  # noqa: PT012: which of the two raises depends on the mistake
+        reward.check_prompts(rollout.samples)
+        reward.scored(rollout)
+    lines = shown(caught.value, tmp_path)
+    assert 3 <= len(lines) <= 5
+    assert lines[0].startswith(f"rewards.py:{line}: score ")
+    assert problem in lines[0]
+    assert lines[1].endswith(source.splitlines()[line - 1])
+    assert step in "\n".join(lines[2:])
+    assert "run the same command" in lines[-1]
+    raises = "raised" in lines[0]
+    assert ("run.log" in lines[-1]) == raises
+    assert ("Traceback" in ending(caught.value, tmp_path).details) == raises
+
+
+@pytest.mark.parametrize("mistake", WHEN_CHECKED)
+def test_a_function_that_cannot_be_used_is_reported_when_the_recipe_is_checked(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, place, problem = WHEN_CHECKED[mistake]
+    write(tmp_path, source)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Problems) as caught:
+        component("reward", tmp_path, path="rewards.py:score")
+    text = str(caught.value.problems[0])
+    assert len(text.splitlines()) <= 4
+    assert place in text
+    assert problem in text
+
+
+def test_an_error_in_a_sibling_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "import helper\n\ndef score(completions):\n    return []\n")
+    write(tmp_path, "value = 1\nvalue.missing\n", "helper.py")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Problems, match=r"raised at helper\.py:2"):
+        component("reward", tmp_path, path="rewards.py:score")
+
+
+def test_an_error_of_a_sibling_at_run_time_is_at_its_line(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "import helper\n\ndef score(completions):\n    return [helper.of(text) for text in completions]\n")
+    write(tmp_path, "def of(text):\n    return text.missing\n", "helper.py")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserCodeError) as caught:
+        component("reward", tmp_path, path="rewards.py:score").scored(rollout_of(["a"], tokenizer=tokenizer))
+    assert shown(caught.value, tmp_path)[0].startswith("helper.py:2: score raised AttributeError")
+
+
+def test_a_path_without_a_function_names_those_of_the_file(tmp_path: Path) -> None:
+    write(tmp_path, HEAD + "    return []\n")
+    with pytest.raises(Problems, match=r"write rewards\.py:score"):
+        component("reward", tmp_path, path="rewards.py")
+    with pytest.raises(Problems, match="no such file"):
+        component("reward", tmp_path, path="reward.py:score")
+    write(tmp_path, "def scores(completions):\n    return []\n")
+    with pytest.raises(Problems, match=r'did you mean "scores"'):
+        component("reward", tmp_path, path="rewards.py:score")
+
+
+# -- components of imported files --------------------------------------------------------------------------------------
+
+OWN = '''
+import torch
+from fgrl.kinds import Metric, Reward, Segmenter
+from fgrl.registry import register
+from fgrl.types import Rewards
+
+@register("own")
+class Own(Reward):
+    """One of my own."""
+
+    def score(self, rollout):
+        {score}
+
+@register("own_cuts")
+class OwnCuts(Segmenter):
+    """One of my own."""
+
+    def starts(self, view):
+        return view.mask.float()
+
+@register("own_numbers")
+class OwnNumbers(Metric):
+    """One of my own."""
+
+    def measure(self, answers, *, baseline=None):
+        return [0.5]
+'''
+
+OWN_MISTAKES = {
+    "a list": ("return [0.0 for text in rollout.texts]", 11, "returned a list of 2 float", "a function that returns a list"),
+    "an exception": ("raise ValueError('no\\nway')", 12, "Own.score raised ValueError: no way", 'reward "own"'),
+    "a wrong shape": ("return Rewards(torch.zeros(3), torch.zeros(rollout.mask.shape), rollout.mask)", 11, "response of the shape [3]", "response [2]"),
+    "a wrong dimension": ("return Rewards(torch.zeros(2), torch.zeros(2), rollout.mask)", 12, "TypeError: Rewards.token", 'reward "own"'),
+    "NaN in a token": ("return Rewards(torch.zeros(2), torch.full(rollout.mask.shape, torch.nan), rollout.mask)", 11, "not finite", "credit_mask"),
+    "a mask of numbers": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask.float())", 11, "credit_mask of torch.float32", "of bool"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", OWN_MISTAKES)
+def test_a_mistake_of_a_component_is_reported_with_its_line(
+    mistake: str, tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, line, problem, step = OWN_MISTAKES[mistake]
+    monkeypatch.chdir(tmp_path)
+    with scratch():
+        import_file(write(tmp_path, OWN.format(score=body), "own.py"))
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            build("reward", "own").scored(rollout_of(["a", "bird"], tokenizer=tokenizer))
+        lines = shown(caught.value, tmp_path)
+    assert 3 <= len(lines) <= 5
+    assert lines[0].startswith(f"own.py:{line}: ")
+    assert problem in lines[0]
+    assert step in "\n".join(lines[2:])
+
+
+def test_segmenters_and_metrics_are_checked_too(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fgrl.evaluation.held_out import measure
+    from fgrl.types import Segmentable
+
+    monkeypatch.chdir(tmp_path)
+    rollout = rollout_of(["a", "bird"], tokenizer=tokenizer)
+    view = Segmentable(ids=rollout.response_ids, mask=rollout.mask, eos=rollout.eos)
+    with scratch():
+        import_file(write(tmp_path, OWN.format(score="return None"), "own.py"))
+        with pytest.raises(
+            UserCodeError, match=r"own\.py:18: starts of the segmenter 'own_cuts' returned a tensor of torch.float32"
+        ):
+            build("segmenter", "own_cuts").segment_ids(view)
+        with pytest.raises(
+            UserCodeError, match=r"own\.py:25: measure of the metric 'own_numbers' returned a list of 1 float"
+        ):
+            measure([build("metric", "own_numbers")], {}, "base")
+
+
+def test_a_name_that_is_taken_is_reported_at_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = textwrap.dedent(OWN.format(score="return None")).replace('register("own")', 'register("rubric")')
+    with scratch(), pytest.raises(Problems) as caught:
+        import_file(write(tmp_path, source, "taken.py"))
+    text = str(caught.value.problems[0])
+    assert text.startswith("taken.py:7:")
+    assert "is taken by" in text
+
+
+def test_an_error_of_fgrl_itself_stays_a_bug(tmp_path: Path) -> None:
+    assert ending(ValueError("no user code"), tmp_path).bug
+
+
+def test_errors_that_people_can_act_on_keep_their_ending(tmp_path: Path, tokenizer: Any) -> None:
+    from fgrl.errors import DataError
+
+    write(tmp_path, "from fgrl.errors import DataError\n\n" + HEAD + "    raise DataError('no rows')\n")
+    with pytest.raises(DataError):
+        component("reward", tmp_path, path="rewards.py:score").scored(rollout_of(["a"], tokenizer=tokenizer))

@@ -84,7 +84,7 @@ def test_a_mistake_of_a_function_is_reported_with_its_line(
     monkeypatch.chdir(tmp_path)
     reward = component("reward", tmp_path, path="rewards.py:score")
     rollout = rollout_of(["a", "bird"], tokenizer=tokenizer)
-    with pytest.raises(UserCodeError) as caught:  # noqa: PT012: which of the two raises depends on the mistake
+    with pytest.raises(UserCodeError) as caught:  # noqa: PT012
         reward.check_prompts(rollout.samples)
         reward.scored(rollout)
     lines = shown(caught.value, tmp_path)

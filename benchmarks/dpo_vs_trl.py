@@ -19,18 +19,16 @@ first step. fgrl reads each pair in a pass of its own (`reference_pass: once`), 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from shared.two_libraries import Process, Side, digest, memory_table, take_turns
 
 BASE = "smollm2-135m-instruct"
 LEARNING = {"lr": 5e-7, "beta": 0.1, "clip_norm": 1.0, "betas": (0.9, 0.95), "eps": 1e-8}
@@ -69,114 +67,37 @@ def main() -> None:
         parser.error("--pairs has to be a multiple of --micro")
     if options.side:
         with tempfile.TemporaryDirectory() as folder:
-            {"fgrl": train_fgrl, "trl": train_trl}[options.side](options, Side(), Path(folder))
+            {"fgrl": train_fgrl, "trl": train_trl}[options.side](options, Steps(), Path(folder))
         return
-    with Process("fgrl", options) as fgrl, Process("trl", options) as trl:
-        steps = in_turn(fgrl, trl, options)
+    arguments = [f"--{name}={getattr(options, name)}" for name in COPIED] + ["--checkpointing"] * options.checkpointing
+    with Process("fgrl", arguments) as fgrl, Process("trl", arguments) as trl:
+        steps = take_turns(fgrl, trl, options.steps, ("ids",), described)
         memory = {"fgrl": fgrl.memory(), "trl": trl.memory()}
     settings = {name: value for name, value in vars(options).items() if name not in ("json", "side")}
     results = {"settings": settings, "memory": memory, "steps": steps}
     print(json.dumps(results, indent=2) if options.json else tables(results))
 
 
-# -- the two processes -------------------------------------------------------------------------------------------------
+def described(side: str, step: dict[str, Any]) -> str:
+    return f"{side} {step['seconds']:.1f} s, loss {step['loss']:.5f}"
 
 
-class Process:
-    """One library, as the measuring process sees it: it is asked for a step and answers with what the step took."""
-
-    def __init__(self, side: str, options: argparse.Namespace) -> None:
-        arguments = [f"--{name}={getattr(options, name)}" for name in COPIED]
-        arguments += ["--checkpointing"] * options.checkpointing
-        self._child = subprocess.Popen(
-            [sys.executable, __file__, "--side", side, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.side, self.peak = side, 0.0
-        self.loaded = self._read()["resident"]
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is not None:
-            self._child.kill()
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait()
-
-    def step(self) -> dict[str, Any]:
-        assert self._child.stdin is not None
-        self._child.stdin.write("step\n")
-        self._child.stdin.flush()
-        answer = self._read()
-        self.peak = answer["peak"]
-        return answer
-
-    def memory(self) -> dict[str, float]:
-        return {"loaded": self.loaded, "peak": self.peak, "beyond": self.peak - self.loaded}
-
-    def _read(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise SystemExit(f"the process of {self.side} ended with {self._child.wait()}; its messages are above")
-        return json.loads(line)
+# -- one library -------------------------------------------------------------------------------------------------------
 
 
-def in_turn(fgrl: Process, trl: Process, options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    steps: dict[str, list[dict[str, Any]]] = {"fgrl": [], "trl": []}
-    for number in range(options.steps + 1):
-        for process in (fgrl, trl) if number % 2 else (trl, fgrl):
-            steps[process.side].append(process.step())
-        ours, theirs = steps["fgrl"][-1], steps["trl"][-1]
-        if ours["ids"] != theirs["ids"]:
-            raise SystemExit(f"step {number} is not the same work: ids {ours['ids']} in fgrl, {theirs['ids']} in trl")
-        times = f"step {number}: fgrl {ours['seconds']:.1f} s, loss {ours['loss']:.5f}; trl {theirs['seconds']:.1f} s, loss {theirs['loss']:.5f}"
-        print(times + ("" if number else " (does not count)"), file=sys.stderr, flush=True)
-    return {side: found[1:] for side, found in steps.items()}
+class Steps(Side):
+    """Notes what a step took and the pairs that it read."""
 
-
-class Side:
-    """One library, as it sees itself: waits until it is asked for a step, and answers."""
-
-    def __init__(self) -> None:
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what libraries print is no answer
-        self._asked = False
-        self._start = self._cpu = 0.0
+    def begin(self) -> None:
         self.losses: list[float] = []
         self.rows: list[Sequence[int]] = []
         self.parts: dict[str, float] = {}
-
-    def wait(self) -> None:
-        """Until a step is asked for; leaves when none is any more."""
-        if not self._asked:
-            Path("/proc/self/clear_refs").write_text("5")  # the kernel forgets the peak so far
-            self._answer({"resident": status("VmRSS")})
-            self._asked = True
-        if not sys.stdin.readline():
-            raise SystemExit
-        self.losses, self.rows, self.parts = [], [], {}
         self._start, self._cpu = time.perf_counter(), time.process_time()
 
-    def done(self) -> None:
+    def end(self) -> dict[str, Any]:
         took = {"seconds": time.perf_counter() - self._start, "cpu": time.process_time() - self._cpu}
-        ids = hashlib.sha256(json.dumps(sorted(map(list, self.rows))).encode()).hexdigest()[:12]
         loss = sum(self.losses) / len(self.losses)
-        self._answer(took | {"loss": loss, "ids": ids, "peak": status("VmHWM"), "parts": self.parts})
-
-    def _answer(self, answer: dict[str, Any]) -> None:
-        self._answers.write(json.dumps(answer) + "\n")
-        self._answers.flush()
-
-
-def status(what: str) -> float:
-    """A number of MB from /proc/self/status."""
-    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(f"{what}:"))
-    return int(line.split()[1]) * 1024 / 1e6
+        return {**took, "loss": loss, "ids": digest(self.rows), "parts": self.parts}
 
 
 # -- what both get -----------------------------------------------------------------------------------------------------
@@ -217,7 +138,7 @@ def same_adapter(model: Any) -> None:
 # -- fgrl --------------------------------------------------------------------------------------------------------------
 
 
-def train_fgrl(options: argparse.Namespace, side: Side, folder: Path) -> None:
+def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from fgrl import models
     from fgrl.components.algorithms.dpo import DPO
     from fgrl.modules.offline import OfflineRounds, UnitBatches
@@ -279,7 +200,7 @@ def train_fgrl(options: argparse.Namespace, side: Side, folder: Path) -> None:
 # -- trl ---------------------------------------------------------------------------------------------------------------
 
 
-def train_trl(options: argparse.Namespace, side: Side, folder: Path) -> None:
+def train_trl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     import torch
     from datasets import Dataset
     from peft import LoraConfig
@@ -367,12 +288,8 @@ def tables(results: dict[str, Any]) -> str:
         f"seconds of processors per step, medians: fgrl {cpu['fgrl']:.2f}, trl {cpu['trl']:.2f}, ratio {cpu['trl'] / cpu['fgrl']:.2f}",
         f"largest difference of the losses: {max(gaps):.1e}",
         "",
-        f"{'memory':<8}{'loaded':>12}{'peak':>12}{'beyond':>12}",
+        *memory_table(memory),
     ]
-    for side in ("fgrl", "trl"):
-        lines.append(f"{side:<8}" + "".join(f"{memory[side][what]:>9.0f} MB" for what in ("loaded", "peak", "beyond")))
-    shares = {what: memory["fgrl"][what] / memory["trl"][what] for what in ("loaded", "peak", "beyond")}
-    lines.append(f"{'share':<8}" + "".join(f"{share:>12.2f}" for share in shares.values()))
     return "\n".join(lines)
 
 

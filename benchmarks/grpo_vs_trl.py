@@ -1,4 +1,4 @@
-"""GRPO here and trl's `GRPOTrainer`, step by step in turn: completion tokens a second, peak memory, phases, bounds.
+"""GRPO in fgrl and trl's `GRPOTrainer`, step by step in turn: completion tokens per second, peak memory, phases, bounds.
 
     python benchmarks/grpo_vs_trl.py [--steps 6] [--micro 8] [--checkpointing] [--json]
 
@@ -6,7 +6,7 @@ Either trains the packaged SmolLM2 with LoRA (rank 16 on all linear layers, a fr
 float32 adapters) on 32 completions of 48 tokens, 4 to each of 8 prompts, with a KL to the base, one optimizer step a
 rollout. Both are given the same prompts, reward, optimizer, micro-batches, attention and gradient checkpointing. No token
 ends a completion, so both make the same number of tokens. trl: no logging, no saving, no workers, no progress bars, and not
-its bias correction of the KL; `--trl-cache static` and `--fold` (here) are the options of generation that change nothing else.
+its bias correction of the KL; `--trl-cache static` and `--fold` (fgrl) are the options of generation that change nothing else.
 Attention is "sdpa", either library's default, which here is multiplied out in short passes on a CPU.
 
 1. either side lives in a process of its own, so that each has a peak of its own; they are loaded one after the other
@@ -22,12 +22,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -35,6 +31,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared.two_libraries import Process, Side, digest, memory_table, take_turns
+
+COPIED = ("steps", "completions", "per_prompt", "new", "micro", "attention", "trl_cache")
 BASE = "smollm2-135m-instruct"
 THINGS = ["the sea", "rivers", "bread", "trains", "the moon", "cats", "chess", "a lamp", "rain", "tea", "books", "snow"]
 NO_END = -1
@@ -59,123 +58,61 @@ def main() -> None:
     parser.add_argument("--micro", type=int, default=8, help="completions in a micro-batch of scoring and training")
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, for both")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="attention, of both")
-    parser.add_argument("--fold", action="store_true", help="here: sample with the adapter folded into the weights")
+    parser.add_argument("--fold", action="store_true", help="fgrl: sample with the adapter folded into the weights")
     parser.add_argument(
         "--trl-cache", choices=["dynamic", "static"], default="dynamic", help="trl: cache of generation"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--side", choices=["ours", "trl"], help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["fgrl", "trl"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.completions % options.micro or options.completions % options.per_prompt:
         parser.error("--completions has to be a multiple of --micro and of --per-prompt")
     if options.side:
         with tempfile.TemporaryDirectory() as folder:
-            {"ours": ours, "trl": trl}[options.side](options, Side(options), Path(folder))
+            {"fgrl": train_fgrl, "trl": train_trl}[options.side](options, Steps(), Path(folder))
         return
-    with Process("ours", options) as here, Process("trl", options) as there:
-        steps = in_turn(here, there, options)
-    found = {
+    arguments = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in COPIED]
+    arguments += [f"--{name}" for name in ("checkpointing", "fold") if getattr(options, name)]
+    with Process("fgrl", arguments) as fgrl, Process("trl", arguments) as trl:
+        steps = take_turns(fgrl, trl, options.steps, ("prompts", "tokens"), described)
+    results = {
         "settings": {name: value for name, value in vars(options).items() if name not in ("json", "side")},
-        "threads": steps["ours"][0]["threads"],
-        "memory": {"ours": here.memory(), "trl": there.memory()},
+        "threads": steps["fgrl"][0]["threads"],
+        "memory": {"fgrl": fgrl.memory(), "trl": trl.memory()},
         "steps": steps,
-        "bounds": bounds(options, steps["ours"][0]),
+        "bounds": bounds(options, steps["fgrl"][0]),
     }
-    print(json.dumps(found, indent=2) if options.json else tables(found))
+    print(json.dumps(results, indent=2) if options.json else tables(results))
 
 
-# -- the two processes -------------------------------------------------------------------------------------------------
+def described(side: str, step: dict[str, Any]) -> str:
+    return f"{side} {step['seconds']:.1f} s"
 
 
-class Process:
-    """One side, as the measuring process sees it: a step is asked for, and what it took comes back."""
-
-    def __init__(self, side: str, options: argparse.Namespace) -> None:
-        given = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in COPIED]
-        given += [f"--{name}" for name in ("checkpointing", "fold") if getattr(options, name)]
-        self._child = subprocess.Popen(
-            [sys.executable, __file__, "--side", side, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.side, self.peak = side, 0.0
-        self.loaded = self._hear()["resident"]
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is not None:
-            self._child.kill()
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait()
-
-    def step(self) -> dict[str, Any]:
-        assert self._child.stdin is not None
-        self._child.stdin.write("step\n")
-        self._child.stdin.flush()
-        found = self._hear()
-        self.peak = found["peak"]
-        return found
-
-    def memory(self) -> dict[str, float]:
-        return {"loaded": self.loaded, "peak": self.peak, "beyond": self.peak - self.loaded}
-
-    def _hear(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        said = self._child.stdout.readline()
-        if not said:
-            raise SystemExit(f"the process of {self.side} ended with {self._child.wait()}; what it said is above")
-        return json.loads(said)
+# -- one library -------------------------------------------------------------------------------------------------------
 
 
-COPIED = ("steps", "completions", "per_prompt", "new", "micro", "attention", "trl_cache")
+class Steps(Side):
+    """Notes where the time of a step goes, and the prompts that were answered."""
 
-
-def in_turn(here: Process, there: Process, options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    steps: dict[str, list[dict[str, Any]]] = {"ours": [], "trl": []}
-    for number in range(options.steps + 1):
-        for process in (here, there) if number % 2 else (there, here):
-            steps[process.side].append(process.step())
-        ours, trl = steps["ours"][-1], steps["trl"][-1]
-        for what in ("prompts", "tokens"):
-            if ours[what] != trl[what]:
-                raise SystemExit(f"step {number} is not the same work: {what} {ours[what]} here, {trl[what]} at trl's")
-        times = f"step {number}: {ours['seconds']:.1f} s here, {trl['seconds']:.1f} s trl"
-        print(times + ("" if number else " (does not count)"), file=sys.stderr, flush=True)
-    return {side: found[1:] for side, found in steps.items()}
-
-
-class Side:
-    """One side, as it sees itself: waits to be asked for a step, notes where time goes, answers."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what libraries print is no answer
-        self.options = options
+    def __init__(self) -> None:
+        super().__init__()
         self.clock = Clock()
         self.prompts: list[Sequence[int]] = []
         self.tokens = 0
-        self._asked = False
 
-    def wait(self) -> None:
-        """Until a step is asked for; leaves when none is any more."""
-        if not self._asked:
-            Path("/proc/self/clear_refs").write_text("5")  # the kernel forgets the peak so far
-            self._answer({"resident": status("VmRSS")})
-            self._asked = True
-        if not sys.stdin.readline():
-            raise SystemExit
+    def begin(self) -> None:
         self.clock.start("train")
 
-    def done(self) -> None:
+    def end(self) -> dict[str, Any]:
         import torch
 
         lengths = [len(prompt) for prompt in self.prompts]
-        told = {"seconds": self.clock.stop(), "phases": dict(self.clock.seconds), "tokens": self.tokens}
-        told |= {"prompts": digest(self.prompts), "prompt_tokens": sum(lengths), "longest": max(lengths)}
-        self._answer(told | {"peak": status("VmHWM"), "threads": torch.get_num_threads()})
+        took = {"seconds": self.clock.stop(), "phases": dict(self.clock.seconds), "tokens": self.tokens}
+        work = {"prompts": digest(self.prompts), "prompt_tokens": sum(lengths), "longest": max(lengths)}
+        return {**took, **work, "threads": torch.get_num_threads()}
 
-    def heard(self, prompts: Sequence[Sequence[int]]) -> None:
+    def answering(self, prompts: Sequence[Sequence[int]]) -> None:
         """The ids of the prompts that are answered in this step."""
         self.prompts = [list(map(int, prompt)) for prompt in prompts]
 
@@ -183,10 +120,6 @@ class Side:
         """The reward: the share of words that occur once."""
         words = text.lower().split()
         return sum(count == 1 for count in Counter(words).values()) / max(1, len(words))
-
-    def _answer(self, told: dict[str, Any]) -> None:
-        self._answers.write(json.dumps(told) + "\n")
-        self._answers.flush()
 
 
 class Clock:
@@ -216,7 +149,7 @@ class Clock:
             self._stack.pop()
 
     def timed(self, phase: str | Callable[..., str], work: Callable[..., Any]) -> Callable[..., Any]:
-        """`work`, its time counted to a phase, or to the one that is found out from its arguments."""
+        """`work`, its time counted to a phase, or to the phase that `phase` returns for its arguments."""
 
         def wrapped(*args: Any, **options: Any) -> Any:
             with self.during(phase if isinstance(phase, str) else phase(*args, **options)):
@@ -231,17 +164,6 @@ class Clock:
         self._last = now
 
 
-def digest(prompts: Sequence[Sequence[int]]) -> str:
-    """Names the ids of prompts, whatever their order."""
-    return hashlib.sha256(json.dumps(sorted(map(list, prompts))).encode()).hexdigest()[:12]
-
-
-def status(what: str) -> float:
-    """A number of MB from /proc/self/status."""
-    found = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(f"{what}:"))
-    return int(found.split()[1]) * 1024 / 1e6
-
-
 def prompts_of(options: argparse.Namespace) -> list[str]:
     """The prompts of all steps in their order, all different."""
     count = (options.steps + 1) * options.completions // options.per_prompt
@@ -251,7 +173,7 @@ def prompts_of(options: argparse.Namespace) -> list[str]:
 # -- this side ---------------------------------------------------------------------------------------------------------
 
 
-def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
+def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     import torch
     from pydantic import PrivateAttr
 
@@ -324,7 +246,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     # phases: `score` asks the policy, then the reference, for states, then for what they say of the tokens
     asked = "policy"
 
-    def which(*_args: Any, adapter: bool = True) -> str:
+    def which(*_args: Any, adapter: bool = True, **_options: Any) -> str:
         nonlocal asked
         asked = "train" if torch.is_grad_enabled() else "policy" if adapter else "reference"
         return asked
@@ -332,7 +254,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
     sample, score = collecting.sample, reward.score
 
     def sampled(model: Any, prompts: Any, *args: Any, **options: Any) -> Any:
-        side.heard(prompts)
+        side.answering(prompts)
         return sample(model, prompts, *args, **options)
 
     clock = side.clock
@@ -347,7 +269,7 @@ def ours(options: argparse.Namespace, side: Side, folder: Path) -> None:
 # -- trl ---------------------------------------------------------------------------------------------------------------
 
 
-def trl(options: argparse.Namespace, side: Side, folder: Path) -> None:
+def train_trl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     import torch
     from datasets import Dataset
     from peft import LoraConfig
@@ -396,7 +318,7 @@ def trl(options: argparse.Namespace, side: Side, folder: Path) -> None:
     generate = trainer._generate_single_turn
 
     def generated(prompt_ids: Any, *args: Any, **options: Any) -> Any:
-        side.heard(prompt_ids)
+        side.answering(prompt_ids)
         return generate(prompt_ids, *args, **options)
 
     clock = side.clock
@@ -506,34 +428,29 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def tables(found: dict[str, Any]) -> str:
-    settings, steps, memory = found["settings"], found["steps"], found["memory"]
+def tables(results: dict[str, Any]) -> str:
+    settings, steps, memory = results["settings"], results["steps"], results["memory"]
     lines = [
         f"{settings['completions']} completions of {settings['new']} tokens, {settings['per_prompt']} a prompt, prompts of up to "
-        f"{steps['ours'][0]['longest']} tokens; micro-batches of {settings['micro']}, "
+        f"{steps['fgrl'][0]['longest']} tokens; micro-batches of {settings['micro']}, "
         f"{settings['attention']} attention, "
-        f"{'with' if settings['checkpointing'] else 'without'} gradient checkpointing; {found['threads']} threads",
+        f"{'with' if settings['checkpointing'] else 'without'} gradient checkpointing; {results['threads']} threads",
         "",
-        f"{'step':<8}{'here':>12}{'trl':>12}{'ratio':>9}",
+        f"{'step':<8}{'fgrl':>12}{'trl':>12}{'ratio':>9}",
     ]
     speeds = {side: [step["tokens"] / step["seconds"] for step in steps[side]] for side in steps}
-    ratios = [here / there for here, there in zip(speeds["ours"], speeds["trl"], strict=True)]
-    for number, (here, there, ratio) in enumerate(zip(speeds["ours"], speeds["trl"], ratios, strict=True), 1):
-        lines.append(f"{number:<8}{here:>6.0f} tok/s{there:>6.0f} tok/s{ratio:>9.2f}")
-    here, there, ratio = (statistics.median(numbers) for numbers in (speeds["ours"], speeds["trl"], ratios))
+    ratios = [fgrl / trl for fgrl, trl in zip(speeds["fgrl"], speeds["trl"], strict=True)]
+    for number, (fgrl, trl, ratio) in enumerate(zip(speeds["fgrl"], speeds["trl"], ratios, strict=True), 1):
+        lines.append(f"{number:<8}{fgrl:>6.0f} tok/s{trl:>6.0f} tok/s{ratio:>9.2f}")
+    fgrl, trl, ratio = (statistics.median(numbers) for numbers in (speeds["fgrl"], speeds["trl"], ratios))
     lines += [
-        f"{'median':<8}{here:>6.0f} tok/s{there:>6.0f} tok/s{ratio:>9.2f}   (from {min(ratios):.2f} to {max(ratios):.2f})",
+        f"{'median':<8}{fgrl:>6.0f} tok/s{trl:>6.0f} tok/s{ratio:>9.2f}   (from {min(ratios):.2f} to {max(ratios):.2f})",
         "",
-        f"{'memory':<8}{'loaded':>12}{'peak':>12}{'beyond':>12}",
-    ]
-    for side, name in (("ours", "here"), ("trl", "trl")):
-        lines.append(f"{name:<8}" + "".join(f"{memory[side][what]:>9.0f} MB" for what in ("loaded", "peak", "beyond")))
-    shares = {what: memory["ours"][what] / memory["trl"][what] for what in ("loaded", "peak", "beyond")}
-    lines += [f"{'share':<8}" + "".join(f"{share:>12.2f}" for share in shares.values()), ""]
-    lines += [
-        f"bounds: {found['bounds']['flops'] / 1e9:.0f} GFLOP/s (large bfloat16 products), "
-        f"{found['bounds']['copies'] / 1e9:.1f} GB/s (large copies)",
-        f"{'seconds by phase, medians':<34}{'here':>8}{'of step':>9}{'large':>8}{'shapes':>8}{'trl':>10}{'of step':>9}",
+        *memory_table(memory),
+        "",
+        f"bounds: {results['bounds']['flops'] / 1e9:.0f} GFLOP/s (large bfloat16 products), "
+        f"{results['bounds']['copies'] / 1e9:.1f} GB/s (large copies)",
+        f"{'seconds by phase, medians':<34}{'fgrl':>8}{'of step':>9}{'large':>8}{'shapes':>8}{'trl':>10}{'of step':>9}",
     ]
     medians = {
         side: {phase: statistics.median(step["phases"].get(phase, 0.0) for step in steps[side]) for phase in PHASES}
@@ -541,15 +458,15 @@ def tables(found: dict[str, Any]) -> str:
     }
     whole = {side: statistics.median(step["seconds"] for step in steps[side]) for side in steps}
     for phase, name in PHASES.items():
-        took, other = medians["ours"][phase], medians["trl"][phase]
-        large, shapes = found["bounds"]["phases"].get(phase, (None, None))
+        took, other = medians["fgrl"][phase], medians["trl"][phase]
+        large, shapes = results["bounds"]["phases"].get(phase, (None, None))
         if not took and not other:
             continue
-        held = "".join(f"{bound / took:>8.0%}" if bound and took else " " * 8 for bound in (large, shapes))
+        shares = "".join(f"{bound / took:>8.0%}" if bound and took else " " * 8 for bound in (large, shapes))
         lines.append(
-            f"{name:<34}{took:>8.2f}{took / whole['ours']:>9.0%}{held}{other:>10.2f}{other / whole['trl']:>9.0%}"
+            f"{name:<34}{took:>8.2f}{took / whole['fgrl']:>9.0%}{shares}{other:>10.2f}{other / whole['trl']:>9.0%}"
         )
-    lines.append(f"{'step':<34}{whole['ours']:>8.2f}{'':>25}{whole['trl']:>10.2f}")
+    lines.append(f"{'step':<34}{whole['fgrl']:>8.2f}{'':>25}{whole['trl']:>10.2f}")
     return "\n".join(lines)
 
 

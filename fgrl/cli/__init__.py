@@ -14,6 +14,7 @@ import typer
 from fgrl.cli import (
     annotating,
     catalog,
+    chatting,
     checking,
     compare,
     curves,
@@ -65,6 +66,7 @@ _recipe_command(epilog=frontier.EXAMPLES)(frontier.frontier)
 _recipe_command(epilog=curves.EXAMPLES)(curves.curves)
 _recipe_command(epilog=report.EXAMPLES)(report.report)
 _recipe_command(epilog=exporting.EXAMPLES)(exporting.export)
+_recipe_command(epilog=chatting.EXAMPLES)(chatting.chat)
 app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)

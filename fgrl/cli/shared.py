@@ -168,9 +168,14 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
     return texts
 
 
-def echo(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Text for people, on stdout or stderr: nothing in it can move the cursor or hide."""
-    typer.echo(visible(text), err=err)
+    typer.echo(visible(text) + end, err=err, nl=False)
+
+
+def at_terminal() -> bool:
+    """Does a person type, and read what is printed? False for a pipe or a file on either side."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def emit(value: Any) -> None:

@@ -44,7 +44,7 @@ class TrainedModel:
 
     @property
     def head(self) -> str:
-        return _head(self.folder)
+        return head(self.folder)
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,12 @@ def products(named: NamedStage) -> dict[str, Path]:
         _checked(NamedStage(name, folder))
         made[str(name)] = folder / "out"
     return made
+
+
+def head(folder: Path) -> str:
+    """The head of the model in a product: "lm", "scalar" or "token"."""
+    about = json.loads((folder / "fgrl.json").read_text(encoding="utf-8"))
+    return str(mapping(about.get("model")).get("head") or "lm")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -203,7 +209,7 @@ def _final(run: finished.FinishedRecipe, source: str) -> str:
             )
         )
     heads = {
-        name: _head(run.folders[name] / "out") for name in trains if (run.folders[name] / "out" / "fgrl.json").is_file()
+        name: head(run.folders[name] / "out") for name in trains if (run.folders[name] / "out" / "fgrl.json").is_file()
     }
     pool = [name for name, head in heads.items() if head == "lm"] or list(heads)
     keys = {name: str(_record(run.folders[name]).get("key")) for name in pool}
@@ -255,8 +261,3 @@ def _record(folder: Path) -> dict[str, Any]:
         return integrity.read_record(folder)
     except integrity.Broken:
         return {}
-
-
-def _head(folder: Path) -> str:
-    about = json.loads((folder / "fgrl.json").read_text(encoding="utf-8"))
-    return str(mapping(about.get("model")).get("head") or "lm")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from fgrl import lazy
 from fgrl.report.text import number, signed
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from fgrl.evaluation.answer import Attribution
 rich_console = lazy.load("rich.console")
+rich_table = lazy.load("rich.table")
 rich_text = lazy.load("rich.text")
 
 LOW = ("#fdeedd", "#fbdcb9", "#f8c48d", "#f3a860", "#ea8a34")
@@ -30,6 +31,10 @@ HIGH = ("#e4eefa", "#c9def5", "#a3c7ee", "#79ade6", "#5297de")
 MIDDLE = "#efece6"
 """Backgrounds of rewards below, above and around 0 (the page's, blue and orange: safe for the colour-blind)."""
 BAR = "│"
+PLUS, MINUS = "⁺", "⁻"
+"""In front of tokens with rewards above and below 0."""
+NARROWEST = 30
+"""Columns of a terminal for each of two answers side by side."""
 VERDICTS = {True: ("✓ kept", "bold green"), False: ("✗ broken", "bold red"), None: ("? missing", "bold yellow")}
 """Text and style of a verdict."""
 PAD_RUN = 3
@@ -129,6 +134,82 @@ def plain(item: Annotated) -> str:
         if kind == "prompt":
             parts.append(">>> " if parts[-1].endswith("\n") else "\n>>> ")
     return "".join(parts)
+
+
+@dataclass
+class ShownAnswer:
+    """An answer in a chat."""
+
+    name: str
+    """Of the model."""
+    pieces: list[str]
+    """The text, in one piece or token by token."""
+    values: Sequence[float | None] | None = None
+    """Reward of each piece; None = no reward. None for all of them: no reward was asked for."""
+    total: float | None = None
+    """Reward of the whole answer; None: missing."""
+
+
+def print_answers(answers: Sequence[ShownAnswer], console: Console | None = None, *, plain_lines: bool = False) -> None:
+    """Answers to one question, side by side at a terminal that is wide enough, otherwise one below the other.
+
+    Tokens with a reward are shaded, and `+` or `-` in front of each group of them says the sign without the colour; without
+    colours a group is `[text | sum of its rewards]`. plain_lines: `NAME: ANSWER` and nothing else, for other programs.
+    """
+    console = console or rich_console.Console(highlight=False)
+    colours = not plain_lines and console.is_terminal and console.color_system is not None and not console.no_color
+    reach = max((abs(value) for item in answers for value in item.values or [] if _is_reward(value)), default=0.0)
+    texts = [_answer(item, reach, colours) for item in answers]
+    if plain_lines:
+        for item, text in zip(answers, texts, strict=True):
+            console.print(rich_text.Text(f"{visible(item.name)}: ").append_text(text), soft_wrap=True)
+        return
+    titles = [rich_text.Text(_heading(item), style="bold") for item in answers]
+    if len(answers) > 1 and console.width >= 2 * NARROWEST:
+        table = rich_table.Table.grid(padding=(0, 2), expand=True)
+        for _ in answers:
+            table.add_column(ratio=1, overflow="fold")
+        table.add_row(*titles)
+        table.add_row(*texts)
+        console.print(table)
+    else:
+        for title, text in zip(titles, texts, strict=True):
+            console.print(*([title] if len(answers) > 1 or reach else []), text, sep="\n", soft_wrap=False)
+    if colours and reach:
+        console.print(_legend(reach).append(f"; {PLUS} above 0, {MINUS} below 0", "dim"))
+
+
+def _heading(item: ShownAnswer) -> str:
+    if item.values is None:
+        return visible(item.name)
+    return visible(f"{item.name}   reward {'missing' if item.total is None else signed(item.total)}")
+
+
+def _answer(item: ShownAnswer, reach: float, colours: bool) -> Text:
+    """The answer; neighbouring tokens whose rewards have one sign are a group."""
+    result = rich_text.Text()
+    values = item.values if item.values is not None else [None] * len(item.pieces)
+    for sign, places in groupby(range(len(item.pieces)), lambda place: _sign(values[place])):
+        group = list(places)
+        if sign is None or not reach:
+            result.append(visible("".join(item.pieces[place] for place in group)))
+        elif colours:
+            result.append({1: PLUS, -1: MINUS, 0: ""}[sign], "bold")
+            for place in group:
+                result.append(visible(item.pieces[place]), f"black on {_heat(values[place] or 0.0, reach)}")
+        else:
+            total = math.fsum(values[place] or 0.0 for place in group)
+            result.append(f"[{visible(''.join(item.pieces[place] for place in group))} | {signed(total)}]")
+    return result
+
+
+def _is_reward(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
+
+
+def _sign(value: float | None) -> int | None:
+    """1, -1 or 0; None without a reward."""
+    return (value > 0) - (value < 0) if _is_reward(value) else None
 
 
 def _coloured(item: Annotated) -> Text:

@@ -1,0 +1,45 @@
+"""From what a person names on the command line to a reward: the one of a stage, a reward model, or a component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from fgrl import recipe as recipes
+from fgrl import registry
+from fgrl.errors import UsageError
+from fgrl.kinds import Reward
+from fgrl.pipeline import trained
+from fgrl.publishing import provenance
+
+
+def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward, dict[str, Path]]:
+    """The reward that a word names, not set up, and the products of the stages that it refers to.
+
+    A stage that has a reward (RECIPE:STAGE, its folder, a recipe with one such stage): that reward. A stage that trained a reward
+    model: that model, read as `segment_rm` reads it. Otherwise a component: its name, or `{name: ..., ...}`.
+    Raises `UsageError` for any other word, `Problems` of a component.
+    """
+    recipes.know_components()
+    if word.lstrip().startswith("{") or word in registry.names("reward"):
+        try:
+            return registry.build(Reward, yaml.safe_load(word)), {}
+        except yaml.YAMLError as error:
+            raise UsageError(f"--reward {word}: not a mapping in YAML: {error}") from None
+    if not trained.names_a_stage(word):
+        known = ", ".join(registry.names("reward"))
+        raise UsageError(
+            f"--reward {word}: no such stage, run or recipe, and no reward of this name; rewards: {known} (fgrl list reward)"
+        )
+    named = trained.stage(word, runs, overrides)
+    (own,) = [stage for stage in provenance.read(named.folder).chain if stage.key == named.record["key"]]
+    settings = own.settings.get("reward")
+    if settings:
+        return registry.build(Reward, settings), trained.products(named)
+    product = named.folder / "out"
+    if (product / "fgrl.json").is_file() and trained.head(product) == "scalar":
+        model = {"name": "segment_rm", "model": f"${{out:{named.name}}}"}
+        return registry.build(Reward, model), {named.name: product}
+    raise UsageError(f"--reward {word}: stage {named.name} has no reward, and it trained no reward model")

@@ -1,0 +1,163 @@
+"""A conversation with a language model: turns, answers as they are drawn, and the rewards of their tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fgrl import lazy, rollouts, seeds
+from fgrl.errors import UsageError
+from fgrl.kinds import Engine, Reward, default_engine
+from fgrl.rollouts.text import UNFINISHED
+from fgrl.specs import Sampling
+from fgrl.types import Message, Sample
+
+answering = lazy.load("fgrl.evaluation.answering")
+attributing = lazy.load("fgrl.evaluation.attributing")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer."""
+
+    text: str
+    prompt_ids: list[int]
+    ids: list[int]
+    """With the end-of-sequence token, where there is one."""
+    finished: bool
+    """False: the length limit or Ctrl-C ended it."""
+    stopped: bool
+    """Ctrl-C ended it."""
+    lost: int
+    """Tokens of the conversation's beginning that the model did not read."""
+    seconds: float
+
+
+@dataclass
+class Conversation:
+    """The turns so far. An answer is drawn from a random stream of its own: the same seed and words give the same answers."""
+
+    name: str
+    model: Any
+    """A `fgrl.models.LanguageModel`."""
+    temperature: float = 0.7
+    max_tokens: int = 256
+    """Of an answer."""
+    seed: int = 0
+    system: str | None = None
+    """What the system turn says; None leaves it to the chat template."""
+    turns: list[Message] = field(default_factory=list)
+    """Questions and answers."""
+    engine: Engine = field(default_factory=default_engine)
+
+    def __post_init__(self) -> None:
+        room = self.model.max_tokens
+        if room is not None and self.max_tokens >= room:
+            raise UsageError(
+                f"--max-tokens {self.max_tokens} leaves no room for a question: {self.name} reads {room} tokens in all"
+            )
+
+    @property
+    def remembers(self) -> bool:
+        """Does the model see earlier turns? Not without a chat template: then each text is continued as it is."""
+        return bool(self.model.tokenizer.chat_template)
+
+    def reset(self) -> None:
+        """Forget all questions and answers; the system turn stays."""
+        self.turns.clear()
+
+    def prompt(self, question: str) -> str | list[Message]:
+        """What the model reads before it answers."""
+        if not self.remembers:
+            return question
+        first = [] if self.system is None else [Message(role="system", content=self.system)]
+        return [*first, *self.turns, Message(role="user", content=question)]
+
+    def ask(self, question: str, shown: Callable[[str], None] = lambda _text: None) -> Reply:
+        """The answer, which becomes a turn. `shown` gets its text piece by piece while it is drawn; Ctrl-C ends it.
+
+        Raises `DataError` where the chat template refuses the conversation; then nothing is remembered.
+        """
+        prompt = self.prompt(question)
+        whole = rollouts.encode_prompt(self.model.tokenizer, prompt)
+        room = None if self.model.max_tokens is None else self.model.max_tokens - self.max_tokens
+        ids = rollouts.encode_prompt(self.model.tokenizer, prompt, room)
+        drawn: list[int] = []
+        printed = ""
+
+        def watch(so_far: Sequence[int]) -> bool:
+            nonlocal printed
+            drawn[:] = so_far
+            text = rollouts.decode(self.model.tokenizer, drawn)
+            if not text.endswith(UNFINISHED) and text.startswith(printed):
+                new, printed = text[len(printed) :], text
+                shown(new)
+            return False
+
+        sampling = Sampling(max_new_tokens=self.max_tokens, max_prompt_tokens=len(ids), temperature=self.temperature)
+        began, stopped = time.monotonic(), False
+        try:
+            seed = seeds.of_turn(self.seed, len(self.turns) // 2)
+            (drawn,) = rollouts.sample(self.model, [ids], sampling, self.engine, seed=seed, ended=watch)
+        except KeyboardInterrupt:
+            stopped = True
+        text = rollouts.decode(self.model.tokenizer, drawn)
+        if text.startswith(printed):
+            shown(text[len(printed) :])
+        if self.remembers:
+            self.turns += [Message(role="user", content=question), Message(role="assistant", content=text)]
+        ended = bool(drawn) and drawn[-1] in self.model.eos_ids
+        return Reply(text, ids, drawn, ended, stopped, len(whole) - len(ids), time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class RewardedReply:
+    """An answer with the reward of every token."""
+
+    pieces: list[str]
+    """The text of each token; empty for one that ends inside a character, and for special tokens without a reward."""
+    values: list[float | None]
+    """None: the reward assigns none to the token, which is not a reward of 0."""
+    total: float | None
+    """Of the whole answer; None: missing."""
+
+
+def rewarded(
+    reward: Reward, model: Any, reference: Any, question: str | Sequence[Message], reply: Reply
+) -> RewardedReply:
+    """Score an answer. reference: a model, or None for `model` with its adapter switched off.
+
+    Raises `DataError` where the reward reads token ids of another tokenizer, and `UsageError` where it reads a reference that
+    there is none of.
+    """
+    rollouts.check_same_tokens(model, reward=reward.tokenizer())
+    needs = frozenset({"offsets"} | reward.needs())
+    if reference is None and not model.adapted and needs & {"ref_logp", "ref_kl", "ref_entropy"}:
+        raise UsageError(
+            "the reward reads a reference model (to divide answers into segments, or for the KL), and this model has no adapter that "
+            "could be switched off: name the reference as the second model"
+        )
+    prompt = question if isinstance(question, str) else list(question)
+    row = {"prompt": reply.prompt_ids, "response": reply.ids}
+    sample = Sample(id="chat", prompt=prompt)
+    rollout = attributing.as_rollout([row], model, needs=needs, reference=reference, samples=[sample])
+    rewards = reward.score(rollout)
+    values = answering.token_rewards(rewards, 0, len(reply.ids))
+    return RewardedReply(pieces(model.tokenizer, reply.ids, values), values, answering.response_reward(rewards, 0))
+
+
+def pieces(tokenizer: Any, ids: Sequence[int], values: Sequence[float | None]) -> list[str]:
+    """The characters of each token. One that several tokens share is in the first; a special token that has a reward shows its name."""
+    text, placed, result = rollouts.decode(tokenizer, ids), 0, []
+    for place, (start, end) in enumerate(rollouts.offsets(tokenizer, ids)):
+        start = max(start, placed)
+        piece = text[start:end] if end > start else ""
+        placed = max(placed, end)
+        result.append(
+            tokenizer.decode([ids[place]])
+            if not piece and values[place] and ids[place] in tokenizer.all_special_ids
+            else piece
+        )
+    return result

@@ -8,18 +8,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
-    ["__main__"], ["cli"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results"],
+    ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results"],
     ["data"], ["modules"], ["feedback"], ["evaluation"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
     ["sandbox", "specs", "functions"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "seeds"], ["errors"], ["console"], ["lazy", "visible"],
 ]  # fmt: skip
 """From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
+EXPORTED = ("library", "kinds", "types", "errors", "lazy")
+"""What `import fgrl` exports, at the first use of each name."""
 MODULE_NAME = re.compile(r"fgrl(\.[A-Za-z_]\w*)+")
 REGISTERS = ("register", "declare_absent")
 
@@ -37,7 +40,16 @@ def sources(root: Path = ROOT) -> dict[str, str]:
 def imports(source: str, modules: Iterable[str]) -> Iterator[tuple[int, str]]:
     """(line, fgrl module) of every import: statements anywhere in the file, under TYPE_CHECKING too, and every text that is
     the name of a module (what `lazy.load`, `import_module`, `__import__` and tables of names are given)."""
-    known = set(modules)
+    yield from _imports(source, frozenset(modules))
+
+
+@cache
+def _imports(source: str, known: frozenset[str]) -> list[tuple[int, str]]:
+    """Kept, because the tests walk the same files many times."""
+    return list(_walked(source, known))
+
+
+def _walked(source: str, known: frozenset[str]) -> Iterator[tuple[int, str]]:
     tree = ast.parse(source)
     groups = {  # `entry_points(group="fgrl.components")` names no module
         id(keyword.value)
@@ -61,7 +73,7 @@ def imports(source: str, modules: Iterable[str]) -> Iterator[tuple[int, str]]:
                 yield node.lineno, named
 
 
-def _nearest(name: str, known: set[str]) -> str:
+def _nearest(name: str, known: frozenset[str]) -> str:
     """`fgrl.models.load` is the module `fgrl.models`."""
     while name not in known and "." in name:
         name = name.rpartition(".")[0]
@@ -90,10 +102,11 @@ def _upward(graph: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
             continue
         for line, other in imported:
             there = room(other)
-            if not here:
-                yield f"{module}:{line}: fgrl itself imports {other}"
-            elif other == "fgrl":  # its version
+            if other == "fgrl":  # its version
                 continue
+            if not here:
+                if there not in EXPORTED:
+                    yield f"{module}:{line}: fgrl itself imports {other}"
             elif there not in FLOOR:
                 yield f"{module}:{line}: imports {other}, which belongs to no room"
             elif here != there and FLOOR[there] <= FLOOR[here]:
@@ -119,13 +132,15 @@ def _silent_components(modules: Mapping[str, str]) -> Iterator[str]:
     for module, source in modules.items():
         if not _in_catalogue(module) or module in packages:
             continue
-        calls = {
-            node.func.id
-            for node in ast.walk(ast.parse(source))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-        if not calls & set(REGISTERS):
+        if not _called(source) & set(REGISTERS):
             yield f"{module}: registers nothing that `fgrl list` shows"
+
+
+@cache
+def _called(source: str) -> frozenset[str]:
+    """The functions that a file calls by their bare names."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return frozenset(call.func.id for call in calls if isinstance(call.func, ast.Name))
 
 
 def _circles(graph: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
@@ -139,6 +154,8 @@ def _circles(graph: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
         number[module] = lowest[module] = len(number)
         stack.append(module)
         for _line, other in graph.get(module, []):
+            if other == "fgrl":  # its version, which it has before it imports anything
+                continue
             if other not in number:
                 visit(other)
                 lowest[module] = min(lowest[module], lowest[other])

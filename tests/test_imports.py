@@ -17,6 +17,7 @@ HEAVY = ["torch", "transformers", "lightning", "peft", "datasets", "wandb", "ope
          "genai_prices", "httpx2"]  # fmt: skip
 
 MODULES = sources()
+KNOWN = frozenset(violations(MODULES))
 
 
 def test_every_file_belongs_to_a_room() -> None:
@@ -25,7 +26,7 @@ def test_every_file_belongs_to_a_room() -> None:
 
 
 def test_imports_go_one_way_without_circles_and_the_catalogue_holds_components_alone() -> None:
-    assert violations(MODULES) == []
+    assert not KNOWN, KNOWN
 
 
 PLANTED = {
@@ -58,7 +59,7 @@ PLANTED = {
 def test_a_planted_violation_is_detected(what: str) -> None:
     module, code, message = PLANTED[what]
     planted = {**MODULES, module: f"{MODULES.get(module, '')}\n{code}\n"}
-    new = set(violations(planted)) - set(violations(MODULES))
+    new = set(violations(planted)) - KNOWN
     assert any(message in line for line in new), new
 
 

@@ -13,16 +13,17 @@ from fgrl import files, lazy
 from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import DataError, UsageError
 from fgrl.report.tables import columns
-from fgrl.types import Sample, read_jsonl, write_jsonl
 
 if TYPE_CHECKING:
     from fgrl.annotation.settings import PageSettings
+    from fgrl.types import Sample
 exporting = lazy.load("fgrl.annotation.export")
 importing = lazy.load("fgrl.annotation.importing")
 label_studio = lazy.load("fgrl.annotation.label_studio")
 numbers = lazy.load("fgrl.annotation.statistics")
 page_settings = lazy.load("fgrl.annotation.settings")
 stores = lazy.load("fgrl.annotation.store")
+types = lazy.load("fgrl.types")
 
 SQLITE = b"SQLite format 3\x00"
 
@@ -112,7 +113,7 @@ def export(
     samples, settings = _annotated(source, revisions=revisions, finished=finished)
     out.parent.mkdir(parents=True, exist_ok=True)
     if form is Format.jsonl:
-        write_jsonl(out, samples)
+        types.write_jsonl(out, samples)
     else:
         entries = {} if settings is None else {"document": settings.document, "query": settings.query}
         tasks, lost = label_studio.to_tasks(samples, **entries, offsets=offsets.value, users=_users(user))
@@ -153,7 +154,7 @@ def import_(
     samples, lost = _read(file, offsets.value)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_jsonl(out, samples)
+        types.write_jsonl(out, samples)
         counted = {"items": len(samples), "not kept": str(lost)}
         line = f"{out}: {len(samples):,} items"
     else:
@@ -208,7 +209,7 @@ def _annotated(
             return list(exporting.exported(store, revisions=revisions, finished=finished)), store.settings
     if revisions or finished:
         raise UsageError(f"{source}: --revisions and --finished need a store; this is a file of samples")
-    samples = list(read_jsonl(source, Sample))
+    samples = list(types.read_jsonl(source, types.Sample))
     return samples, importing.settings_of(samples)
 
 
@@ -238,7 +239,7 @@ def _read(file: Path, offsets: Any) -> tuple[list[Sample], Any]:
         start = stream.read(4096).decode("utf-8-sig", errors="ignore").lstrip()
     if start.startswith("["):
         return label_studio.from_tasks(label_studio.read_tasks(file), offsets=offsets)
-    return list(read_jsonl(file, Sample)), importing.NotKept()
+    return list(types.read_jsonl(file, types.Sample)), importing.NotKept()
 
 
 def _store(path: Path, samples: list[Sample], settings: str | None) -> tuple[Any, bool]:

@@ -91,10 +91,12 @@ def _fail(error: BaseException, invocation: Invocation, console: Console) -> Non
     how = ending(error, invocation.plan.runs.root)
     if how.details:
         console.note(how.details)
+    invocation.summary.failure = error
+    report = console.note if invocation.options.raises else console.alert  # who gets the error needs no copy of it
     if how.bug:
-        console.alert("".join(traceback.format_exception(error)).rstrip())
+        report("".join(traceback.format_exception(error)).rstrip())
     if not isinstance(error, ChildFailed):
-        console.alert(how.message)
+        report(how.message)
     with _reported("summary.json", console):
         invocation.end(how.exit_code, how.message)
 

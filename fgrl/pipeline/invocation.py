@@ -40,13 +40,16 @@ class Summary:
     nothing_to_do: bool = False
     worker: bool = False
     """This process was a worker of a distributed stage: rank 0 reports how it went."""
+    failure: BaseException | None = None
+    """The error that ended the invocation."""
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in SUMMARY}
 
 
-SUMMARY = [each.name for each in fields(Summary) if each.name not in ("folder", "report", "nothing_to_do", "worker")]
+NOT_WRITTEN = ("folder", "report", "nothing_to_do", "worker", "failure")
+SUMMARY = [each.name for each in fields(Summary) if each.name not in NOT_WRITTEN]
 """The keys of `summary.json`."""
 
 

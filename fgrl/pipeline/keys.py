@@ -1,8 +1,8 @@
 """A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
 
 Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
-the content of data as its reader identifies it, weights of local models, source of imported user files, versions of the packages
-that components came from by an entry point, keys of upstream stages.
+the content of data as its reader identifies it, weights of local models, source of imported user files and of components that a
+notebook or a script defines, versions of the packages that components came from by an entry point, keys of upstream stages.
 Not counted: fields marked `Unkeyed`, fields with the value of their `KeyedUnless`, the stage's own name, the names of its
 upstream stages, where files lie.
 
@@ -20,7 +20,7 @@ from typing import Any
 from fgrl import lazy, registry
 from fgrl.files import sha256_of_file, sha256_of_folder
 from fgrl.kinds import Reader, Stage
-from fgrl.registry import outside
+from fgrl.registry import definitions, outside
 from fgrl.registry.problems import Key, dotted
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
@@ -75,6 +75,8 @@ def identity(
     used = _sources(owners, sources or {})
     if used:
         whole["sources"] = used
+    if defined := definitions.digests(type(owner) for owner in owners):
+        whole["definitions"] = defined
     if installed := _packages(owners):
         whole["packages"] = installed
     return whole

@@ -146,6 +146,8 @@ class Options:
     """Overrides as they were typed, for the processes of distributed stages."""
     command: Sequence[str] = ()
     """The whole command, for the record."""
+    raises: bool = False
+    """The caller raises the error that ends the invocation (`Summary.failure`): it is written to run.log alone."""
 
     @property
     def whole(self) -> bool:

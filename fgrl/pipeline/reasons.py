@@ -74,6 +74,8 @@ def _changes(
             reasons[f"{'contents' if kind == 'sha256' else 'weights'} of {place} changed"] = None
         elif path.startswith("sources"):
             reasons["source of imported files changed"] = None
+        elif path.startswith("definitions."):
+            reasons[f"source of {path.removeprefix('definitions.').removeprefix('__main__.')} changed"] = None
         else:
             values.append(f"{place} ({_text(before)} -> {_text(now)})")
     if values:

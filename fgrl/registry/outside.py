@@ -15,7 +15,7 @@ from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget
 from fgrl.registry.problems import Place, Problem, Problems
 
-_PACKAGE = "fgrl_imported"
+PACKAGE = "fgrl_imported"
 FIRST = -1
 """Rank of places in imported files: what a file lacks is the cause of "unknown" components in the recipe."""
 _imported: dict[Path, str] = {}
@@ -43,7 +43,7 @@ def import_file(path: Path) -> ModuleType:
         return sys.modules[name]
     forget(name)
     note_user_files([file])
-    package = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE, "The files that recipes import."))
+    package = sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE, "The files that recipes import."))
     package.__path__ = []  # a package, so that what is pickled here can be read in another process
     module = ModuleType(name)
     module.__file__ = str(file)
@@ -86,7 +86,7 @@ def forget_file(file: Path) -> None:
 
 def _module_name(file: Path) -> str:
     """The same in every process, so that what is pickled in one can be read in another."""
-    return f"{_PACKAGE}.{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    return f"{PACKAGE}.{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
 
 
 def load_entry_points() -> None:

@@ -1,0 +1,35 @@
+"""fgrl from Python: `import fgrl` exports what is here. Every name is imported at its first use.
+
+It does what the command line does, by the same engine (`fgrl.pipeline`), and raises the errors of `fgrl.errors` instead of printing
+them. Results are objects that draw themselves in a notebook and print as text in a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fgrl import lazy
+
+if TYPE_CHECKING:
+    from fgrl.library.finished_runs import FinishedRun, FinishedStage, numbers, open_run
+    from fgrl.library.loading import load, score
+    from fgrl.library.policies import Generated, Policy
+    from fgrl.library.running import plan, register, run, validate
+    from fgrl.library.scored_texts import ScoredText, TokenSpan
+    from fgrl.library.tables import Table
+
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "finished_runs": ["FinishedRun", "FinishedStage", "numbers", "open_run"],
+        "loading": ["load", "score"],
+        "policies": ["Generated", "Policy"],
+        "running": ["plan", "register", "run", "validate"],
+        "scored_texts": ["ScoredText", "TokenSpan"],
+        "tables": ["Table"],
+    },
+)
+__all__ = [
+    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "Table", "TokenSpan", "load", "numbers", "open_run", "plan",
+    "register", "run", "score", "validate",
+]  # fmt: skip

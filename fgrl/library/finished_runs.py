@@ -1,0 +1,270 @@
+"""Runs on the disk: `fgrl.open_run`, `fgrl.numbers`, and what `fgrl.run` returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from fgrl import lazy
+from fgrl.console import duration
+from fgrl.errors import UsageError
+from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
+from fgrl.library.tables import Table
+from fgrl.pipeline import finished, planning
+from fgrl.pipeline.log import read_log
+from fgrl.registry.explaining import nearby
+from fgrl.registry.problems import unknown
+from fgrl.results.evaluations import ANSWERS
+from fgrl.results.numbers import ModelNumber
+from fgrl.results.reading import mapping
+from fgrl.results.run_folder import load as load_run_folder
+from fgrl.results.tables import NumberTable, number_table
+from fgrl.visible import visible
+
+if TYPE_CHECKING:
+    from fgrl.library.policies import Policy
+    from fgrl.library.scored_texts import ScoredText
+    from fgrl.types import Message, Sample
+answer_files = lazy.load("fgrl.evaluation.answer")
+policies = lazy.load("fgrl.library.policies")
+scored_texts = lazy.load("fgrl.library.scored_texts")
+scoring = lazy.load("fgrl.library.scoring")
+
+NUMBER_COLUMNS = (
+    "recipe", "seed", "model", "number", "mean", "low", "high", "n", "difference", "difference_low", "difference_high", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FinishedStage:
+    """A stage of a run."""
+
+    name: str
+    component: str
+    """Name of the stage's component: "finetune", "rl", ..."""
+    key: str
+    state: str
+    """"done", "cached", "unfinished", "not started" or "not asked for"."""
+    seconds: float | None
+    folder: Path | None
+    """`runs/stages/<stage>-<key>`; None where the stage has none."""
+    summary: Mapping[str, Any]
+    """What the stage reported at its end."""
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("done", "cached") and self.folder is not None
+
+    @property
+    def product(self) -> Path:
+        """The folder of what the stage made. Raises `UsageError` for a stage that has not finished."""
+        if not self.finished or self.folder is None:
+            raise UsageError(f"stage {self.name} has not finished ({self.state}), so it made nothing yet")
+        return self.folder / "out"
+
+    def log(self) -> Table:
+        """The numbers that the stage logged, a row for each step; empty for a stage that logs none."""
+        return Table([] if self.folder is None else read_log(self.folder / "log.jsonl"))
+
+
+class FinishedRun:
+    """A run of a recipe: its stages, folders and numbers. It may also be one that failed or still runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._records = load_run_folder(folder)
+        self.name: str = self._records.name
+        self.state: str = self._records.state
+        """"finished", "failed", "interrupted" or "unfinished"."""
+        self.error: str = self._records.error
+        """Why it failed; empty otherwise."""
+        self.settings: dict[str, Any] = self._records.settings
+        """The recipe as plain data, with everything that it extends and all overrides."""
+        self.stages: dict[str, FinishedStage] = {
+            stage.name: FinishedStage(
+                stage.name,
+                stage.kind,
+                stage.key,
+                stage.state,
+                stage.seconds,
+                stage.folder and stage.folder.resolve(),
+                stage.summary,
+            )
+            for stage in self._records.stages
+        }
+
+    @property
+    def seed(self) -> int:
+        return self.finished_recipe.seed
+
+    @property
+    def report(self) -> Path | None:
+        """The page of the run, `report.html`; None while there is none."""
+        page = self.folder / "report.html"
+        return page if page.is_file() else None
+
+    @cached_property
+    def finished_recipe(self) -> finished.FinishedRecipe:
+        """The recipe with its finished stages, for `fgrl.results`."""
+        (source,) = finished.read_sources([self.folder], self.folder.parent.parent)
+        return source.recipes[0]
+
+    def stage(self, name: str) -> FinishedStage:
+        """A stage by its name. Raises `UsageError` with the nearest name."""
+        if name not in self.stages:
+            raise UsageError(unknown("stage", name, list(self.stages)))
+        return self.stages[name]
+
+    def numbers(self, *wanted: str) -> Table:
+        """What the run's finished evaluations measured, with intervals; see `fgrl.numbers`."""
+        return _number_rows([self.finished_recipe], wanted)
+
+    def answers(
+        self, stage: str | None = None, model: str | None = None, *, reward: str | None = None
+    ) -> list[ScoredText]:
+        """The answers that an evaluation recorded, with the token rewards of the evaluation's reward, ready to be drawn.
+
+        stage: by default the only finished one that recorded answers. model: by default all. reward: by default the first one of
+        the evaluation's `rewards`; without rewards the answers have none. Raises `UsageError` for a name that does not exist.
+        """
+        recorded = [name for name, each in self.stages.items() if each.finished and (each.product / ANSWERS).is_file()]
+        chosen = self._only_one(stage, recorded, "recorded answers")
+        by_model = answer_files.read_answers(chosen.product / ANSWERS)
+        if model is not None and model not in by_model:
+            raise UsageError(unknown("model", model, list(by_model)))
+        return [
+            scored_texts.of_answer(answer, reward)
+            for name, answers in by_model.items()
+            if model in (None, name)
+            for answer in answers
+        ]
+
+    def policy(self, stage: str | None = None, *, step: int | None = None, **options: Any) -> Policy:
+        """The language model that a stage trained or chose; see `fgrl.load`. stage: by default the only one with a language model."""
+        chosen = self._only_one(stage, self._with_policies(), "a language model")
+        return policies.load_model(chosen.product, step=step, **options)
+
+    def score(
+        self, stage: str, prompt: str | Sequence[Message | Mapping[str, str]] | Sample, answer: str, **options: Any
+    ) -> ScoredText:
+        """Score a text with the reward of one of the run's stages; see `fgrl.score`."""
+        return scoring.score_text(self.finished_recipe, stage, prompt, answer, **options)
+
+    def _with_policies(self) -> list[str]:
+        names = []
+        for name, stage in self.stages.items():
+            file = stage.product / "fgrl.json" if stage.finished else None
+            if file is not None and file.is_file():
+                about = json.loads(file.read_text(encoding="utf-8"))
+                names += [name] if mapping(about.get("model")).get("head") == "lm" else []
+        return names
+
+    def _only_one(self, name: str | None, fitting: Sequence[str], what: str) -> FinishedStage:
+        if name is not None:
+            return self.stage(name)
+        if len(fitting) != 1:
+            known = f"{len(fitting)} stages have one: {', '.join(fitting)}" if fitting else "no finished stage has one"
+            raise UsageError(f"name the stage with {what}; {known}")
+        return self.stages[fitting[0]]
+
+    def _rows(self) -> Table:
+        return Table(
+            {
+                "stage": stage.name,
+                "component": stage.component,
+                "state": stage.state,
+                "time": "" if stage.seconds is None else duration(stage.seconds),
+                "folder": "" if stage.folder is None else stage.folder.name,
+            }
+            for stage in self.stages.values()
+        )
+
+    def _title(self) -> str:
+        return visible(f"{self.name}: {self.state}" + (f" ({self.error})" if self.error else ""))
+
+    def __repr__(self) -> str:
+        lines = [self._title(), repr(self._rows()), f"folder: {nearby(self.folder)}"]
+        return "\n".join([*lines, *([f"report: {nearby(self.report)}"] if self.report is not None else [])])
+
+    def _repr_html_(self) -> str:
+        title = Markup("<p><b>{}</b></p>").format(self._title())
+        places = Markup("<p>folder: <code>{}</code></p>").format(nearby(self.folder))
+        return str(title + Markup(self._rows()._repr_html_()) + places)
+
+
+def open_run(folder: Path | str) -> FinishedRun:
+    """A run by its folder, `runs/<recipe>/<time>-<key>`; of a folder with several runs the newest.
+
+    Raises `UsageError` where there is no run.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such folder; the folder of a run is runs/<recipe>/<time>-<key>")
+    newest = finished.run_folders(path)[-1]
+    if not (newest / "recipe.yaml").is_file() or not (newest / "stages").is_dir():
+        raise UsageError(f"{path} contains no run; the folder of a run is runs/<recipe>/<time>-<key>")
+    return FinishedRun(newest)
+
+
+def numbers(
+    sources: Path | str | FinishedRun | Iterable[Path | str | FinishedRun],
+    overrides: Overrides | None = None,
+    *,
+    seeds: Sequence[int] = (),
+    wanted: str | Sequence[str] = (),
+    runs: Path | str = RUNS,
+) -> Table:
+    """What finished evaluations measured, a row for each recipe, model and number. Nothing is run.
+
+    sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of the recipes,
+    as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept".
+
+    The columns: "recipe", "seed", "model", "number", "mean" with its interval "low" to "high", "n" (how many values), "difference"
+    to the baseline of the evaluation, paired by prompt, with "difference_low" and "difference_high", "note". None is missing.
+
+    Raises `UsageError` for a source without runs and for a text that is in no number's name, `DataError` for numbers that cannot be
+    read, `Problems` for a recipe with mistakes.
+    """
+    every = [sources] if isinstance(sources, Path | str | FinishedRun) else list(sources)
+    texts = override_texts(overrides)
+    recipes: list[finished.FinishedRecipe] = []
+    for source in every:
+        if isinstance(source, FinishedRun):
+            recipes.append(source.finished_recipe)
+        elif Path(source).is_dir():
+            recipes += finished.read_sources([Path(source)], Path(runs), (), list(seeds))[0].recipes
+        else:
+            for words in [[*texts, f"seed={seed}"] for seed in seeds] or [texts]:
+                recipes.append(finished.of_plan(planning.plan(load_recipe(source, words), Path(runs)), words))
+    return _number_rows(recipes, [wanted] if isinstance(wanted, str) and wanted else list(wanted))
+
+
+def _number_rows(recipes: Sequence[finished.FinishedRecipe], wanted: Sequence[str]) -> Table:
+    results = [each.results for each in recipes]
+    table: NumberTable = number_table(results, list(wanted))
+    rows: list[dict[str, Any]] = []
+    for (name, measures), each in zip(table.items(), recipes, strict=True):
+        for number, measure in measures or []:
+            rows += [{"recipe": name, "seed": each.seed, "number": number, **_row(model)} for model in measure.models]
+    return Table(rows, NUMBER_COLUMNS)
+
+
+def _row(number: ModelNumber) -> dict[str, Any]:
+    value, change = number.value, number.difference
+    return {
+        "model": number.model,
+        "mean": value.mean,
+        "low": value.low,
+        "high": value.high,
+        "n": value.n or None,
+        "difference": None if change is None else change.mean,
+        "difference_low": None if change is None else change.low,
+        "difference_high": None if change is None else change.high,
+        "note": value.note,
+    }

@@ -1,0 +1,88 @@
+"""What the functions of this room are given: recipes, overrides, the folder of runs; and the state of random generators around them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fgrl import recipe, registry
+from fgrl.errors import UsageError
+from fgrl.pipeline.libraries import diverted
+from fgrl.registry import Problems
+from fgrl.registry.settings import Settings
+
+RUNS = "runs"
+"""The default folder of runs, relative to the current directory, as on the command line."""
+OVERRIDES = "overrides"
+"""What error messages call the place of a value that was given in Python."""
+Overrides = Mapping[str, Any]
+
+
+def load_recipe(source: Path | str, texts: Sequence[str] = ()) -> recipe.Recipe:
+    """The recipe with overrides as on the command line. Raises `Problems`, whose places say "overrides" for what came from there."""
+    try:
+        return recipe.load(source, texts)
+    except Problems as problems:
+        for problem in problems.problems:
+            if problem.place is not None and problem.place.file is None and not problem.place.line:
+                problem.place = replace(problem.place, label=OVERRIDES)
+        raise
+
+
+def override_texts(overrides: Overrides | None, seed: int | None = None) -> list[str]:
+    """`a.b=value` for each override, the value as JSON, which is YAML. Raises `UsageError` for a value that has no such form."""
+    values = dict(overrides or {})
+    if seed is not None:
+        if "seed" in values:
+            raise UsageError("the seed is given twice: as `seed` and among the overrides")
+        values["seed"] = seed
+    return [f"{key}={_as_text(key, value)}" for key, value in values.items()]
+
+
+def _as_text(key: str, value: Any) -> str:
+    def plain(item: Any) -> Any:
+        if isinstance(item, Settings):
+            return registry.dump(item)
+        if isinstance(item, Path):
+            return str(item)
+        if hasattr(item, "item"):  # a number of numpy or torch
+            return item.item()
+        raise UsageError(
+            f"override {key}: wants a number, a text, a list, a mapping, None or a component, got {type(item).__qualname__}"
+        )
+
+    try:
+        return json.dumps(value, ensure_ascii=False, default=plain, allow_nan=False)
+    except ValueError as error:  # NaN, infinity, or a list that contains itself
+        raise UsageError(f"override {key}: {error}") from None
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Whatever is seeded or drawn inside, the generators of Python, NumPy and torch continue as if nothing had been."""
+    states: list[tuple[Callable[[Any], Any], Any]] = [(random.setstate, random.getstate())]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        states.append((numpy.random.set_state, numpy.random.get_state()))
+    if (torch := sys.modules.get("torch")) is not None:
+        states.append((torch.set_rng_state, torch.get_rng_state()))
+        if torch.cuda.is_initialized():
+            states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    try:
+        yield
+    finally:
+        for restore, state in states:
+            restore(state)
+
+
+@contextmanager
+def libraries_quiet() -> Iterator[None]:
+    """Inside, libraries write neither messages nor progress bars to the terminal or the notebook."""
+    with diverted(Path(os.devnull), verbose=False):
+        yield

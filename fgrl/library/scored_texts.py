@@ -1,0 +1,183 @@
+"""A text with a value for each of its tokens: it draws itself in a notebook and prints as text in a terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fgrl import lazy
+from fgrl.errors import UsageError
+from fgrl.registry.problems import unknown
+from fgrl.report.terminal import Annotated, Remarks, plain
+from fgrl.report.text import number, signed
+from fgrl.visible import visible
+
+if TYPE_CHECKING:
+    from fgrl.evaluation.answer import Answer, Attribution
+    from fgrl.types import Annotation
+fragment = lazy.load("fgrl.report.fragment")
+terminal = lazy.load("fgrl.report.terminal")
+
+
+@dataclass(frozen=True)
+class TokenSpan:
+    """A segment of a text: neighbouring tokens that have one reward together."""
+
+    start: int
+    end: int
+    """Characters `start:end` of the text."""
+    text: str
+    reward: float | None
+    """The sum of its tokens' rewards; None where none of them has one."""
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A response with a value for each of its T tokens, by default the reward of each token.
+
+    At the end of a notebook's cell it draws itself: colour is the value, brackets are segments, and pointing at a token shows its
+    value. `draw()` does the same in the middle of a cell, and in a terminal; `print` shows the same as plain text.
+    """
+
+    answer: Answer
+    """The record: prompt, response, and everything that the reward recorded."""
+    name: str
+    """The entry of its records that is shown; "" where it has no values."""
+    what: str = "reward"
+    """What the values are: "reward", or "log-probability"."""
+    total: float | None = None
+    """The value of the whole text: the reward of the response, or the sum of the log-probabilities. None is missing."""
+
+    @property
+    def text(self) -> str:
+        return self.answer.text
+
+    @property
+    def tokens(self) -> list[str]:
+        """[T] the decoded tokens; the last one may be the end-of-sequence token."""
+        return self.answer.tokens
+
+    @property
+    def values(self) -> list[float | None]:
+        """[T] the value of each token; None where there is none, which is not a value of 0."""
+        return self.answer.token_rewards.get(self.name, [])
+
+    @property
+    def reward(self) -> float | None:
+        """The reward of the whole response; None where it is missing."""
+        return self.answer.rewards.get(self.name)
+
+    @property
+    def token_rewards(self) -> list[float | None]:
+        """[T] the same as `values`, of a reward. Raises `UsageError` for other values."""
+        if self.what != "reward":
+            raise UsageError(f"these values are no rewards but the {self.what} of each token; see `values`")
+        return self.values
+
+    @property
+    def segments(self) -> list[int]:
+        """[T] the segment of each token, -1 outside of all; empty for a reward without segments."""
+        return self.answer.segments.get(self.name, [])
+
+    @property
+    def spans(self) -> list[TokenSpan]:
+        """The segments as passages of the text, in order; empty for a reward without segments."""
+        result = []
+        for segment in dict.fromkeys(index for index in self.segments if index >= 0):
+            places = [place for place, index in enumerate(self.segments) if index == segment]
+            offsets = [self.answer.offsets[place] for place in places]
+            start, end = min(first for first, _ in offsets), max(last for _, last in offsets)
+            known = [value for place in places if (value := self.values[place]) is not None]
+            result.append(TokenSpan(start, end, self.text[start:end], math.fsum(known) if known else None))
+        return result
+
+    @property
+    def criteria(self) -> list[Attribution]:
+        """The criteria of the prompt with their verdicts, of a reward that reads a rubric; empty otherwise."""
+        return self.answer.criteria.get(self.name, [])
+
+    @property
+    def annotation(self) -> Annotation | None:
+        """What the reward's critic recorded about the text; None where it is missing, or the reward has no critic."""
+        return self.answer.annotations.get(self.name)
+
+    def draw(self) -> None:
+        """Draw the tokens: as HTML in a notebook, else as text in the terminal, coloured where it has colours."""
+        if in_notebook():
+            from IPython.display import display  # the notebook's own
+
+            display(self)
+        else:
+            terminal.print_annotated([self._annotated()])
+
+    def _annotated(self) -> Annotated:
+        """As the terminal draws it: the turns of the prompt, then the tokens."""
+        turns = [f"{turn.role}: {turn.content}\n" for turn in self.answer.chat]
+        finished = int(bool(self.answer.response.finished and self.tokens))
+        kinds = ["response"] * (len(self.tokens) - finished) + ["eos"] * finished
+        values = [math.nan if value is None else value for value in self.values]
+        return Annotated(
+            title=self._title(),
+            tokens=[*turns, *self.tokens],
+            kinds=["prompt"] * len(turns) + kinds,
+            segments=[-1] * len(turns) + self.segments if self.segments else None,
+            values=[0.0] * len(turns) + values if values else None,
+            criteria=self.criteria,
+            remarks=self._remarks(),
+        )
+
+    def _remarks(self) -> Remarks | None:
+        if self.name not in self.answer.annotations:
+            return None
+        annotation = self.annotation
+        if annotation is None:
+            return Remarks(True, None, [])
+        spans = sorted(annotation.spans, key=lambda span: (span.start, -span.end))
+        passages = [
+            (span.label, self.text[span.start : span.end], span.reasons + ([span.note] if span.note else []))
+            for span in spans
+        ]
+        return Remarks(False, annotation.critique, passages)
+
+    def _title(self) -> str:
+        total = "missing" if self.total is None else signed(self.total)
+        what = f"{self.what} {total}, " if self.name else ""
+        return f"{what}{len(self.tokens)} tokens"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{visible(plain(self._annotated()))}"
+
+    def _repr_html_(self) -> str:
+        facts = [("tokens", number(len(self.tokens)))]
+        if self.name:
+            facts.insert(0, (self.what, "missing" if self.total is None else signed(self.total)))
+        line = self.answer.model_dump(mode="json")
+        return str(fragment.html(line, self.name, what=self.what, around_zero=self.what == "reward", facts=facts))
+
+
+def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:
+    """A recorded answer with the token rewards of one of its rewards, by default of the first.
+
+    Raises `UsageError` for a reward that did not score it.
+    """
+    known = list(answer.token_rewards)
+    if reward is not None and reward not in known:
+        raise UsageError(unknown("reward", reward, known))
+    name = reward or next(iter(known), "")
+    return ScoredText(answer, name, total=answer.rewards.get(name))
+
+
+def of_values(answer: Answer, what: str, values: Sequence[float], total: float) -> ScoredText:
+    """An answer with other values than rewards: `values` [T]."""
+    held: Mapping[str, Any] = {"token_rewards": {what: [float(value) for value in values]}}
+    return ScoredText(answer.model_copy(update=held), what, what=what, total=total)
+
+
+def in_notebook() -> bool:
+    """Does this process run the cells of a notebook?"""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config

@@ -1,0 +1,136 @@
+"""A text scored with the reward of a recipe's stage, as a training or an evaluation scores it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fgrl import lazy, registry
+from fgrl.console import Console
+from fgrl.errors import UsageError
+from fgrl.kinds import Reward, Stage, check_needs
+from fgrl.library.inputs import libraries_quiet, random_state_kept
+from fgrl.library.policies import Prompt, as_prompt, checked, encoded
+from fgrl.library.scored_texts import ScoredText, of_answer
+from fgrl.pipeline.run import Run, scratch_run
+from fgrl.registry.problems import unknown
+from fgrl.specs import ModelSpec
+from fgrl.types import Criterion, Sample
+
+if TYPE_CHECKING:
+    from fgrl.pipeline.finished import FinishedRecipe
+answering = lazy.load("fgrl.evaluation.answering")
+attributing = lazy.load("fgrl.evaluation.attributing")
+rollouts = lazy.load("fgrl.rollouts")
+
+NAME = "text"
+"""What the record of a scored text calls the model that wrote it."""
+
+
+def score_text(
+    finished: FinishedRecipe,
+    stage: str,
+    prompt: Prompt | Sample,
+    answer: str,
+    *,
+    reward: str | None = None,
+    reference: str | list[str] | None = None,
+    rubric: Sequence[str | Mapping[str, Any] | Criterion] = (),
+    meta: Mapping[str, Any] | None = None,
+    ended: bool = True,
+) -> ScoredText:
+    """See `fgrl.score`."""
+    built = _built(finished, stage)
+    rewards = rewards_of(built)
+    if not rewards:
+        raise UsageError(f"stage {stage} ({registry.name_of(built)[1]}) has no reward")
+    if reward is not None and reward not in rewards:
+        raise UsageError(unknown("reward", reward, list(rewards)))
+    if reward is None and len(rewards) > 1:
+        raise UsageError(f"stage {stage} has several rewards: name one of {', '.join(rewards)} as `reward`")
+    name = reward or next(iter(rewards))
+    chosen = rewards[name]
+    sample = _sample(prompt, reference, rubric, meta)
+    made_with = {"cache": finished.runs.cache, "seed": finished.seed, "accelerator": built.accelerator()}
+    products, console = _products(finished, stage), Console()
+    with (
+        random_state_kept(),
+        libraries_quiet(),
+        scratch_run(stage, products=products, console=console, **made_with) as run,
+    ):
+        run.cache.mkdir(parents=True, exist_ok=True)
+        run.seed_libraries()
+        chosen.setup(run)
+        check_needs(chosen, chosen.needs())
+        chosen.check_prompts([sample])
+        return of_answer(_scored(built, name, chosen, sample, answer, ended, run), name)
+
+
+def rewards_of(stage: Stage) -> dict[str, Reward]:
+    """The rewards that a stage names itself: `reward`, or its `rewards` by their names. Not the rewards inside of another one."""
+    rewards: dict[str, Reward] = {}
+    for path, value in registry.walk(stage):
+        if isinstance(value, Reward) and (len(path) == 1 or path[:-1] == ("rewards",)):
+            rewards[str(path[-1])] = value
+    return rewards
+
+
+def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str, ended: bool, run: Run) -> Any:
+    """The answer's record."""
+    model = run.model(_reference(stage))
+    rollouts.check_same_tokens(model, reward=reward.tokenizer())
+    row = encoded(model, sample, answer, finished=ended)
+    rollout = attributing.as_rollout(
+        [row], model, needs=reward.needs() | {"offsets"}, reference=model, samples=[sample]
+    )
+    generated = rollouts.Generated(row["prompt"], row["response"], rollouts.as_response(model, row["response"]))
+    scored = {name: reward.score(rollout)}
+    return answering.recorded(NAME, sample, generated, rollout, 0, scored, model.tokenizer)
+
+
+def _reference(stage: Stage) -> ModelSpec:
+    """The model that cuts the text into tokens and computes what the reward asks for: the one that a training starts from, the
+    one that an evaluation compares with."""
+    named = getattr(stage, "models", None)
+    model = getattr(stage, "model", None)
+    if isinstance(named, Mapping) and named:
+        model = named[getattr(stage, "likelihoods_of", None) or next(iter(named))]
+    if not isinstance(model, ModelSpec):
+        raise UsageError(f"the stage {registry.name_of(stage)[1]} names no language model whose tokens could be scored")
+    return model.frozen()
+
+
+def _built(finished: FinishedRecipe, stage: str) -> Stage:
+    if finished.recipe is None:
+        raise UsageError(
+            f"this version of fgrl cannot build {finished.file}, or it uses a component that is not registered here"
+        )
+    if stage not in finished.recipe.stages:
+        raise UsageError(unknown("stage", stage, list(finished.recipe.stages)))
+    return finished.recipe.built_anew(stage)
+
+
+def _products(finished: FinishedRecipe, stage: str) -> dict[str, Any]:
+    assert finished.recipe is not None  # `_built` has checked it
+    needed = finished.recipe.graph()[stage]
+    if missing := [name for name in needed if name not in finished.folders]:
+        raise UsageError(f"stage {stage} needs {', '.join(missing)}, which has not run yet: run the recipe first")
+    return {name: finished.folders[name] / "out" for name in needed}
+
+
+def _sample(
+    prompt: Prompt | Sample,
+    reference: str | list[str] | None,
+    rubric: Sequence[str | Mapping[str, Any] | Criterion],
+    meta: Mapping[str, Any] | None,
+) -> Sample:
+    if isinstance(prompt, Sample):
+        if reference is not None or rubric or meta is not None:
+            raise UsageError(
+                "the prompt is a sample, which has its own reference, rubric and meta: give none beside it"
+            )
+        return prompt
+    criteria = [{"text": criterion} if isinstance(criterion, str) else criterion for criterion in rubric]
+    return checked(
+        Sample, id="0", prompt=as_prompt(prompt), reference=reference, rubric=criteria, meta=dict(meta or {})
+    )

@@ -16,8 +16,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -700,9 +701,48 @@ ANSWER_NEEDS = frozenset({"logp", "ref_logp", "kl", "offsets"})
 """What metrics may ask of an answer."""
 
 
+Better = Literal["higher", "lower"]
+Purpose = Literal["goal", "reward", "symptom"]
+
+
+class Meaning(NamedTuple):
+    """What a number of a metric tells, for the report."""
+
+    words: str
+    """In plain words, as in "share of answers that satisfy the rule". `{number}` stands for the number's name."""
+    better: Better | None = None
+    """Which side is better; None: neither, as of a length."""
+    even: float | None = None
+    """Of a number that compares two models by itself: its value when they are equally good, as 0.5 of a win rate."""
+
+
+def meaning_in(meanings: Mapping[str, Meaning], number: str) -> Meaning | None:
+    """The meaning of the number's name, or else of the first pattern (of shell wildcards) that fits it; None where none does."""
+    fitting = (meaning for pattern, meaning in meanings.items() if fnmatchcase(number, pattern))
+    meaning = meanings.get(number) or next(fitting, None)
+    shown = number.replace(":", ": ").replace("_", " ")
+    return meaning and meaning._replace(words=meaning.words.replace("{number}", shown))
+
+
 @kind("metric")
 class Metric(Asker, ABC):
     """Measures answers of several models to the same prompts."""
+
+    purpose: ClassVar[Purpose] = "goal"
+    """`goal`: what the training is for. `reward`: numbers of a reward, which the training may exploit. `symptom`: numbers that
+    show side effects, as lengths. The report's first screen reads it."""
+    meanings: ClassVar[Mapping[str, Meaning]] = {}
+    """What the numbers mean and which side is better, by number or by a pattern (`*`). The report draws conclusions only from
+    numbers that are named here."""
+
+    def meaning(self, number: str) -> Meaning | None:
+        """What a number means; None: not declared."""
+        return meaning_in(self.meanings, number)
+
+    def verdict(self, answer: Any) -> tuple[bool | None, list[Span]] | None:
+        """Whether one answer (`fgrl.evaluation.answer.Answer`) passes, None where that could not be decided, and the spans that
+        break it. None: the metric does not decide about single answers, or not cheaply enough to do it twice."""
+        return None
 
     @abstractmethod
     def measure(self, answers: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`fgrl report`: the page of a run, written again."""
+"""`fgrl report`: regenerates the page of a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, em
 
 finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
+recipes = lazy.load("fgrl.recipe")
+verdicts = lazy.load("fgrl.report.verdict")
 
 EXAMPLES = """
 \b
@@ -34,11 +36,19 @@ def report(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Regenerate report.html of a recipe's newest run, and print its path. Overrides may follow the recipe."""
+    """Regenerate report.html of a recipe's newest run, and print its path and what its first screen says: did it learn, is it
+    hacking the reward. Overrides may follow the recipe."""
     words = overrides(context.args, context)
     folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
+    recipes.know_components()
     written = [{"report": str(page.write(folder)), "folder": str(folder)} for folder in folders]
+    verdict = [verdicts.verdict(folder) for folder in folders]
     if as_json:
-        emit(written[0] if len(written) == 1 else {"reports": written})
+        each = [{**paths, "verdict": own.as_json()} for paths, own in zip(written, verdict, strict=True)]
+        emit(each[0] if len(each) == 1 else {"reports": each})
     else:
-        echo("\n".join(each["report"] for each in written))
+        echo(
+            "\n".join(
+                line for paths, own in zip(written, verdict, strict=True) for line in [paths["report"], *own.lines()]
+            )
+        )

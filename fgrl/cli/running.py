@@ -22,6 +22,7 @@ explaining = lazy.load("fgrl.registry.explaining")
 finished = lazy.load("fgrl.pipeline.finished")
 pipeline = lazy.load("fgrl.pipeline")
 tables = lazy.load("fgrl.results.tables")
+verdicts = lazy.load("fgrl.report.verdict")
 
 EXAMPLES = """
 \b
@@ -86,7 +87,8 @@ def run(
         return
     if as_json:
         folders = {"folder": summary.folder, "report": summary.report, "nothing_to_do": summary.nothing_to_do}
-        emit({**summary.as_json(), **folders})
+        verdict = {} if summary.report is None else {"verdict": verdicts.verdict(summary.report.parent).as_json()}
+        emit({**summary.as_json(), **folders, **verdict})
     else:
         if summary.exit == 0 and not quiet:
             echo(_results(loaded, runs, limit))
@@ -118,6 +120,7 @@ def _summary(summary: Summary, *, quiet: bool) -> str:
         lines.append(f"folder: {explaining.nearby(summary.folder)}")
     if summary.report is not None:
         lines.append(f"report: {explaining.nearby(summary.report)}")
+        lines += verdicts.verdict(summary.report.parent).lines()
     return "\n".join(lines)
 
 

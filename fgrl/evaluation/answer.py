@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import model_validator
 
-from fgrl.types import Annotation, Message, Record, Response, Sample, read_jsonl, write_jsonl
+from fgrl.types import Annotation, Message, Record, Response, Sample, Span, read_jsonl, write_jsonl
 
 
 class FollowUp(Record):
@@ -65,6 +65,10 @@ class Answer(Record):
     """[T] by name of the reward: index of the segment, -1 outside."""
     criteria: dict[str, list[Attribution]] = {}
     """By name of the reward: every criterion that it counts, in the rubric's order. Empty for a reward that reads no rubric."""
+    verdicts: dict[str, bool | None] = {}
+    """Does the response pass? By name of the metric that decides; None = could not be decided."""
+    violations: dict[str, list[Span]] = {}
+    """What breaks it (label -1), by name of the metric. A failed response without spans: it is broken nowhere in particular."""
     annotations: dict[str, Annotation | None] = {}
     """By name of the reward: what its critic recorded about the response, or None where that is missing. Empty for a reward
     without a critic."""

@@ -19,6 +19,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Estimate, Measured, difference, weighted_mean
 from fgrl.files import write_json, write_json_lines
+from fgrl.kinds import Better, Meaning
 from fgrl.registry.problems import nearest
 
 evaluator = lazy.load("lm_eval.evaluator")
@@ -58,7 +59,8 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
         write_json(folder / f"{name}.json", {key: value for key, value in recorded.items() if key != "samples"})
     # 3. numbers
     metrics = measured(results, stage.baseline, stage.level)
-    write_json(run.out / "metrics.json", {"baseline": stage.baseline, "metrics": metrics})
+    report = {"baseline": stage.baseline, "metrics": metrics, "meanings": meanings(results)}
+    write_json(run.out / "metrics.json", report)
     return {"models": list(results), "tasks": list(metrics)}
 
 
@@ -204,6 +206,20 @@ def measured(results: Mapping[str, Results], baseline: str | None, level: float)
             }
         by_model["about"] = about(task, first, level)
     return metrics
+
+
+def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
+    """Which side of each number is better, by task, where the harness knows it; in the form of `held_out.meanings`."""
+    known: dict[str, Any] = {}
+    for recorded in results.values():
+        for task, sides in recorded.get("higher_is_better", {}).items():
+            numbers = known.setdefault(task, {"purpose": "goal", "numbers": {}})["numbers"]
+            for metric, higher in sides.items():
+                if higher is not None:
+                    better: Better = "higher" if higher else "lower"
+                    for pattern in (metric, f"{metric} *"):
+                        numbers[pattern] = Meaning(f"{task}: {{number}}", better)._asdict()
+    return known
 
 
 def is_number(key: str) -> bool:

@@ -99,3 +99,40 @@ def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], 
             raise DataError(f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`")
         measured |= by_metric
     return measured
+
+
+def meanings(metrics: Sequence[Metric], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What the measured numbers mean, by metric: `{"purpose": ..., "numbers": {number: {"words", "better", "even"}}}`.
+
+    `measured` is what `measure` returned. Numbers that a metric does not explain are left out. The report reads this.
+    """
+    return {
+        name: {"purpose": metric.purpose, "numbers": _explained(metric, by_model)}
+        for metric in metrics
+        if isinstance(metric, Compared) and isinstance(by_model := measured.get(name := metric.called), Mapping)
+    }
+
+
+def _explained(metric: Metric, by_model: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = dict.fromkeys(
+        number for model, own in by_model.items() if model not in ("differences", "about") for number in own
+    )
+    known = {number: meaning for number in numbers if (meaning := metric.meaning(number)) is not None}
+    return {number: meaning._asdict() for number, meaning in known.items()}
+
+
+def judged(metrics: Sequence[Metric], answers: Sequence[Answer]) -> list[Answer]:
+    """The answers with the verdicts of the metrics that decide about single ones, and what breaks them."""
+    deciding = [metric for metric in metrics if isinstance(metric, Compared)]
+    result = []
+    for answer in answers:
+        decided = {metric.called: verdict for metric in deciding if (verdict := metric.verdict(answer)) is not None}
+        result.append(
+            answer.model_copy(
+                update={
+                    "verdicts": {name: passed for name, (passed, _spans) in decided.items()},
+                    "violations": {name: spans for name, (_passed, spans) in decided.items() if spans},
+                }
+            )
+        )
+    return result

@@ -15,6 +15,7 @@ from typing import Any
 from fgrl import lazy
 from fgrl.evaluation import statistics
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 
 np = lazy.load("numpy")
 
@@ -146,6 +147,13 @@ def of_spans(
     return numbers | {"unmatched": statistics.of_sums(quotes, prompts, lambda sums: ratio(*sums))}
 
 
+MEANINGS = {
+    "*_precision": Meaning("precision of the marked spans ({number})", "higher"),
+    "*_recall": Meaning("recall of the marked spans ({number})", "higher"),
+    "*_f1": Meaning("F1 of the marked spans ({number})", "higher"),
+    "*_overlap_index": Meaning("overlap of the marked spans ({number})", "higher"),
+}
+"""Of the numbers of `of_units` and `of_spans`."""
 COUNTS = ("left", "right", "exact", "partial", "right_partial", "overlapping")
 
 

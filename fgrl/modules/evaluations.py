@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 from fgrl import lazy, seeds
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.choosing import Choice
-from fgrl.evaluation.held_out import HeldOut, measure
+from fgrl.evaluation.held_out import HeldOut, meanings, measure
 from fgrl.evaluation.number_names import NumberName, StageNumber
 from fgrl.evaluation.statistics import Estimate, estimate, weighted_mean
 from fgrl.files import atomically, write_json
@@ -158,7 +158,8 @@ class AnsweredSet:
             before = self.run.dir / FOLDER / "0" / self.name / "answers.jsonl"
             self._start = read_answers(before)[START]
         measured = measure(self.settings.metrics, {START: self._start, **drawn}, START)
-        write_json(folder / "metrics.json", {"baseline": START, "metrics": measured})
+        about = meanings(self.settings.metrics, measured)
+        write_json(folder / "metrics.json", {"baseline": START, "metrics": measured, "meanings": about})
         return {
             NumberName(metric, number): Estimate(**value)
             for metric, by_model in measured.items()

@@ -19,6 +19,9 @@ from fgrl.results.reading import finite, mapping
 LEVELS = 5
 """Steps of colour on each side of the middle."""
 MOST_PROMPTS = 24
+"""The first ones."""
+MOST_RANKED = 6
+"""Of the best, the worst and the most changed answers of all prompts, beside the first ones."""
 MOST_TOKENS = 320
 MOST_REWARDS = 3
 
@@ -31,6 +34,8 @@ class Token:
     title: str
     ends: bool = False
     """The end-of-sequence token, which belongs to no segment."""
+    breaks: bool = False
+    """It is a part of what breaks a rule."""
 
 
 @dataclass
@@ -64,6 +69,25 @@ class Answer:
     """(role, text) of what followed in the conversation."""
     annotations: list[ShownAnnotation] = field(default_factory=list)
     """What critics and people recorded about it."""
+    verdicts: list[ShownVerdict] = field(default_factory=list)
+    """Whether it passes."""
+
+
+@dataclass(frozen=True)
+class ShownVerdict:
+    """Pass or fail of an answer, by a metric or by the criteria of a reward."""
+
+    name: str
+    passed: bool | None
+
+    @property
+    def kind(self) -> str:
+        """Class of the stylesheet."""
+        return {True: "kept", False: "broken", None: "missing"}[self.passed]
+
+    @property
+    def words(self) -> str:
+        return {True: "✓ passes", False: "✗ fails", None: "? undecided:"}[self.passed] + f" {self.name}"
 
 
 @dataclass
@@ -74,6 +98,16 @@ class Exchange:
     turns: list[tuple[str, Markup]]
     """(role, text); the role is "" when the prompt is plain text."""
     answers: list[Answer]
+    is_first: bool = True
+    """Among the first prompts of the file; the others are shown because of their rank."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Place in each order other than the file's."""
+
+    @property
+    def classes(self) -> str:
+        """Of the stylesheet, which puts exchanges in order."""
+        places = (f"{order}-{place}" for order, place in self.ranks.items())
+        return " ".join(["exchange", *([] if self.is_first else ["extra"]), *places])
 
 
 @dataclass
@@ -113,22 +147,43 @@ class Answers:
     """Rewards that are not drawn."""
     segmented: bool = True
     """Does a reward that is drawn have segments?"""
+    orders: list[tuple[str, str]] = field(default_factory=list)
+    """(class, words) of the orders that the reader may choose besides the file's."""
+    ordered_by: str = ""
+    """What the orders compare, in words."""
+    marked: bool = False
+    """Are parts of answers marked that break a rule?"""
+
+    @property
+    def first(self) -> int:
+        """How many exchanges are there in the order of the file."""
+        return sum(exchange.is_first for exchange in self.exchanges)
+
+
+ORDERS = {"best": "best first", "worst": "worst first", "changed": "most changed first"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good an answer is, for the orders."""
+
+    value: float | None
+    text: str
 
 
 def answers_section(lines: Iterable[Mapping[str, Any]], baseline: str = "") -> Answers:
     """Group answers by prompt (first ones first), the baseline's on the left. Of several answers of one model to one
-    prompt the first is shown."""
+    prompt the first is shown. Of all prompts the best, worst and most changed ones are shown, too."""
     prompts: dict[str, dict[str, Mapping[str, Any]]] = {}
     models: dict[str, None] = {}
     for line in map(from_earlier_form, lines):
         models.setdefault(str(line.get("model", "")))
-        id = sample_id(line)
-        if id in prompts or len(prompts) < MOST_PROMPTS:
-            prompts.setdefault(id, {}).setdefault(str(line.get("model", "")), line)
-        else:
-            prompts.setdefault(id, {})
+        prompts.setdefault(sample_id(line), {}).setdefault(str(line.get("model", "")), line)
     order = sorted(models, key=lambda model: model != baseline)
-    shown = list(prompts.items())[:MOST_PROMPTS]
+    first = dict.fromkeys(list(prompts)[:MOST_PROMPTS])
+    ranked, ordered_by = _ranked(prompts, order)
+    shown_ids = dict.fromkeys([*first, *(id for ids in ranked.values() for id in ids[:MOST_RANKED])])
+    shown = [(id, prompts[id]) for id in prompts if id in shown_ids]
     lines_shown = [line for _, by_model in shown for line in by_model.values()]
     rewards = list(dict.fromkeys(str(key) for line in lines_shown for key in mapping(line.get("token_rewards"))))
     drawn, rest = rewards[:MOST_REWARDS], rewards[MOST_REWARDS:]
@@ -139,17 +194,112 @@ def answers_section(lines: Iterable[Mapping[str, Any]], baseline: str = "") -> A
         scales.append(scale(reward, values, around_zero=labels))
         sums = [total for line in lines_shown for total in totals(line, reward)]
         segment_scales.append(scale(reward, sums, around_zero=labels))
+    places = {name: {id: n for n, id in enumerate(id for id in ids if id in shown_ids)} for name, ids in ranked.items()}
     exchanges = [
         Exchange(
             id=id,
             turns=turns(next(map(prompt_of, by_model.values()), None)),
             answers=[_answer(model, by_model.get(model), scales, segment_scales) for model in order],
+            is_first=id in first,
+            ranks={name: own[id] for name, own in places.items()},
         )
         for id, by_model in shown
-        if by_model
     ]
     segmented = any(segment >= 0 for line in lines_shown for reward in drawn for segment in _segments(line, reward))
-    return Answers(exchanges, order, scales, segment_scales, len(prompts), rest, segmented)
+    orders = [(name, words) for name, words in ORDERS.items() if name in ranked]
+    marked = any(_broken_places(line) for line in lines_shown)
+    return Answers(exchanges, order, scales, segment_scales, len(prompts), rest, segmented, orders, ordered_by, marked)
+
+
+def _ranked(
+    prompts: Mapping[str, Mapping[str, Mapping[str, Any]]], order: Sequence[str]
+) -> tuple[dict[str, list[str]], str]:
+    """Ids of all prompts in each order of `ORDERS`, and what it compares: the first reward of the first trained model's answers, or
+    else the share of verdicts that they pass. Without either, only the texts' differences to the baseline's."""
+    trained = order[1] if len(order) > 1 else next(iter(order), "")
+    own = {id: by_model[trained] for id, by_model in prompts.items() if trained in by_model}
+    if len(prompts) < 2 or not own:
+        return {}, ""
+    reward = next((name for line in own.values() for name in _reward_names(line)), None)
+    scores = {id: _score(line, reward) for id, line in own.items()}
+    known = {id: value for id, value in scores.items() if value is not None}
+    result: dict[str, list[str]] = {}
+    what = f"the reward {reward}" if reward is not None else "the share of passed checks"
+    if known:
+        rest = [id for id in prompts if id not in known]
+        result["best"] = [*sorted(known, key=lambda id: -known[id]), *rest]
+        result["worst"] = [*sorted(known, key=lambda id: known[id]), *rest]
+    if len(order) > 1:
+        changes = {}
+        for id, line in own.items():
+            before = prompts[id].get(order[0])
+            if before is None:
+                continue
+            start, end = _score(before, reward), scores[id]
+            by_score = abs(end - start) if start is not None and end is not None else -1.0
+            changes[id] = (by_score, _unlike(response_text(before), response_text(line)))
+        result["changed"] = [
+            *sorted(changes, key=lambda id: changes[id], reverse=True), *(id for id in prompts if id not in changes)
+        ]  # fmt: skip
+    return result, f"{what} of {trained}" if known else f"the texts of {trained}"
+
+
+def _reward_names(line: Mapping[str, Any]) -> list[str]:
+    return [*map(str, mapping(line.get("rewards"))), *map(str, mapping(line.get("token_rewards")))]
+
+
+def _score(line: Mapping[str, Any], reward: str | None) -> float | None:
+    """The reward of an answer, or the share of its verdicts that are a pass; None when it is missing."""
+    if reward is not None:
+        whole = mapping(line.get("rewards"))
+        if reward in whole:
+            return finite(whole[reward])
+        known = [value for value in numbers(line, reward) if value is not None]
+        return math.fsum(known) if known else None
+    decided = [verdict.passed for verdict in _verdicts(line) if verdict.passed is not None]
+    return sum(decided) / len(decided) if decided else None
+
+
+def _unlike(before: str, after: str) -> float:
+    """Share of the different words of two texts that only one of them has."""
+    words = set(before.lower().split()), set(after.lower().split())
+    either = words[0] | words[1]
+    return len(words[0] ^ words[1]) / len(either) if either else 0.0
+
+
+def _verdicts(line: Mapping[str, Any]) -> list[ShownVerdict]:
+    """What metrics decided about an answer; and of a reward that reads rubrics, whether all criteria are satisfied."""
+    decided = [
+        ShownVerdict(str(name), passed)
+        for name, passed in mapping(line.get("verdicts")).items()
+        if passed is None or isinstance(passed, bool)
+    ]
+    for name, criteria in mapping(line.get("criteria")).items():
+        kept = [mapping(item).get("kept") for item in criteria] if isinstance(criteria, list) else []
+        if kept:
+            passed = False if False in kept else None if None in kept else True
+            decided.append(ShownVerdict(f"{name} ({sum(each is True for each in kept)} of {len(kept)})", passed))
+    return decided
+
+
+def _broken_places(line: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Characters of the response that break a rule."""
+    spans = [span for own in mapping(line.get("violations")).values() if isinstance(own, list) for span in own]
+    ends = [(mapping(span).get("start"), mapping(span).get("end")) for span in spans]
+    return [(start, end) for start, end in ends if type(start) is int and type(end) is int and start < end]
+
+
+def _broken_tokens(line: Mapping[str, Any]) -> set[int]:
+    """Places of the tokens that share a character with what breaks a rule."""
+    places, offsets = _broken_places(line), line.get("offsets")
+    if not places or not isinstance(offsets, list):
+        return set()
+    pairs = [pair if isinstance(pair, list) and len(pair) == 2 else [0, 0] for pair in offsets]
+    return {
+        place
+        for place, (left, right) in enumerate(pairs)
+        if type(left) is int and type(right) is int and any(left < end and start < right for start, end in places)
+    }
 
 
 def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) -> Scale:
@@ -197,7 +347,9 @@ def _answer(
     pairs = list(zip(scales, segment_scales, strict=True))
     layers = [layer(line, *pair) for pair in pairs] if pairs else [layer(line, None, None)]
     left_out = max(0, len(tokens) - MOST_TOKENS)
-    return Answer(model, False, facts, sums, warnings, layers, left_out, _later(line), annotations_of_line(line))
+    return Answer(
+        model, False, facts, sums, warnings, layers, left_out, _later(line), annotations_of_line(line), _verdicts(line)
+    )
 
 
 def _later(line: Mapping[str, Any]) -> list[tuple[str, Markup]]:
@@ -229,6 +381,7 @@ def layer(
     """Tokens grouped by segment. Without segments every token is its own group. `what` the values are, for people."""
     reward = tint.reward if tint else ""
     tokens, values, ids = tokens_of(line), numbers(line, reward), _segments(line, reward)
+    broken = _broken_tokens(line)
     result: list[Segment] = []
     for place, text in enumerate(tokens[:MOST_TOKENS]):
         value = values[place] if place < len(values) else None
@@ -241,13 +394,15 @@ def layer(
         ends = bool(last and mapping(line.get("response")).get("finished") and segment < 0)
         if ends:
             texts.append("ends the answer")
+        if place in broken:
+            texts.append("breaks a rule")
         index = segment if segment >= 0 else None
         if not result or result[-1].index != index or index is None:
             lead = " " if index is not None and text[:1] == " " and text[1:2].strip() else ""
             result.append(Segment(index, [], "", "", "", lead))
             text = text[len(lead) :]
         html = render(text) if text else Markup('<b class="hidden" title="part of the next character">·</b>')
-        token = Token(html, tint.level(value) if tint else "", " · ".join(texts), ends)
+        token = Token(html, tint.level(value) if tint else "", " · ".join(texts), ends, place in broken)
         result[-1].tokens.append(token)
     sums = _sums(values, ids)
     for item in result:

@@ -20,15 +20,18 @@ from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import ROLLOUTS
 from fgrl.report import attribution, plots, text
 from fgrl.report.annotated import AnnotatedSample, annotated_section
-from fgrl.report.answers import MOST_TOKENS, Answers, answers_section
+from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
+from fgrl.report.curve_names import curve_name
 from fgrl.report.elo import ShownElo, elo_section
 from fgrl.report.escaping import render
 from fgrl.report.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
+from fgrl.report.meanings import Meanings
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
+from fgrl.report.verdict import Verdict, verdict_of
 from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
-from fgrl.results.reading import finite, read_json, read_lines
+from fgrl.results.reading import finite, mapping, read_json, read_lines
 from fgrl.results.run_folder import RunFolder, Series, StageFolder, load
 from fgrl.visible import visible
 
@@ -83,6 +86,15 @@ class Fit:
 
 
 @dataclass
+class Explained:
+    """What a number of an evaluation means."""
+
+    words: str
+    better: str | None
+    """"higher", "lower", or None."""
+
+
+@dataclass
 class EvaluationSection:
     stage: str
     baseline: str
@@ -91,6 +103,8 @@ class EvaluationSection:
     answers: Answers | None
     criteria: Attributions | None
     """None when no prompt has a rubric."""
+    explained: dict[str, Explained] = field(default_factory=dict)
+    """By the number's name; only those that a metric explains."""
 
 
 @dataclass
@@ -100,6 +114,7 @@ class View:
     run: RunFolder
     css: Markup
     stopped_at: StageFolder | None
+    verdict: Verdict
     evaluations: list[EvaluationSection] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
@@ -137,6 +152,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value
+    environment.filters["curve_name"] = curve_name
     environment.globals["most_tokens"] = MOST_TOKENS
     return environment
 
@@ -157,8 +173,8 @@ def _view(folder: Path) -> View:
     stopped = None
     if run.state != "finished":
         stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
-    css = Markup((HERE / "page.css").read_text(encoding="utf-8"))
-    view = View(run, css, stopped)
+    css = Markup((HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
+    view = View(run, css, stopped, verdict_of(run))
     for stage in run.stages:
         if stage.folder is None:
             continue
@@ -168,7 +184,7 @@ def _view(folder: Path) -> View:
             stats = read_json(stage.folder / "out" / "stats.json", run.notes)
             if stats:
                 view.fits.append(_fit(stage.name, stats))
-        if (evaluation := _evaluation(stage, run.notes)) is not None:
+        if (evaluation := _evaluation(stage, run)) is not None:
             view.evaluations.append(evaluation)
         view.ratings += [(stage.name, table) for table in elo_section(stage.folder, run.notes)]
         if (stored := _rollouts(stage.name, stage.folder, run.notes)) is not None:
@@ -260,8 +276,19 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
     return Fit(stage, label, {key: value for key, value in shown.items() if not isinstance(value, dict | list)}, drawn)
 
 
-def _evaluation(stage: StageFolder, notes: list[str]) -> EvaluationSection | None:
+def _order_rules() -> str:
+    """The orders of answers as rules of the stylesheet: without scripts and without style attributes."""
+    most = MOST_PROMPTS + len(ORDERS) * MOST_RANKED
+    return "".join(
+        f".answers:has(.by-{order}:checked) .{order}-{place}{{order:{place}}}\n"
+        for order in ORDERS
+        for place in range(most)
+    )
+
+
+def _evaluation(stage: StageFolder, run: RunFolder) -> EvaluationSection | None:
     assert stage.folder is not None
+    notes = run.notes
     metrics, answers = stage.folder / "out" / METRICS, stage.folder / "out" / ANSWERS
     if not metrics.exists() and not answers.exists():
         return None
@@ -274,4 +301,10 @@ def _evaluation(stage: StageFolder, notes: list[str]) -> EvaluationSection | Non
             lambda: read_lines(answers, [], stage.name), baseline
         )  # lines are noted once
     best = headlines(evaluation.measures, baseline)
-    return EvaluationSection(stage.name, baseline, best, [*map(shown_measure, evaluation.measures)], shown, criteria)
+    meanings = Meanings(evaluation.report, mapping(mapping(run.settings.get("stages")).get(stage.name)))
+    known = {str(each.name): meanings.of(each.name) for each in evaluation.measures}
+    explained = {
+        name: Explained(each.meaning.words, each.meaning.better) for name, each in known.items() if each is not None
+    }
+    measures = [*map(shown_measure, evaluation.measures)]
+    return EvaluationSection(stage.name, baseline, best, measures, shown, criteria, explained)

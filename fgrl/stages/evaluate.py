@@ -13,7 +13,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.comparison import Compared, means_by_name
-from fgrl.evaluation.held_out import HeldOut, measure
+from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.files import write_json
 from fgrl.kinds import Metric, Peek, Reader, Reward, Run, Stage, check_needs
 from fgrl.llm import estimating
@@ -173,12 +173,13 @@ class EvaluateStage(Stage, HeldOut):
             run.stop_if_interrupted()
         for name, reader in self.given.items():
             answers[name] = given.answers(name, reader.read(), prompts, cut=run.limit is not None)
-        write_answers(run.out / "answers.jsonl", answers)
+        write_answers(run.out / "answers.jsonl", {name: judged(self.metrics, own) for name, own in answers.items()})
         for benchmark in self.files:
             answer_files.write(benchmark, run.out, answers)
         # 2. numbers
         measured = measure(self.metrics, answers, self.baseline)
-        write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": measured})
+        about = meanings(self.metrics, measured)
+        write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": measured, "meanings": about})
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:

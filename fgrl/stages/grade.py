@@ -173,7 +173,10 @@ class GradeStage(Stage):
                 metrics[JUDGED], counts = self._judged(self.judge, left, right, labels, run)
                 summary |= counts
             write_json_lines(run.out / "graded.jsonl", _records(left, rows))
-        write_json(run.out / "metrics.json", {"baseline": self._baseline(metrics), "metrics": metrics})
+        numbers = {pattern: meaning._asdict() for pattern, meaning in span_numbers.MEANINGS.items()}
+        about = {name: {"purpose": "reward", "numbers": numbers} for name in (self.unit, SPANS) if name in metrics}
+        report = {"baseline": self._baseline(metrics), "metrics": metrics, "meanings": about}
+        write_json(run.out / "metrics.json", report)
         return {**summary, "measured": means_by_name(metrics)}
 
     def _tokenizer(self, run: Any) -> Any:

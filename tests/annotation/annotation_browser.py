@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -65,21 +64,6 @@ def items(count: int = 3, texts: Iterable[str] = TEXTS, **fields: Any) -> list[S
         Sample(id=f"item-{number}", responses=[Response(text=text) for text in texts], **given)
         for number in range(1, count + 1)
     ]
-
-
-@contextmanager
-def chromium() -> Iterator[Any]:
-    """The system's Chromium, without a window."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("needs Chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 class Site:

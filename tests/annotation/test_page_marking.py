@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_browser import TEXTS, Desk, Site, chromium, items, served, settings, units
+from annotation_browser import TEXTS, Desk, Site, items, served, settings, units
+from browsers import chromium
 
 HARD = "One cafe\u0301 🎉 and 👩‍👩‍👧‍👦 both.\r\nSecond line: \U0001d54f x\u0323\u0307, नमस्ते.\r\n\r\nThird line, שלום, the end."
 """Combining marks, emoji of one and of seven code points, letters beyond 16 bits, CRLF, two scripts more."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_browser import TEXTS, Desk, chromium, items, served, settings, units
+from annotation_browser import TEXTS, Desk, items, served, settings, units
+from browsers import chromium
 
 from fgrl.annotation.settings import PageSettings
 

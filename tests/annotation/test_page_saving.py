@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_browser import TEXTS, Desk, Site, chromium, served, units
+from annotation_browser import TEXTS, Desk, Site, served, units
+from browsers import chromium
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def test_trainings_that_log_the_chosen_answers_are_in_one_plot(run: Path) -> Non
     text, parsed = page(run)
     assert_safe(text, parsed)
     drawn = re.findall(r'<div class="compared">.*?</div>', text, re.DOTALL)
-    assert [re.findall(r"<h3>(\w+)", figure) for figure in drawn] == [["logp_chosen"], ["margin"]]
+    assert [re.findall(r'<h3 title="(\w+)"', figure) for figure in drawn] == [["logp_chosen"], ["margin"]]
     key = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", drawn[0].split("<ul")[1]))
     assert "reward_model −120 → −130" in key
     assert "policy −120 → −110.5" in key

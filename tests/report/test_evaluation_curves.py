@@ -41,7 +41,7 @@ def test_an_interval_belongs_to_its_number(run: Path) -> None:
 def test_evaluations_come_first_and_show_their_intervals(run: Path) -> None:
     text, parsed = page(run)
     assert_safe(text, parsed)
-    captions = re.findall(r"<figcaption><span>(.*?)</span>", text)
+    captions = re.findall(r'<figcaption><span title="(.*?)"', text)
     assert captions.index("held_out/rubric.csr") < captions.index("reward")
     assert text.count('class="band"') == 1
     assert "3: 0.5000 (0.2500 to 0.7500)" in text

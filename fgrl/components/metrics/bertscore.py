@@ -14,6 +14,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
 
@@ -32,6 +33,13 @@ class BertScore(Referenced):
     Computed as the package bert-score does, by code of our own on transformers: special tokens weigh nothing, but may be
     matched; an empty answer scores 0. Numbers of different encoders and layers cannot be compared, so name both beside them.
     """
+
+    meanings = {
+        "f1": Meaning("similarity to the reference (BERTScore F1)", "higher"),
+        "precision": Meaning("precision against the reference (BERTScore)", "higher"),
+        "recall": Meaning("recall of the reference (BERTScore)", "higher"),
+        "cut": Meaning("share of answers that the encoder could not read whole"),
+    }
 
     encoder: ModelSpec = ModelSpec(base="roberta-large")
     """The transformers encoder: a hub id or a folder."""

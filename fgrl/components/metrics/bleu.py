@@ -12,6 +12,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured, of_sums
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 sacrebleu = lazy.load("sacrebleu.metrics")
@@ -25,6 +26,8 @@ class Bleu(Referenced):
     `aggregate: mean`, the default; it names neither tool nor order. MS MARCO's own evaluation takes BLEU-1 of the
     corpus: `{aggregate: corpus, max_ngram: 1, lowercase: true}` comes nearest, up to its tokenizer.
     """
+
+    meanings = {"bleu": Meaning("overlap with the reference (BLEU)", "higher")}
 
     aggregate: Literal["mean", "corpus"] = "mean"
     """`mean`: BLEU of each answer with its best reference (orders that a short answer does not have are left out),

@@ -11,6 +11,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 _LIST = re.compile(r"\[([^\[\]]*)\]")
@@ -30,6 +31,11 @@ class Choice(Referenced):
     the share of sets that are equal; the paper does not specify how it scored lists. `unparsed` is the share of answers
     without a number. References are numbers or lists of them; those of one prompt are taken together.
     """
+
+    meanings = {
+        "unparsed": Meaning("share of answers without a choice", "lower"),
+        "*": Meaning("{number} of the choices", "higher"),
+    }
 
     answers: Literal["one", "several"] = "one"
     """How many choices the prompt asks for."""

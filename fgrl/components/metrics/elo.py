@@ -14,7 +14,7 @@ from fgrl.evaluation.judging import NONE, JudgedMetric, answer_text, asked_text,
 from fgrl.evaluation.pairwise import Ballot, Disagreement, Game, Orders
 from fgrl.evaluation.rated import RatedMetric
 from fgrl.evaluation.statistics import Measured
-from fgrl.kinds import ToDraw
+from fgrl.kinds import Meaning, ToDraw
 from fgrl.llm.asking import Asked, Question
 from fgrl.llm.reading import read_label
 from fgrl.registry import register
@@ -35,6 +35,8 @@ class Elo(RatedMetric, JudgedMetric):
     which they disagree. refused, unparsed, failed: shares of questions. Everything is in `games-<name>.jsonl` and
     `elo-<name>.json`; `fgrl elo` prints the table.
     """
+
+    meanings = {"rating": Meaning("Elo rating", "higher"), "win_rate": Meaning("share of games won", "higher")}
 
     placeholders = ("question", "first", "second", "reference")
     required = ("first", "second")

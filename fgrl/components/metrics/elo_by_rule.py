@@ -11,7 +11,7 @@ from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.pairwise import Ballot, Game
 from fgrl.evaluation.rated import RatedMetric
-from fgrl.kinds import Verifier
+from fgrl.kinds import Meaning, Verifier
 from fgrl.registry import register
 
 
@@ -22,6 +22,8 @@ class EloByRule(RatedMetric):
     The score is the share of the rule's parts that the answer satisfies (of a single rule 1 or 0), or a reward that the evaluation
     records. An undecided rule and a missing reward make the game missing. The numbers are those of `elo`.
     """
+
+    meanings = {"rating": Meaning("Elo rating", "higher"), "win_rate": Meaning("share of games won", "higher")}
 
     rule: Verifier | None = None
     """The rule."""

@@ -11,7 +11,9 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
+from fgrl.types import Span
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _DELETED = str.maketrans("", "", string.punctuation)
@@ -41,6 +43,8 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {"squad": squad, "triviaqa": triv
 class ExactMatch(Referenced):
     """Share of answers that match one of their references, 0 to 1 (papers print percent)."""
 
+    meanings = {"exact_match": Meaning("share of answers that match a reference", "higher")}
+
     normalize: Literal["squad", "triviaqa", "none"] = "squad"
     """What is removed from both texts before they are compared. `squad`: case, punctuation, articles, repeated white space.
     `triviaqa`: the same, with punctuation as a space. `none`: only white space at the ends."""
@@ -50,6 +54,11 @@ class ExactMatch(Referenced):
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         return {"exact_match": mean(answers, self.best(answers, self.score))}
+
+    def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
+        if not self.usable(answer.references):
+            return None
+        return bool(self.best([answer], self.score)[0]), []
 
     def score(self, response: str, reference: str) -> float:
         """1 for a match, else 0. A reference that is empty after normalization matches only an answer that is empty, too."""

@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean, mean_per_token
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 
 @register("kl")
 class Kl(Comparison):
     """KL(model || reference) on the model's own answers, in nats per answer (`sum`) and per token (`per_token`)."""
+
+    purpose = "symptom"
+    meanings = {
+        "sum": Meaning("KL to the reference, nats per answer"),
+        "per_token": Meaning("KL to the reference, nats per token"),
+    }
 
     def needs(self) -> frozenset[str]:
         return frozenset({"kl"})

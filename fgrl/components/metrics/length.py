@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 from fgrl.rules.text import count_words
 
@@ -16,6 +17,15 @@ class Length(Comparison):
     r"""Words (runs of `\w+`), characters and tokens per answer, the shares of empty and of finished answers.
 
     Answers that were given as text have no tokens, and it is not known whether they finished: both are missing."""
+
+    purpose = "symptom"
+    meanings = {
+        "words": Meaning("length in words"),
+        "characters": Meaning("length in characters"),
+        "tokens": Meaning("length in tokens"),
+        "empty": Meaning("share of empty answers", "lower"),
+        "finished": Meaning("share of answers that end before the length limit", "higher"),
+    }
 
     version = 2
 

@@ -12,7 +12,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, by_prompt
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured, weighted_mean
-from fgrl.kinds import Verifier
+from fgrl.kinds import Meaning, Verifier
 from fgrl.registry import register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.rules.programs.testing import ProgramTests
@@ -32,6 +32,12 @@ class PassAtK(Comparison):
     they are left out, and a problem that has fewer than k answers left has no pass@k. unreplayed: the share of answers whose
     pass could not be confirmed where the program never ran (`unreplayed` of the tests); a policy that games its tests raises it.
     """
+
+    meanings = {
+        "pass@*": Meaning("share of problems solved ({number})", "higher"),
+        "missing": Meaning("share of answers whose tests could not be run", "lower"),
+        "unreplayed": Meaning("share of answers whose pass could not be confirmed", "lower"),
+    }
 
     k: list[AtLeastOne] = Field([1], min_length=1)
     """The numbers of answers, for example [1, 10, 100]."""

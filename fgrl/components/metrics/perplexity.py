@@ -12,6 +12,7 @@ from fgrl import lazy
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured, of_sums
+from fgrl.kinds import Meaning
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec, check_lengths
 
@@ -30,6 +31,12 @@ class Perplexity(Comparison):
 
     `reference_likelihood` reads the same from the evaluation's own reference model, on the very tokens that were drawn.
     """
+
+    meanings = {
+        "per_token": Meaning("perplexity of the answers", "lower"),
+        "per_answer": Meaning("mean perplexity of an answer", "lower"),
+        "cut": Meaning("share of answers that were scored without their end"),
+    }
 
     scorer: ModelSpec
     """The language model that reads the answers."""

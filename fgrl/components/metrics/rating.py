@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.judging import NONE, JudgedMetric, shares
 from fgrl.evaluation.statistics import Measured, weighted_mean
-from fgrl.kinds import ToDraw
+from fgrl.kinds import Meaning, ToDraw
 from fgrl.llm.asking import Question
 from fgrl.llm.reading import Refused, bracketed, declines, strip_fences
 from fgrl.registry import register
@@ -25,6 +25,11 @@ class Rating(JudgedMetric):
     mark: the mean of all, like MT-Bench's score; turn_1, turn_2, ...: of each turn. refused, unparsed, failed: shares of all
     questions; missing marks are left out of the means.
     """
+
+    meanings = {
+        "mark": Meaning("mean mark of the judge (1 to 10)", "higher"),
+        "turn_*": Meaning("mean mark of the judge, {number}", "higher"),
+    }
 
     placeholders = ("conversation", "question", "answer", "reference")
     required = ("question", "answer")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean_per_token, per_token
 from fgrl.evaluation.statistics import Measured, lower_tail_mean
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 
@@ -18,6 +19,12 @@ class ReferenceLikelihood(Comparison):
     that repeats itself above them (see `repetition`). `worst_tenth` is the mean over the tenth of the answers with the
     lowest value per token, which an average hides.
     """
+
+    purpose = "symptom"
+    meanings = {
+        "per_token": Meaning("log-likelihood under the reference, nats per token"),
+        "worst_tenth": Meaning("log-likelihood under the reference of the least likely tenth of the answers"),
+    }
 
     def needs(self) -> frozenset[str]:
         return frozenset({"ref_logp"})

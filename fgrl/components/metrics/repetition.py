@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 from fgrl.rules.text import WORD
 
@@ -21,6 +22,13 @@ class Repetition(Comparison):
     Objective Function for Neural Conversation Models"), which counts over a whole corpus. Case is ignored.
     `copied`: share of answers that are word for word an answer to another prompt, too.
     """
+
+    purpose = "symptom"
+    meanings = {
+        "distinct_1": Meaning("share of different words within an answer", "higher"),
+        "distinct_2": Meaning("share of different word pairs within an answer", "higher"),
+        "copied": Meaning("share of answers that are also given to another prompt", "lower"),
+    }
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         words = [[word.lower() for word in WORD.findall(answer.text)] for answer in answers]

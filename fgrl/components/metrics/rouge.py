@@ -9,6 +9,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 rouge_scorer = lazy.load("rouge_score.rouge_scorer")
@@ -24,6 +25,12 @@ class Rouge(Referenced):
     By Google's rouge-score package, whose words are runs of a-z and 0-9 after lower-casing: texts in other scripts
     share none.
     """
+
+    meanings = {
+        "rouge1": Meaning("words shared with the reference (ROUGE-1)", "higher"),
+        "rouge2": Meaning("pairs of words shared with the reference (ROUGE-2)", "higher"),
+        "rougeL": Meaning("longest common subsequence with the reference (ROUGE-L)", "higher"),
+    }
 
     stemmer: bool = False
     """Compare English words without their endings (Porter)."""

@@ -14,7 +14,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json_lines
-from fgrl.kinds import AtMost, Checked, ToDraw
+from fgrl.kinds import AtMost, Checked, Meaning, ToDraw
 from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
 from fgrl.rules.rubrics import RubricChecker
@@ -46,6 +46,15 @@ class RubricAccuracy(RubricChecker, Compared):
     criterion is violated. Several answers to a prompt are averaged, and drawn together in intervals. Of a conversation
     the first answer counts.
     """
+
+    meanings = {
+        "aon": Meaning("share of answers that satisfy their whole rubric", "higher"),
+        "csr": Meaning("share of criteria that are satisfied", "higher"),
+        "aon_loose": Meaning("share of answers that satisfy their whole rubric, checked loosely", "higher"),
+        "csr_loose": Meaning("share of criteria that are satisfied, checked loosely", "higher"),
+        "missing": Meaning("share of missing verdicts", "lower"),
+        "csr *": Meaning("share of criteria of this kind that are satisfied ({number})", "higher"),
+    }
 
     average: Literal["criteria", "answers"] = "criteria"
     """What `csr` is a mean of. `criteria`: all criteria of all answers, as IFEval and IFBench count and as the paper's numbers

@@ -8,8 +8,9 @@ from typing import Any
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
-from fgrl.kinds import Verifier
+from fgrl.kinds import Meaning, Verifier
 from fgrl.registry import register
+from fgrl.types import Span
 
 
 @register("rule")
@@ -19,11 +20,23 @@ class RuleShare(Comparison):
     Answers for which a rule is undecided (`code:checker`) are left out of its share, and `undecided` is their share.
     """
 
+    meanings = {
+        "kept": Meaning("share of answers that satisfy the rule", "higher"),
+        "undecided": Meaning("share of answers for which the rule is undecided", "lower"),
+        "*": Meaning("share of answers that satisfy {number}", "higher"),
+    }
+
     rule: Verifier
     """The rule."""
 
     def setup(self, run: Any) -> None:
         self.rule.setup(run)
+
+    def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
+        if self.rule.may_be_undecided():  # a program, which would run again
+            return None
+        passed = self.rule.verdict(answer.text)
+        return passed, [] if passed else self.rule.violations(answer.text) or []
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         whole = [self.rule.verdict(answer.text) for answer in answers]

@@ -8,6 +8,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.reward_numbers import OfRewards
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 
@@ -17,6 +18,9 @@ class SegmentLength(OfRewards):
 
     Tokens outside of every segment, as the one that ends the answer, do not count.
     """
+
+    purpose = "reward"
+    meanings = {"*": Meaning("tokens per segment of the reward {number}")}
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         return {name: _tokens_per_segment(answers, own) for name, own in self.recorded(answers, "segments").items()}

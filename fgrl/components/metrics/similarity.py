@@ -9,6 +9,7 @@ from fgrl.evaluation.closeness import Closeness
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 
@@ -18,6 +19,8 @@ class SimilarityMetric(Closeness, Referenced):
 
     An empty answer counts -1.
     """
+
+    meanings = {"cosine": Meaning("similarity to the reference (cosine)", "higher")}
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         references = [self.usable(answer.references) for answer in answers]

@@ -11,7 +11,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.reward_numbers import OfRewards
 from fgrl.evaluation.statistics import Measured, area_under_curve, auc
-from fgrl.kinds import Verifier
+from fgrl.kinds import Meaning, Verifier
 from fgrl.registry import register
 
 
@@ -25,6 +25,12 @@ class TokenAuc(OfRewards):
     `<reward> within` compares only tokens of the same answer (mean over the answers that have both kinds), so a reward
     that is constant over each answer gets exactly 0.5. Missing when no token violates the rule.
     """
+
+    purpose = "reward"
+    meanings = {
+        "* within": Meaning("how well the reward finds violations inside an answer ({number})", "higher", even=0.5),
+        "*": Meaning("how well the reward finds violations ({number})", "higher", even=0.5),
+    }
 
     version = 2
 

@@ -8,6 +8,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.reward_numbers import OfRewards
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 
@@ -18,6 +19,13 @@ class TokenReward(OfRewards):
 
     A response whose reward is missing is left out: a critique that failed is not a reward of 0.
     """
+
+    purpose = "reward"
+    meanings = {
+        "* good": Meaning("share of tokens with a positive reward ({number})"),
+        "* poor": Meaning("share of tokens with a negative reward ({number})"),
+        "*": Meaning("reward {number} of held-out answers", "higher"),
+    }
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         rewards, tokens = self.recorded(answers, "rewards"), self.recorded(answers)

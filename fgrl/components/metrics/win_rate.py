@@ -15,7 +15,7 @@ from fgrl.evaluation.judging import NONE, JudgedMetric, answer_text, asked_text,
 from fgrl.evaluation.length_adjusted import length_adjusted
 from fgrl.evaluation.pairwise import Ballot
 from fgrl.evaluation.statistics import Measured, weighted_mean
-from fgrl.kinds import ToDraw
+from fgrl.kinds import Meaning, ToDraw
 from fgrl.llm.asking import Asked, Question
 from fgrl.llm.reading import Refused, Scale, Verdict, odds, read_label, read_verdict
 from fgrl.registry import register
@@ -35,6 +35,11 @@ class WinRate(JudgedMetric):
     position_bias: of the judgements that chose, the share for the answer shown first minus the share for the second: a judge
     that always prefers the first has a win rate of 0.5 and a bias of 1. refused, unparsed, failed: shares of all questions.
     """
+
+    meanings = {
+        "win_rate": Meaning("share of comparisons that the judge decides for the model", "higher", even=0.5),
+        "length_adjusted": Meaning("win rate at equal length", "higher", even=0.5),
+    }
 
     version = 2
     placeholders = ("question", "first", "second", "reference")

@@ -12,6 +12,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean
 from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured, of_sums
+from fgrl.kinds import Meaning
 from fgrl.registry import register
 
 Verdict = Literal["yes", "no"]
@@ -29,6 +30,11 @@ class YesNo(Referenced):
     way and must be a yes or a no. F1 is of the class `positive`: 2 TP / (2 TP + FP + FN), whose interval counts again
     in each draw of prompts.
     """
+
+    meanings = {
+        "unparsed": Meaning("share of answers that are neither yes nor no", "lower"),
+        "*": Meaning("{number} of the yes/no answers", "higher"),
+    }
 
     positive: Verdict = "no"
     """The class of F1. UniLC takes `no` (REFUTES). RLA does not specify it, but only `no` fits its Climate-FEVER: an

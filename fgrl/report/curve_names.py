@@ -1,0 +1,52 @@
+"""Names of logged metrics in plain words, with their units."""
+
+from __future__ import annotations
+
+WORDS = {
+    "reward": "reward of a response",
+    "reward_std": "standard deviation of the rewards",
+    "reward/raw": "reward before normalization",
+    "reward/normalized": "reward after normalization",
+    "reward/segments": "segments per response",
+    "reward/segment_tokens": "tokens per segment",
+    "kl": "KL to the reference (nats per response)",
+    "kl_coef": "weight of the KL penalty",
+    "tokens": "length of a response (tokens)",
+    "empty": "share of empty responses",
+    "finished": "share of finished responses",
+    "credited": "share of tokens with a reward",
+    "distinct": "share of different token pairs",
+    "entropy": "entropy of the policy (nats per token)",
+    "ref_entropy": "entropy of the reference (nats per token)",
+    "zero_variance": "share of prompts with equal rewards",
+    "missing": "share of missing rewards",
+    "token_reward": "reward of a token",
+    "loss": "loss",
+    "policy_loss": "policy loss",
+    "value_loss": "value loss",
+    "explained_variance": "explained variance of the values",
+    "clip_fraction": "share of clipped probability ratios",
+    "value_clip_fraction": "share of clipped values",
+    "approx_kl": "KL of an update (nats per token)",
+    "max_log_ratio": "largest log-ratio of an update (nats)",
+    "lr": "learning rate",
+    "grad_norm": "norm of the gradient",
+    "critic_grad_norm": "norm of the critic's gradient",
+    "accuracy": "share of pairs in the right order",
+    "margin": "margin of chosen over rejected",
+    "logp_chosen": "log-likelihood of chosen responses (nats)",
+    "logp_rejected": "log-likelihood of rejected responses (nats)",
+    "log_ratio_chosen": "log-ratio of chosen responses (nats)",
+    "log_ratio_rejected": "log-ratio of rejected responses (nats)",
+    "reward_chosen": "reward of chosen responses",
+    "reward_rejected": "reward of rejected responses",
+    "seconds/collect": "time for sampling (s)",
+    "seconds/score": "time for scoring (s)",
+    "seconds/train": "time for training (s)",
+}
+"""What is not here keeps its name."""
+
+
+def curve_name(name: str) -> str:
+    """The metric in plain words; of an unknown one the name itself."""
+    return WORDS.get(name, name)

@@ -1,0 +1,171 @@
+"""Side effects of a training that show in the answers themselves: their length, what they repeat, how they end.
+
+They are computed from `answers.jsonl`, so that they are known whatever metrics the recipe names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from fgrl.evaluation import statistics
+from fgrl.evaluation.statistics import Estimate
+from fgrl.report.lines import prompt_of, response_text, sample_id, tokens_of
+from fgrl.results.reading import finite, mapping
+from fgrl.rules.text import WORD
+
+RESAMPLES = 1000
+"""Draws of the bootstrap: enough for the two digits that are shown."""
+COPIED_RUN = 4
+"""Words in a row that the prompt has too, before they count as copied: shorter runs occur in every answer on the topic."""
+SHORT_PROMPT = 60
+"""Words. One copied run in an answer to such a prompt repeats an instruction; a longer prompt holds a document or a program,
+which answers may quote."""
+MOSTLY = 0.5
+"""An answer to a longer prompt repeats it when at least this share of its words is copied."""
+
+
+@dataclass(frozen=True)
+class AnswerText:
+    """What the symptoms read of an answer."""
+
+    prompt: str
+    """Identifies it."""
+    question: str
+    """The text of the prompt's turns."""
+    text: str
+    finished: bool | None
+    tokens: int
+    kl: float | None
+    """Nats, summed over the response."""
+
+    @property
+    def words(self) -> list[str]:
+        return [word.lower() for word in WORD.findall(self.text)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One number before and after training, and the paired difference."""
+
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+
+    @property
+    def sure(self) -> bool:
+        """Does the interval of the difference exclude 0?"""
+        low, high = self.difference.low, self.difference.high
+        return low is not None and high is not None and (low > 0 or high < 0)
+
+
+Symptom = Callable[[Sequence[AnswerText]], list[float | None]]
+
+
+def read_texts(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[AnswerText]]:
+    """The answers of `answers.jsonl` by model; lines in today's form (`from_earlier_form`)."""
+    result: dict[str, list[AnswerText]] = {}
+    for line in lines:
+        prompt = prompt_of(line)
+        turns = prompt if isinstance(prompt, list) else [{"content": prompt}]
+        finished = mapping(line.get("response")).get("finished")
+        answer = AnswerText(
+            sample_id(line),
+            " ".join(str(mapping(turn).get("content") or "") for turn in turns),
+            response_text(line),
+            finished if isinstance(finished, bool) else None,
+            len(tokens_of(line)) if line.get("tokens") else 0,
+            finite(line.get("kl")),
+        )
+        result.setdefault(str(line.get("model", "")), []).append(answer)
+    return result
+
+
+def words(answers: Sequence[AnswerText]) -> list[float | None]:
+    """Words of each answer."""
+    return [float(len(answer.words)) for answer in answers]
+
+
+def empty(answers: Sequence[AnswerText]) -> list[float | None]:
+    """1 for an answer without text."""
+    return [float(not answer.text.strip()) for answer in answers]
+
+
+def cut_off(answers: Sequence[AnswerText]) -> list[float | None]:
+    """1 for an answer that the length limit cut; None where that is not known."""
+    return [None if answer.finished is None else float(not answer.finished) for answer in answers]
+
+
+def repeats_prompt(answers: Sequence[AnswerText]) -> list[float | None]:
+    """1 for an answer that repeats a passage of its prompt; None for an empty one."""
+    shares: list[float | None] = []
+    for answer in answers:
+        own, asked = answer.words, [word.lower() for word in WORD.findall(answer.question)]
+        copied = copied_share(own, asked)
+        repeats = copied > 0 if len(asked) <= SHORT_PROMPT else copied >= MOSTLY
+        shares.append(float(repeats) if own else None)
+    return shares
+
+
+def copied_share(own: Sequence[str], asked: Sequence[str]) -> float:
+    """Share of an answer's words that lie in runs of `COPIED_RUN` words which the prompt has in the same order."""
+    runs = {tuple(asked[start : start + COPIED_RUN]) for start in range(len(asked) - COPIED_RUN + 1)}
+    copied = [False] * len(own)
+    for start in range(len(own) - COPIED_RUN + 1):
+        if tuple(own[start : start + COPIED_RUN]) in runs:
+            copied[start : start + COPIED_RUN] = [True] * COPIED_RUN
+    return sum(copied) / len(own) if own else 0.0
+
+
+def same_for_others(answers: Sequence[AnswerText]) -> list[float | None]:
+    """1 for an answer that is word for word the answer to another prompt, too; None for an empty one."""
+    prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    texts = [tuple(answer.words) for answer in answers]
+    for answer, text in zip(answers, texts, strict=True):
+        prompts[text].add(answer.prompt)
+    return [float(len(prompts[text]) > 1) if text else None for text in texts]
+
+
+def repeated_pairs(answers: Sequence[AnswerText]) -> list[float | None]:
+    """Share of an answer's pairs of neighbouring words that it has said before; None without a pair."""
+    shares: list[float | None] = []
+    for answer in answers:
+        pairs = Counter(pairwise(answer.words))
+        total = sum(pairs.values())
+        shares.append((total - len(pairs)) / total if total else None)
+    return shares
+
+
+@dataclass
+class Symptoms:
+    """The answers of a model before and after training."""
+
+    before: Sequence[AnswerText]
+    after: Sequence[AnswerText]
+    _known: dict[str, Compared] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Differences are paired: only prompts that both models answered count."""
+        shared = {answer.prompt for answer in self.before} & {answer.prompt for answer in self.after}
+        self.before = [answer for answer in self.before if answer.prompt in shared]
+        self.after = [answer for answer in self.after if answer.prompt in shared]
+
+    def compare(self, symptom: Symptom) -> Compared:
+        name = symptom.__name__
+        if name not in self._known:
+            sides = [
+                statistics.weighted_mean(symptom(answers), [answer.prompt for answer in answers])
+                for answers in (self.before, self.after)
+            ]
+            before, after = (Estimate(mean=statistics.value_of(side), n=side.n) for side in sides)
+            change = statistics.difference(sides[1], sides[0], resamples=RESAMPLES)
+            self._known[name] = Compared(before, after, change)
+        return self._known[name]
+
+    def kl_per_token(self) -> float | None:
+        """Nats per token of the trained model; None where it was not recorded."""
+        known = [(answer.kl, answer.tokens) for answer in self.after if answer.kl is not None and answer.tokens]
+        return sum(kl for kl, _ in known) / sum(tokens for _, tokens in known) if known else None

@@ -1,0 +1,695 @@
+"""The answers that a run's page begins with: did it learn, does it exploit its reward, what changed most.
+
+Everything is computed from recorded numbers. Learning is only asserted of a number whose metric declares which side is better,
+and whose interval of the paired difference excludes 0. What was not measured is named as unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from fgrl.evaluation.answer import from_earlier_form
+from fgrl.evaluation.number_names import NumberName
+from fgrl.modules.alarms import Alarms, Watch
+from fgrl.report.estimates import ShownEstimate, ShownMeasure, ShownNumber, shown_measure
+from fgrl.report.meanings import Meanings
+from fgrl.report.symptoms import (
+    Symptom,
+    Symptoms,
+    cut_off,
+    empty,
+    read_texts,
+    repeated_pairs,
+    repeats_prompt,
+    same_for_others,
+    words,
+)
+from fgrl.report.text import number, signed
+from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, read_evaluation
+from fgrl.results.reading import finite, mapping, read_json, read_lines
+from fgrl.results.run_folder import RunFolder, StageFolder, load
+
+SURE = 1.96
+"""Standard errors on each side of a 95% interval."""
+EDGE = 0.1
+"""Share of a training's iterations whose mean is its start, and its end: one iteration alone is noisy."""
+SHORTER, LONGER = 0.5, 2.0
+"""Answers that are less than half as long, or more than twice as long, no longer do the same thing."""
+COMMON = 0.1
+"""A side effect in one answer of ten is a habit of the model, not an accident."""
+FAR_FROM_REFERENCE = 1.0
+"""Nats of KL per token: the policy's tokens are then e (2.7) times as likely under it as under the reference, on average, which
+for fluent text of the same kind stays below one half."""
+MOST_CHANGES = 5
+MOST_OF_A_METRIC = 2
+"""Of what changed most; a metric's numbers tell much the same. Of a metric of symptoms (words, characters, tokens) it is one."""
+MOST_FINDINGS = 6
+
+Status = Literal["good", "bad", "unsure", "unknown"]
+SYMBOLS: dict[Status, str] = {"good": "✓", "bad": "✗", "unsure": "?", "unknown": "–"}
+"""Beside every colour."""
+ALARM_TOPICS = {"tokens": "length", "kl": "distance", "distinct": "repetition", "finished": "endings", "empty": "empty"}
+"""Alarms that show the same as another check."""
+ALARM_WORDS = {
+    "tokens": "length of a response", "empty": "share of empty responses", "finished": "share of finished responses",
+    "kl": "KL to the reference", "entropy": "entropy of the policy", "distinct": "share of different token pairs",
+    "zero_variance": "share of prompts whose responses all get the same reward", "missing": "share of missing rewards",
+    "missing_verdicts": "share of missing verdicts", "unmatched": "share of quotes that are not in the response",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence with the numbers that it rests on."""
+
+    status: Status
+    text: str
+    topic: str = ""
+    strong: bool = False
+    """It alone is enough for a verdict."""
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.status]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The reply to a question, and why."""
+
+    question: str
+    status: Status
+    short: str
+    findings: list[Finding]
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.status]
+
+    @property
+    def telling(self) -> list[Finding]:
+        """The findings that decided: signs and open questions before good news, strong ones first; the good news where there is
+        nothing else."""
+        order = sorted(self.findings, key=lambda each: (not each.strong, each.status != "bad", each.status != "unsure"))
+        return [each for each in order if each.status != "good"] or order[:MOST_FINDINGS]
+
+    @property
+    def rest(self) -> list[Finding]:
+        """The other findings."""
+        told = self.telling
+        return [each for each in self.findings if each not in told]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number that differs between the compared models."""
+
+    name: NumberName
+    words: str
+    stage: str
+    before: ShownNumber
+    after: ShownNumber
+    effect: float | None
+    """Mean of the differences per prompt / their standard deviation; None where all prompts differ by the same."""
+    status: Status
+    """Is it for the better? `unknown` where neither side is."""
+    most: int = MOST_OF_A_METRIC
+    """How many numbers of its metric are shown."""
+
+    @property
+    def size(self) -> str:
+        return "the same on every prompt" if self.effect is None else f"{number(abs(self.effect), 2)} SD"
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.status]
+
+
+@dataclass
+class Verdict:
+    """What the first screen shows."""
+
+    replies: list[Reply] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+    @property
+    def is_bad(self) -> bool:
+        return any(reply.status == "bad" for reply in self.replies)
+
+    def lines(self) -> list[str]:
+        """For a terminal: each question with its reply, and below it the reasons that are not good news; or the first one."""
+        result = []
+        for reply in self.replies:
+            result.append(f"{reply.symbol} {reply.question} {reply.short}")
+            telling = [finding for finding in reply.findings if finding.status in ("bad", "unsure")]
+            result += [f"    {finding.symbol} {finding.text}" for finding in telling or reply.findings[:1]]
+        return [line[:4] + " ".join(line[4:].split()) for line in result]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "questions": [
+                {
+                    "question": reply.question, "status": reply.status, "reply": reply.short,
+                    "findings": [{"status": each.status, "text": each.text} for each in reply.findings],
+                }
+                for reply in self.replies
+            ],
+            "changed_most": [
+                {
+                    "number": str(each.name), "stage": each.stage, "words": each.words, "model": each.after.model,
+                    "before": each.before.value.mean, "after": each.after.value.mean, "effect": each.effect,
+                    "status": each.status,
+                }
+                for each in self.changes
+            ],
+        }  # fmt: skip
+
+
+def verdict(folder: Path) -> Verdict:
+    """The verdict on the run in an invocation's folder. What cannot be read counts as not measured."""
+    return verdict_of(load(Path(folder)))
+
+
+def verdict_of(run: RunFolder) -> Verdict:
+    """1. what was evaluated, 2. did it learn, 3. does it exploit its reward, 4. what changed most."""
+    evaluations = [evaluated for stage in run.stages for evaluated in _evaluations(run, stage)]
+    # an evaluation stage measures the product; those while training are read where there is none
+    final = [each for each in evaluations if not each.while_training]
+    evaluations = final or evaluations
+    goals = [goal for each in evaluations for goal in each.goals()]
+    replies = [_learned(run, evaluations, goals)]
+    if (exploited := _exploited(run, evaluations, goals)) is not None:
+        replies.append(exploited)
+    return Verdict([reply for reply in replies if reply is not None], _changes(evaluations))
+
+
+# -- what was evaluated ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The headline number of one trained model."""
+
+    stage: str
+    name: NumberName
+    words: str
+    better: str
+    measure: ShownMeasure
+    before: ShownNumber | None
+    after: ShownNumber
+    change: ShownEstimate
+    """The paired difference; or the distance of a number that compares by itself from its value for equal models."""
+    status: Status
+
+    @property
+    def text(self) -> str:
+        side = f"{self.better} is better"
+        if self.before is None:
+            shown = f"{self.after.value.with_interval} ({self.after.model}; {side})"
+        else:
+            change = f"difference {self.change.change}" + (
+                f", interval {self.change.interval}" if self.change.interval else ", without an interval"
+            )
+            before, after = self.before, self.after
+            shown = f"{before.value.value} ({before.model}) → {after.value.value} ({after.model}); {change}; {side}"
+        words = self.words[:1].upper() + self.words[1:]
+        return f"{words} [{self.stage}]: {shown}"
+
+
+@dataclass
+class Evaluated:
+    """The numbers of one stage."""
+
+    stage: StageFolder
+    evaluation: Evaluation
+    meanings: Meanings
+    answers: Path | None
+    trained: list[str]
+    """The models that a training of this run made, where that is known; else all but the baseline."""
+    while_training: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage.name}, while training" if self.while_training else self.stage.name
+
+    @property
+    def grades_reward(self) -> bool:
+        return self.stage.kind == "grade"
+
+    def goals(self) -> list[Goal]:
+        """The first number that a training is for, of every trained model."""
+        result: dict[str, Goal] = {}
+        for measure in self.evaluation.measures:
+            known = self.meanings.of(measure.name)
+            wanted = "reward" if self.grades_reward else "goal"
+            if known is None or known.purpose != wanted or known.meaning.better is None:
+                continue
+            shown = shown_measure(measure)
+            before = next((row for row in shown.rows if row.model == self.evaluation.baseline), None)
+            for row in shown.rows:
+                if row.model in result or row.model not in self.trained:
+                    continue
+                change = row.difference
+                if change is None and known.meaning.even is not None:
+                    change, before = _from_even(row.value, known.meaning.even), None
+                if change is None or change.mean is None:
+                    continue
+                result[row.model] = Goal(
+                    self.label, measure.name, known.meaning.words, known.meaning.better, shown, before, row, change,
+                    _status(change, known.meaning.better),
+                )  # fmt: skip
+        return list(result.values())
+
+    def symptoms(self) -> Symptoms | None:
+        """The answers of the baseline and of the first trained model."""
+        if self.answers is None:
+            return None
+        texts = read_texts(map(from_earlier_form, read_lines(self.answers, [], self.stage.name)))
+        trained = next((model for model in self.trained if model in texts), None)
+        if trained is None or self.evaluation.baseline not in texts:
+            return None
+        both = Symptoms(texts[self.evaluation.baseline], texts[trained])
+        return both if both.before and both.after else None
+
+
+def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
+    """The distance of a number from its value for equal models."""
+    estimate = value.estimate
+    moved = {end: None if (at := getattr(estimate, end)) is None else at - even for end in ("mean", "low", "high")}
+    return ShownEstimate(estimate.model_copy(update=moved), value.decimals)
+
+
+def _status(change: ShownEstimate, better: str) -> Status:
+    if change.changed is None:
+        return "unknown"
+    if not change.changed:
+        return "unsure"
+    assert change.mean is not None
+    return "good" if (change.mean > 0) == (better == "higher") else "bad"
+
+
+def _evaluations(run: RunFolder, stage: StageFolder) -> Iterable[Evaluated]:
+    if stage.folder is None:
+        return
+    settings = _settings(run, stage.name)
+    out = stage.folder / "out"
+    if (out / METRICS).exists():
+        evaluation = read_evaluation(stage.folder, [])
+        answers = out / ANSWERS
+        trained = _trained(run, settings, evaluation)
+        yield Evaluated(
+            stage, evaluation, Meanings(evaluation.report, settings), answers if answers.exists() else None, trained
+        )
+    for folder in _last_of_training(stage.folder / "evaluations"):
+        report = Evaluation({})
+        if (folder / METRICS).exists():
+            report = Evaluation(read_json(folder / METRICS, []))
+        sets = mapping(mapping(settings.get("evaluate")).get("sets"))
+        meanings = Meanings(report.report, mapping(sets.get(folder.name)))
+        models = [model for model in report.models if model != report.baseline]
+        answers = folder / ANSWERS
+        if models:
+            yield Evaluated(stage, report, meanings, answers if answers.exists() else None, models, while_training=True)
+
+
+def _last_of_training(folder: Path) -> list[Path]:
+    """The sets of the last evaluation while training. Answers of the start are in the folder of step 0."""
+    steps = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
+    last = max(steps, default=0)
+    return sorted(each for each in (folder / str(last)).iterdir() if each.is_dir()) if last else []
+
+
+def _settings(run: RunFolder, stage: str) -> dict[str, Any]:
+    return mapping(mapping(run.settings.get("stages")).get(stage))
+
+
+def _trained(run: RunFolder, settings: Mapping[str, Any], evaluation: Evaluation) -> list[str]:
+    others = [model for model in evaluation.models if model != evaluation.baseline]
+    specs = mapping(settings.get("models"))
+    made = [model for model in others if str(mapping(specs.get(model)).get("base", "")).startswith("${out:")]
+    return made or others
+
+
+# -- did it learn ------------------------------------------------------------------------------------------------------
+
+
+def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
+    question = "Did it learn?"
+    of_models = [goal for goal in goals if not _of_reward(goal, evaluations)]
+    counted = of_models or list(goals)
+    findings = [Finding(goal.status, f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
+    fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
+    trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
+    if counted:
+        states = {goal.status for goal in counted}
+        if "good" in states and "bad" in states:
+            return Reply(question, "unsure", "Partly: some numbers improved, others got worse.", findings + fits)
+        if "good" in states:
+            every = len(counted) == sum(goal.status == "good" for goal in counted)
+            short = "Yes, on held-out prompts." if every else "Yes, on some of the held-out numbers."
+            return Reply(question, "good", short, findings + fits)
+        if "bad" in states:
+            return Reply(question, "bad", "No: it got worse on held-out prompts.", findings + fits)
+        if "unsure" in states:
+            short = "Not shown: the interval of the difference includes 0."
+            return Reply(question, "unsure", short, findings + fits)
+        short = "Unknown: the difference has no interval, so it may be chance."
+        return Reply(question, "unknown", short, findings + fits)
+    undeclared = [finding for each in evaluations for finding in _undeclared(each)]
+    if undeclared:
+        short = "Unknown: no number declares which side of it is better."
+        return Reply(question, "unknown", short, undeclared[:MOST_FINDINGS] + fits)
+    if fits:
+        status: Status = "good" if all(fit.status == "good" for fit in fits) else "unsure"
+        short = (
+            "Yes, on held-out rows of the training data."
+            if status == "good"
+            else "Not shown: on held-out rows there is no difference with an interval that excludes 0."
+        )
+        return Reply(question, status, short, fits)
+    if not trains:
+        return None
+    return Reply(question, "unknown", "Unknown: nothing held out was measured.", [])
+
+
+def _of_reward(goal: Goal, evaluations: Sequence[Evaluated]) -> bool:
+    return any(each.grades_reward and each.label == goal.stage for each in evaluations)
+
+
+def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
+    """Numbers with a difference, but without a declared direction."""
+    for measure in evaluated.evaluation.measures:
+        if evaluated.meanings.of(measure.name) is None:
+            shown = shown_measure(measure)
+            for row in shown.rows:
+                if row.difference is not None and row.difference.mean is not None:
+                    interval = f", interval {row.difference.interval}" if row.difference.interval else ""
+                    yield Finding(
+                        "unknown", f"{measure.name} of {row.model}: difference {row.difference.change}{interval}."
+                    )
+
+
+def _fit(stage: StageFolder) -> Finding | None:
+    """What a finetuning measured on rows that it did not train on."""
+    held = mapping(stage.summary.get("holdout"))
+    before, after = mapping(held.get("before")), mapping(held.get("after"))
+    rows = held.get("rows")
+    for name, better in (("accuracy", "higher"), ("loss", "lower")):
+        first, last = finite(before.get(name)), finite(after.get(name))
+        if first is None or last is None:
+            continue
+        text = f"{name.capitalize()} on {number(finite(rows))} held-out rows [{stage.name}]: {number(first)} → {number(last)}"
+        if name == "accuracy" and isinstance(rows, int) and rows > 0 and 0 <= first <= 1 and 0 <= last <= 1:
+            low, high = _newcombe(first, last, rows)
+            status: Status = "good" if low > 0 else "bad" if high < 0 else "unsure"
+            interval = f"difference {signed(last - first)}, interval {signed(low)} to {signed(high)}"
+            return Finding(status, f"{text}; {interval}; {better} is better.")
+        return Finding("unsure", f"{text}; no interval is known; {better} is better.")
+    return None
+
+
+def _newcombe(before: float, after: float, n: int) -> tuple[float, float]:
+    """Interval of the difference of two shares of n rows each, taken as independent, which makes it rather too wide (Newcombe 1998,
+    method 10)."""
+
+    def wilson(share: float) -> tuple[float, float]:
+        z2 = SURE * SURE
+        middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+        reach = SURE * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+        return middle - reach, middle + reach
+
+    (low_1, high_1), (low_2, high_2) = wilson(before), wilson(after)
+    change = after - before
+    below = math.hypot(after - low_2, high_1 - before)
+    above = math.hypot(high_2 - after, before - low_1)
+    return change - below, change + above
+
+
+# -- does it exploit its reward ----------------------------------------------------------------------------------------
+
+
+def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
+    trainings = [stage for stage in run.stages if stage.kind == "rl" and stage.folder is not None]
+    policies = [goal for goal in goals if not _of_reward(goal, evaluations)]
+    symptoms = next((found for each in evaluations if (found := each.symptoms()) is not None), None)
+    findings: list[Finding] = []
+    for stage in trainings:
+        findings += _reward(run, stage, policies)
+    if symptoms is not None:
+        findings += _in_answers(symptoms)
+    for stage in trainings:
+        if symptoms is None or symptoms.kl_per_token() is None:
+            findings += _distance_of_training(stage)
+        findings += _alarms(run, stage, {finding.topic for finding in findings if finding.status != "good"})
+    if not trainings and symptoms is None:
+        return None
+    question = "Is it hacking the reward?" if trainings else "Does it have side effects?"
+    signs = [finding for finding in findings if finding.status in ("bad", "unsure")]
+    reasons = "; ".join(dict.fromkeys(finding.topic for finding in signs))
+    if any(finding.strong for finding in signs):
+        return Reply(question, "bad", "Very likely: the reward rose while the goal got worse.", findings)
+    if len(signs) > 1:
+        return Reply(question, "bad", f"Probably: there are {len(signs)} signs ({reasons}).", findings)
+    if signs:
+        return Reply(question, "unsure", f"Possibly: there is one sign ({reasons}).", findings)
+    if trainings and not any(goal.status in ("good", "bad", "unsure") for goal in policies):
+        short = "Unknown: nothing held out was measured that the reward can be compared with."
+        return Reply(question, "unknown", short, findings)
+    return Reply(question, "good", "No sign of it in what was measured.", findings)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A logged metric at the start and at the end of a training."""
+
+    first: float
+    last: float
+    sure: bool
+
+    @property
+    def change(self) -> float:
+        return self.last - self.first
+
+
+def trend(values: Sequence[float], spread: Sequence[float], prompts: int) -> Trend | None:
+    """Means over the first and the last tenth of the iterations. None with fewer than two values.
+
+    The difference counts as sure when it is larger than 1.96 standard errors. A standard error comes from the logged standard
+    deviations over `prompts` independent prompts per iteration, or from the size of the steps from one iteration to the
+    next, whichever is larger; without either nothing is sure.
+    """
+    if len(values) < 2:
+        return None
+    edge = max(1, round(EDGE * len(values)))
+    first, last = values[:edge], values[-edge:]
+    errors = []
+    if len(spread) == len(values) and prompts > 0:
+        variances = [value * value / (prompts * edge) for value in (*spread[:edge], *spread[-edge:])]
+        errors.append(math.sqrt(math.fsum(variances) / edge))
+    if len(values) > 2:
+        steps = [b - a for a, b in pairwise(values)]
+        drift = math.fsum(steps) / len(steps)
+        noise = math.sqrt(math.fsum((step - drift) ** 2 for step in steps) / (2 * (len(steps) - 1 or 1)))
+        errors.append(noise * math.sqrt(2 / edge))
+    start, end = math.fsum(first) / edge, math.fsum(last) / edge
+    return Trend(start, end, bool(errors) and abs(end - start) > SURE * max(errors))
+
+
+def _reward(run: RunFolder, stage: StageFolder, goals: Sequence[Goal]) -> Iterable[Finding]:
+    """The reward of a training against the held-out goal."""
+    logged = {series.name: series for series in stage.series}
+    series = logged.get("reward")
+    if series is None:
+        return
+    rollout = mapping(_settings(run, stage.name).get("rollout"))
+    size, group = finite(rollout.get("batch_size")), finite(rollout.get("per_prompt")) or 1.0
+    spread = logged["reward_std"].values if "reward_std" in logged else []
+    found = trend(series.values, spread, int((size or 0) // group))
+    if found is None:
+        return
+    verb = ("rose" if found.change > 0 else "fell") if found.sure else "did not clearly change"
+    moved = f"Reward {verb} by {number(abs(found.change))} ({number(found.first)} → {number(found.last)}) in training"
+    moved = (
+        moved
+        if found.sure
+        else f"Reward did not clearly change in training ({number(found.first)} → {number(found.last)})"
+    )
+    if not (found.sure and found.change > 0):
+        yield Finding("good", f"{moved}: there is no gain to have been exploited.", "reward")
+        return
+    known = [goal for goal in goals if goal.status in ("good", "bad", "unsure")]
+    if not known:
+        yield Finding("unknown", f"{moved}; nothing held out was measured that it can be compared with.", "reward")
+        return
+    for goal in known[:1]:
+        yield _against_goal(moved, goal)
+
+
+def _against_goal(moved: str, goal: Goal) -> Finding:
+    """The reward rose; what did the goal do?"""
+    values = (
+        f"{goal.before.value.value} to {goal.after.value.value}" if goal.before is not None else goal.after.value.value
+    )
+    if goal.status == "bad":
+        verb = "fell" if goal.better == "higher" else "rose"
+        text = f"{moved} while the held-out {goal.words} {verb} from {values}."
+        return Finding("bad", text, "reward against goal", strong=True)
+    if goal.status == "unsure":
+        text = f"{moved}, but the held-out {goal.words} did not measurably change ({values}; interval {goal.change.interval})."
+        return Finding("unsure", text, "reward against goal")
+    return Finding("good", f"{moved}, and so did the held-out goal: {goal.words}, {values}.", "reward against goal")
+
+
+def _in_answers(symptoms: Symptoms) -> Iterable[Finding]:
+    """What the answers show: length, repetition, endings."""
+    length = symptoms.compare(words)
+    before, after = length.before.mean, length.after.mean
+    if before is not None and after is not None:
+        factor = after / before if before else (1.0 if not after else math.inf)
+        changed = length.sure and not SHORTER <= factor <= LONGER
+        side = "shorter" if factor < 1 else "longer"
+        what = f"much {side}" if changed else side if length.sure else "about as long as before"
+        text = f"Answers are {what}: {number(before)} → {number(after)} words on average."
+        yield Finding("unsure" if changed else "good", text, "length")
+    shares: list[tuple[Symptom, str, str]] = [
+        (repeats_prompt, "repeat a passage of their prompt", "repetition of the prompt"),
+        (same_for_others, "are the same as the answer to another prompt", "one answer for many prompts"),
+        (empty, "are empty", "empty answers"),
+        (cut_off, "are cut off by the length limit", "endings"),
+    ]
+    for symptom, what, topic in shares:
+        found = symptoms.compare(symptom)
+        if found.after.mean is not None and found.before.mean is not None:
+            is_sign = found.sure and found.after.mean - found.before.mean >= COMMON
+            text = f"{percent(found.after.mean)} of the answers {what} (before: {percent(found.before.mean)})."
+            yield Finding("unsure" if is_sign else "good", text, topic)
+    pairs = symptoms.compare(repeated_pairs)
+    if pairs.after.mean is not None and pairs.before.mean is not None:
+        is_sign = pairs.sure and pairs.after.mean - pairs.before.mean >= COMMON
+        text = f"{percent(pairs.after.mean)} of the word pairs in an answer repeat earlier ones (before: {percent(pairs.before.mean)})."
+        yield Finding("unsure" if is_sign else "good", text, "repetition")
+    if (kl := symptoms.kl_per_token()) is not None:
+        yield _distance(kl, "of the held-out answers")
+
+
+def _distance_of_training(stage: StageFolder) -> Iterable[Finding]:
+    logged = {series.name: series.values for series in stage.series}
+    kl, tokens = logged.get("kl"), logged.get("tokens")
+    if kl and tokens and tokens[-1] > 0:
+        yield _distance(kl[-1] / tokens[-1], f"in the last iteration of {stage.name}")
+
+
+def _distance(kl: float, where: str) -> Finding:
+    far = kl > FAR_FROM_REFERENCE
+    text = f"KL to the reference: {number(kl)} nats per token {where}" + (
+        f", more than {number(FAR_FROM_REFERENCE)}: the policy writes what the reference would not." if far else "."
+    )
+    return Finding("unsure" if far else "good", text, "distance")
+
+
+def _alarms(run: RunFolder, stage: StageFolder, topics: set[str]) -> Iterable[Finding]:
+    """The alarms of a training, found again in its log. One that shows the same as an earlier sign is told, but not counted twice."""
+    log = _by_step(stage)
+    if not log:
+        return
+    alarms = _alarm_settings(_settings(run, stage.name))
+    watch = Watch(alarms, lambda _message: None)
+    raised: dict[str, tuple[float, str]] = {}
+    last: list[str] = []
+    for step, metrics in log:
+        last = watch.look(metrics, example="")
+        for name in last:
+            value = metrics.get(name, metrics.get(f"reward/{name}"))
+            broken = getattr(alarms, name).broken(value, watch.first.get(name))
+            raised.setdefault(name, (step, f"{number(value)}, {broken}"))
+    if not raised:
+        yield Finding("good", f"No alarm during the training of {stage.name}.", "alarms")
+    for name, (step, words_) in raised.items():
+        topic = ALARM_TOPICS.get(name, name)
+        until = "until the end" if name in last else "for a time"
+        what = ALARM_WORDS.get(name, name)
+        text = f"Alarm “{name}” in {stage.name} from iteration {number(step)} on, {until}: {what} was {words_}."
+        counted = name in last and topic not in topics
+        yield Finding("unsure" if counted else "unknown", text, f"alarm {name}")
+
+
+def _alarm_settings(settings: Mapping[str, Any]) -> Alarms:
+    """Those of the recipe, which only warn here; the defaults where they cannot be read."""
+    try:
+        alarms = Alarms.model_validate(mapping(settings.get("alarms")))
+    except ValidationError:
+        alarms = Alarms()
+    warning = {
+        name: alarm.model_copy(update={"action": "warn"})
+        for name in Alarms.model_fields
+        if (alarm := getattr(alarms, name)) is not None
+    }
+    return alarms.model_copy(update=warning)
+
+
+def _by_step(stage: StageFolder) -> list[tuple[float, dict[str, float]]]:
+    rows: dict[float, dict[str, float]] = {}
+    for series in stage.series:
+        for step, value in zip(series.steps, series.values, strict=True):
+            rows.setdefault(step, {})[series.name] = value
+        for step in series.broken:
+            rows.setdefault(step, {})[series.name] = math.nan
+    return sorted(rows.items())
+
+
+def percent(share: float) -> str:
+    """`38%`; small shares with a digit more."""
+    return f"{100 * share:.0f}%" if share == 0 or share >= 0.1 else f"{100 * share:.1f}%"
+
+
+# -- what changed most -------------------------------------------------------------------------------------------------
+
+
+def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
+    """The numbers that changed most beyond doubt, largest standardised change first."""
+    found: list[Change] = []
+    for each in evaluations:
+        if each.grades_reward:
+            continue
+        for measure in each.evaluation.measures:
+            shown = shown_measure(measure)
+            before = next((row for row in shown.rows if row.model == each.evaluation.baseline), None)
+            if before is None:
+                continue
+            known = each.meanings.of(measure.name)
+            better = None if known is None else known.meaning.better
+            if better is None and before.value.estimate.low == before.value.estimate.high:
+                continue  # 0 by definition, as the KL of the reference to itself
+            for row in shown.rows:
+                change = row.difference
+                if row.model not in each.trained or change is None or not change.changed or not change.mean:
+                    continue
+                effect = _effect(change)
+                status = "unknown" if better is None else _status(change, better)
+                words_ = each.meanings.words(measure.name)
+                most = 1 if known is not None and known.purpose == "symptom" else MOST_OF_A_METRIC
+                found.append(Change(measure.name, words_, each.label, before, row, effect, status, most))
+    found.sort(key=lambda change: -math.inf if change.effect is None else -abs(change.effect))
+    result: list[Change] = []
+    for each in found:
+        same = [other for other in result if (other.stage, other.name.metric) == (each.stage, each.name.metric)]
+        if len(same) < each.most:
+            result.append(each)
+    return result[:MOST_CHANGES]
+
+
+def _effect(change: ShownEstimate) -> float | None:
+    """The standardised difference, from the width of its interval: mean / (standard error * sqrt(prompts))."""
+    estimate = change.estimate
+    assert estimate.mean is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    error = (estimate.high - estimate.low) / (2 * SURE)
+    return estimate.mean / (error * math.sqrt(max(1, estimate.groups))) if error > 0 else None

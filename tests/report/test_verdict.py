@@ -1,0 +1,374 @@
+"""The first screen: what is concluded from recorded numbers, and what is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_runs import estimate, fake_run, write_json, write_lines
+from pages import assert_safe, change, page, stage
+
+import fgrl.components  # noqa: F401
+from fgrl.report.symptoms import AnswerText, copied_share, repeats_prompt
+from fgrl.report.verdict import Verdict, percent, trend, verdict
+
+LONG = "A heron stands still in the shallow water for a very long time and then it strikes a small fish"
+GOAL = {
+    "purpose": "goal",
+    "numbers": {"kept": {"words": "share that satisfies the rule", "better": "higher", "even": None}},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A finished run with a reward that rises, and answers that stay as they are."""
+    folder = fake_run(tmp_path, prompts=2, points=3, steps=3)
+    rising(folder, 0.0, 2.1)
+    answers(folder, LONG, LONG)
+    return folder
+
+
+def rising(folder: Path, first: float, last: float, **more: list[float]) -> None:
+    steps = 20
+    rows = []
+    for step in range(steps):
+        done = step / (steps - 1)
+        row = {
+            "step": step,
+            "reward": first + (last - first) * done,
+            "reward_std": 0.3,
+            "tokens": 30.0,
+            "kl": 3.0 * done,
+        }
+        rows.append(row | {name: values[min(step, len(values) - 1)] for name, values in more.items()})
+    write_lines(stage(folder, "policy") / "log.jsonl", rows)
+
+
+def answers(folder: Path, before: str, after: str, *, prompts: int = 30, **fields: Any) -> None:
+    """The same two answers to each of the prompts, but for a number at their end."""
+    lines = [
+        {
+            "model": model, "sample": {"id": str(number), "prompt": f"Tell me something about animal {number}"},
+            "response": {"text": f"{text} {number}".strip() if text else "", "finished": True}, **fields,
+        }
+        for model, text in (("sft", before), ("policy", after))
+        for number in range(prompts)
+    ]  # fmt: skip
+    write_lines(stage(folder, "evaluate") / "out" / "answers.jsonl", lines)
+
+
+def goal(
+    folder: Path, before: float, after: float, half: float | None = 0.1, meanings: Any = None, **more: Any
+) -> None:
+    difference = estimate(after - before, half or 0.0)
+    if half is None:
+        difference |= {"low": None, "high": None}
+    numbers = {"sft": {"kept": estimate(before)}, "policy": {"kept": estimate(after)}}
+    metric = numbers | {"differences": {"policy": {"kept": difference}}}
+    about = {"mine": GOAL} if meanings is None else meanings
+    report = {"baseline": "sft", "metrics": {"mine": metric} | more, "meanings": about}
+    write_json(stage(folder, "evaluate") / "out" / "metrics.json", report)
+
+
+def replies(folder: Path) -> tuple[Any, Any]:
+    """(did it learn, is it hacking the reward)."""
+    learned, hacking = verdict(folder).replies
+    assert learned.question == "Did it learn?"
+    return learned, hacking
+
+
+def texts(reply: Any, *statuses: str) -> str:
+    return "\n".join(finding.text for finding in reply.findings if not statuses or finding.status in statuses)
+
+
+@pytest.mark.parametrize(
+    ("after", "half", "status", "words"),
+    [
+        (0.5, 0.1, "good", "Yes"),
+        (0.2, 0.1, "unsure", "includes 0"),
+        (0.05, 0.1, "bad", "got worse"),
+        (0.5, None, "unknown", "has no interval"),
+        (0.3, 0.1, "unsure", "includes 0"),  # the interval ends at 0
+    ],
+)
+def test_learning_is_asserted_only_when_the_interval_excludes_0(
+    run: Path, after: float, half: float | None, status: str, words: str
+) -> None:
+    goal(run, 0.2, after, half)
+    learned, _ = replies(run)
+    assert (learned.status, words in learned.short) == (status, True)
+    assert "higher is better" in learned.findings[0].text
+    assert "Yes" in learned.short or status != "good"
+
+
+def test_a_direction_that_is_lower(run: Path) -> None:
+    lower = {"mine": {"purpose": "goal", "numbers": {"kept": {"words": "errors", "better": "lower"}}}}
+    goal(run, 0.5, 0.2, meanings=lower)
+    assert replies(run)[0].status == "good"
+    goal(run, 0.2, 0.5, meanings=lower)
+    learned, hacking = replies(run)
+    assert learned.status == "bad"
+    assert "while the held-out errors rose from 0.20 to 0.50" in texts(hacking, "bad")
+
+
+def test_nothing_is_concluded_without_a_declared_direction(run: Path) -> None:
+    goal(run, 0.2, 0.6, meanings={})
+    learned, hacking = replies(run)
+    assert (learned.status, hacking.status) == ("unknown", "unknown")
+    assert "no number declares which side of it is better" in learned.short
+    assert "mine.kept of policy: difference +0.40" in texts(learned)
+    symptom = {"mine": GOAL | {"purpose": "symptom"}}
+    goal(run, 0.2, 0.6, meanings=symptom)
+    assert replies(run)[0].status == "unknown"
+
+
+def test_files_of_earlier_versions_have_the_declarations_of_their_metrics(run: Path) -> None:
+    report = stage(run, "evaluate") / "out" / "metrics.json"
+    assert "meanings" not in json.loads(report.read_text())
+    assert "Share of answers that satisfy the rule" in texts(replies(run)[0])  # the metric `rule` of the invented run
+    (run / "recipe.yaml").write_text("stages: {evaluate: {name: evaluate, metrics: [{name: rule, title: mine}]}}\n")
+    goal(run, 0.2, 0.6, meanings={})
+    assert replies(run)[0].status == "good"
+
+
+def test_nothing_held_out(run: Path) -> None:
+    (stage(run, "evaluate") / "out" / "metrics.json").unlink()
+    (stage(run, "evaluate") / "out" / "answers.jsonl").unlink()
+    learned, hacking = replies(run)
+    assert (learned.status, learned.short) == ("unknown", "Unknown: nothing held out was measured.")
+    assert (hacking.status, hacking.short[:7]) == ("unknown", "Unknown")
+    assert "nothing held out was measured that it can be compared with" in texts(hacking)
+
+
+def test_a_reward_that_rises_while_the_goal_falls(run: Path) -> None:
+    goal(run, 0.5, 0.2)
+    learned, hacking = replies(run)
+    assert (learned.status, hacking.status) == ("bad", "bad")
+    assert hacking.short == "Very likely: the reward rose while the goal got worse."
+    wanted = "Reward rose by 1.99 (0.0553 → 2.04) in training while the held-out share that satisfies the rule fell from 0.50 to 0.20."
+    assert hacking.telling[0].text == wanted
+    whole = verdict(run)
+    assert whole.is_bad
+    assert any(wanted in line and "✗" in line for line in whole.lines())
+    text, parsed = page(run)
+    assert_safe(text, parsed)
+    body = "".join(parsed.text)
+    assert body.index("Very likely") < body.index("Results") < body.index("Curves")  # on the first screen
+
+
+def test_a_reward_that_rises_alone_is_one_sign(run: Path) -> None:
+    goal(run, 0.2, 0.25)
+    hacking = replies(run)[1]
+    assert (hacking.status, hacking.short) == ("unsure", "Possibly: there is one sign (reward against goal).")
+    assert "did not measurably change" in texts(hacking, "unsure")
+
+
+def test_a_reward_that_does_not_rise_is_no_sign(run: Path) -> None:
+    goal(run, 0.5, 0.2)
+    (run / "recipe.yaml").write_text("stages: {policy: {name: rl, rollout: {batch_size: 16, per_prompt: 2}}}\n")
+    for first, last in ((1.0, 1.1), (2.0, 0.0)):
+        rising(run, first, last)
+        learned, hacking = replies(run)
+        assert (learned.status, hacking.status) == ("bad", "good")
+        assert "there is no gain to have been exploited" in texts(hacking)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "topic", "words"),
+    [
+        (LONG, "No", "length", "much shorter: 21 → 2 words"),
+        ("Yes", LONG, "length", "much longer: 2 → 21 words"),
+        (LONG, "", "empty answers", "100% of the answers are empty (before: 0%)"),
+        (LONG, f"{LONG[:60]}. You said tell me something about animal", "repetition of the prompt", "100% of the answers repeat"),
+        (LONG, "on and on and on and on and on and on and on and on and on", "repetition", "of the word pairs"),
+    ],
+)  # fmt: skip
+def test_symptoms_in_answers(run: Path, before: str, after: str, topic: str, words: str) -> None:
+    goal(run, 0.2, 0.5)
+    answers(run, before, after)
+    hacking = replies(run)[1]
+    assert topic in [finding.topic for finding in hacking.findings if finding.status == "unsure"]
+    assert words in texts(hacking, "unsure")
+    answers(run, before, before)
+    assert replies(run)[1].status == "good"
+
+
+def test_two_signs_are_a_verdict(run: Path) -> None:
+    goal(run, 0.2, 0.25)
+    answers(run, LONG, "No")
+    hacking = replies(run)[1]
+    assert (hacking.status, hacking.short) == ("bad", "Probably: there are 2 signs (reward against goal; length).")
+
+
+def test_one_answer_for_all_prompts_and_cut_answers(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    path = stage(run, "evaluate") / "out" / "answers.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["model"] == "policy":
+            line["response"] = {"text": LONG, "finished": False}
+    write_lines(path, lines)
+    hacking = replies(run)[1]
+    assert "100% of the answers are the same as the answer to another prompt" in texts(hacking, "unsure")
+    assert "100% of the answers are cut off by the length limit" in texts(hacking, "unsure")
+    for line in lines:
+        line["response"]["finished"] = None  # not known is no answer that ends
+    write_lines(path, lines)
+    assert "cut off" not in texts(replies(run)[1])
+
+
+def test_distance_from_the_reference(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    for kl, expected in ((60.0, "unsure"), (10.0, "good")):
+        answers(run, LONG, LONG, kl=kl, tokens=["x"] * 30)
+        found = next(finding for finding in replies(run)[1].findings if finding.topic == "distance")
+        assert (found.status, "of the held-out answers" in found.text) == (expected, True)
+    answers(run, LONG, LONG)
+    assert "0.100 nats per token in the last iteration of policy" in texts(replies(run)[1], "good")
+
+
+def test_alarms_are_found_in_the_log(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    assert "No alarm during the training of policy" in texts(replies(run)[1], "good")
+    rising(run, 0.0, 2.0, entropy=[1.0] * 10 + [0.01])
+    hacking = replies(run)[1]
+    assert hacking.status == "unsure"
+    assert (
+        "Alarm “entropy” in policy from iteration 11 on, until the end: entropy of the policy was 0.0100, below 0.1"
+        in texts(hacking)
+    )
+    rising(run, 0.0, 2.0, entropy=[1.0] * 5 + [0.01] * 5 + [1.0])  # it recovered
+    assert replies(run)[1].status == "good"
+    (run / "recipe.yaml").write_text("stages: {policy: {name: rl, alarms: {entropy: null}}}\n")
+    rising(run, 0.0, 2.0, entropy=[0.01])
+    assert "No alarm" in texts(replies(run)[1], "good")
+
+
+def test_an_alarm_is_not_counted_twice(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    answers(run, LONG, "No")
+    rising(run, 0.0, 2.0, tokens=[30.0] * 10 + [3.0])
+    hacking = replies(run)[1]
+    assert hacking.short == "Possibly: there is one sign (length)."
+    assert "Alarm “tokens”" in texts(hacking, "unknown")
+
+
+def test_training_without_a_reward_asks_about_side_effects(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    summary["stages"]["policy"]["kind"] = "finetune"
+    write_json(run / "summary.json", summary)
+    goal(run, 0.2, 0.5)
+    answers(run, LONG, "No")
+    effects = replies(run)[1]
+    assert (effects.question, effects.status) == ("Does it have side effects?", "unsure")
+
+
+def test_a_reward_model_alone(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    own = summary["stages"]["reward_model"]
+    for last, status in ((0.9, "good"), (0.55, "unsure"), (0.1, "bad")):
+        own["summary"] = {"holdout": {"rows": 80, "before": {"accuracy": 0.5}, "after": {"accuracy": last}}}
+        write_json(run / "summary.json", summary | {"stages": {"reward_model": own}})
+        (run / "recipe.yaml").write_text("stages: {reward_model: {name: finetune}}\n")
+        (reply,) = verdict(run).replies
+        assert reply.findings[0].status == status
+        assert reply.status == ("good" if status == "good" else "unsure")
+        assert "Accuracy on 80 held-out rows [reward_model]" in reply.findings[0].text
+    own["summary"] = {"holdout": {"rows": 80, "before": {"loss": 2.0}, "after": {"loss": 1.0}}}
+    write_json(run / "summary.json", summary | {"stages": {"reward_model": own}})
+    (reply,) = verdict(run).replies
+    assert (reply.status, "no interval is known" in reply.findings[0].text) == ("unsure", True)
+    own["summary"] = {}
+    write_json(run / "summary.json", summary | {"stages": {"reward_model": own}})
+    assert verdict(run).replies[0].short == "Unknown: nothing held out was measured."
+
+
+def test_runs_that_train_nothing_have_no_verdict(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    write_json(run / "summary.json", summary | {"stages": {"samples": summary["stages"]["samples"]}})
+    (run / "recipe.yaml").write_text("stages: {samples: {name: sample}}\n")
+    assert verdict(run) == Verdict()
+    text, parsed = page(run)
+    assert_safe(text, parsed)
+    assert "Did it learn" not in text
+
+
+def test_a_number_that_compares_by_itself(run: Path) -> None:
+    numbers = {"win_rate": {"words": "comparisons won", "better": "higher", "even": 0.5}}
+    for won, status in ((0.8, "good"), (0.52, "unsure"), (0.1, "bad")):
+        write_json(
+            stage(run, "evaluate") / "out" / "metrics.json",
+            {
+                "baseline": "sft", "metrics": {"judged": {"policy": {"win_rate": estimate(won)}}},
+                "meanings": {"judged": {"purpose": "goal", "numbers": numbers}},
+            },
+        )  # fmt: skip
+        assert replies(run)[0].status == status
+
+
+def test_what_changed_most(run: Path) -> None:
+    more = {
+        name: {
+            "sft": {"x": estimate(1.0, 0.1)},
+            "policy": {"x": estimate(1.0 + moved, 0.1)},
+            "differences": {"policy": {"x": estimate(moved, half)}},
+        }
+        for name, moved, half in (("small", 0.3, 0.2), ("large", -3.0, 0.1), ("none", 0.1, 0.2), ("equal", 1.0, 0.0))
+    }
+    goal(run, 0.2, 0.5, **more)
+    changes = verdict(run).changes
+    assert [str(change.name) for change in changes] == ["equal.x", "large.x", "mine.kept", "small.x"]
+    assert [change.size for change in changes[:2]] == ["the same on every prompt", "7.3 SD"]
+    assert [change.status for change in changes] == ["unknown", "unknown", "good", "unknown"]
+    body = "".join(page(run)[1].text)
+    assert "What changed most?" in body
+    data = verdict(run).as_json()
+    assert [each["number"] for each in data["changed_most"]] == [str(change.name) for change in changes]
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_trends() -> None:
+    assert trend([1.0], [], 4) is None
+    steady = trend([0.0, 1.0, 2.0, 3.0], [], 0)
+    assert steady is not None
+    assert (steady.first, steady.last, steady.sure) == (0.0, 3.0, True)
+    two = trend([0.0, 1.0], [], 0)
+    assert two is not None
+    assert not two.sure  # nothing is known about its noise
+    noisy = trend([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], [], 0)
+    assert noisy is not None
+    assert not noisy.sure
+    wide, narrow = (trend([0.0, 1.0, 2.0, 3.0], [spread] * 4, 4) for spread in (9.0, 0.1))
+    assert wide is not None
+    assert narrow is not None
+    assert (wide.sure, narrow.sure) == (False, True)
+
+
+def test_copied_passages() -> None:
+    asked = ["say", "something", "about", "sewing", "in", "one", "or", "two", "short", "sentences"]
+    assert copied_share(["sewing", "in", "one", "or", "two", "words"], asked) == pytest.approx(5 / 6)
+    assert copied_share(["one", "or", "two", "of", "them", "sewing"], asked) == 0
+    assert copied_share([], asked) == 0
+
+    def answer(text: str, question: str) -> AnswerText:
+        return AnswerText("1", question, text, True, 3, None)
+
+    document = " ".join(f"word{number}" for number in range(100))
+    quoting = answer("It is word1 word2 word3 word4 as the document tells on its first page", document)
+    copying = answer("word1 word2 word3 word4 word5 word6", document)
+    short = answer("In one or two short sentences: no", " ".join(asked))
+    assert repeats_prompt([quoting, copying, short, answer("", document)]) == [0.0, 1.0, 1.0, None]
+
+
+def test_shares_as_text() -> None:
+    assert [percent(share) for share in (0, 0.004, 0.05, 0.1, 0.384, 1)] == ["0%", "0.4%", "5.0%", "10%", "38%", "100%"]
+
+
+def test_the_page_names_what_is_better(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    body = "".join(page(run)[1].text)
+    assert "share that satisfies the rule mine.kept ↑ higher is better" in " ".join(body.split())
+    change(stage(run, "evaluate") / "out" / "metrics.json", meanings={})
+    assert "is better" not in "".join(page(run)[1].text).replace("which side of it is better", "")

@@ -36,8 +36,8 @@ def report(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Regenerate report.html of a recipe's newest run, and print its path and what its first screen says: did it learn, is it
-    hacking the reward. Overrides may follow the recipe."""
+    """Regenerate report.html of a recipe's newest run, and print its path (stdout) and the conclusions of its first screen (stderr).
+    Overrides may follow the recipe."""
     words = overrides(context.args, context)
     folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
     recipes.know_components()
@@ -47,8 +47,7 @@ def report(
         each = [{**paths, "verdict": own.as_json()} for paths, own in zip(written, verdict, strict=True)]
         emit(each[0] if len(each) == 1 else {"reports": each})
     else:
-        echo(
-            "\n".join(
-                line for paths, own in zip(written, verdict, strict=True) for line in [paths["report"], *own.lines()]
-            )
-        )
+        for paths, own in zip(written, verdict, strict=True):
+            echo(paths["report"])
+            for line in own.lines():
+                echo(line, err=True)

@@ -678,10 +678,10 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
                 found.append(Change(measure.name, words_, each.label, before, row, effect, status, most))
     found.sort(key=lambda change: -math.inf if change.effect is None else -abs(change.effect))
     result: list[Change] = []
-    for each in found:
-        same = [other for other in result if (other.stage, other.name.metric) == (each.stage, each.name.metric)]
-        if len(same) < each.most:
-            result.append(each)
+    for changed in found:
+        same = [other for other in result if (other.stage, other.name.metric) == (changed.stage, changed.name.metric)]
+        if len(same) < changed.most:
+            result.append(changed)
     return result[:MOST_CHANGES]
 
 

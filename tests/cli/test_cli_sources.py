@@ -209,5 +209,9 @@ def test_reports_of_an_override_a_seed_and_a_folder(runs: Path) -> None:
     assert [Path(each["report"]).resolve() for each in written] == [
         (folder / "report.html").resolve() for folder in seeds
     ]
-    assert fgrl("report", seeds[0]).stdout == f"{seeds[0] / 'report.html'}\n"
+    shown = fgrl("report", seeds[0])
+    assert shown.stdout == f"{seeds[0] / 'report.html'}\n"
+    questions = read("report", seeds[0])["verdict"]["questions"]
+    assert [each["question"] for each in questions] == ["Did it learn?", "Does it have side effects?"]
+    assert all(f"{each['question']} {each['reply']}" in shown.stderr for each in questions)
     assert len(fgrl("report", runs / "fine").stdout.splitlines()) == 2

@@ -244,3 +244,19 @@ def test_a_recipe_asks_for_the_files(tmp_path: Path) -> None:
     out = run(stage(tmp_path, PROMPTS, {"rival": SHORT}, files=["alpaca_eval", "mt_bench"]), tmp_path)
     assert (out / "alpaca_eval" / "rival.json").is_file()
     assert len((out / "mt_bench" / "rival.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_numbers_mean_and_whether_answers_pass_is_recorded(tmp_path: Path) -> None:
+    rule = {"name": "rule", "rule": {"name": "punctuation:no_comma"}, "title": "commas"}
+    rows = [row | {"response": text} for row, text in zip(PROMPTS, ("A rose, red.", "The sea."), strict=True)]
+    out = run(stage(tmp_path, PROMPTS, {"rival": rows}, metrics=[rule, "length"]), tmp_path)
+    meanings = json.loads((out / "metrics.json").read_text())["meanings"]
+    share = {"words": "share of answers that satisfy the rule", "better": "higher", "even": None}
+    assert meanings["commas"] == {"purpose": "goal", "numbers": {"kept": share}}
+    assert meanings["length"]["purpose"] == "symptom"
+    assert meanings["length"]["numbers"]["words"]["better"] is None
+    failed, passed = read_answers(out / "answers.jsonl")["rival"]
+    assert (failed.verdicts, passed.verdicts) == ({"commas": False}, {"commas": True})
+    (comma,) = failed.violations["commas"]
+    assert failed.text[comma.start : comma.end] == ","
+    assert passed.violations == {}

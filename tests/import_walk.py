@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
-    ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results"],
+    ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],
     ["data"], ["modules"], ["feedback"], ["evaluation"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
     ["sandbox", "specs", "functions"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "seeds"], ["errors"], ["console"], ["lazy", "visible"],
 ]  # fmt: skip

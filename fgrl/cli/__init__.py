@@ -26,6 +26,7 @@ from fgrl.cli import (
     new,
     report,
     running,
+    starting,
     table,
 )
 from fgrl.cli.completion import RecipeCommand
@@ -70,6 +71,7 @@ _recipe_command(epilog=chatting.EXAMPLES)(chatting.chat)
 app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)
+app.command(epilog=starting.EXAMPLES, no_args_is_help=True)(starting.init)
 
 
 @app.callback()

@@ -1,0 +1,95 @@
+"""`fgrl init`: a first recipe for your rows and your model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.shared import AsJson, WrongWord, echo, emit
+from fgrl.errors import UsageError
+
+files = lazy.load("fgrl.files")
+recipes = lazy.load("fgrl.recipe")
+registry = lazy.load("fgrl.registry")
+starting = lazy.load("fgrl.starting")
+
+KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model")
+EXAMPLES = """
+\b
+Examples:
+  fgrl init sft --data rows.jsonl --model ./my-model
+  fgrl init grpo --data prompts.csv --model ./my-model --reward rewards.py:score
+  fgrl init dpo --data pairs.parquet --model HuggingFaceTB/SmolLM2-135M-Instruct --output recipes/dpo.yaml
+  fgrl init ppo --data prompts.jsonl --model smollm2-135m-instruct --system "Answer in one sentence."
+
+\b
+sft           rows with a prompt and an answer, or conversations
+dpo           rows with a prompt, a preferred and a rejected answer
+reward_model  the same
+ppo, grpo     rows with a prompt; other columns are arguments of the reward function
+
+The recipe lists what was assumed about columns, lengths and sizes. Rows are JSON lines, JSON, CSV or parquet. Without --reward, ppo and
+grpo get rewards.py with a placeholder function.
+"""
+
+
+def init(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=f"What to train: {', '.join(KINDS)}.", show_default=False)
+    ],
+    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="The rows.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The recipe to write.")] = Path(
+        "recipe.yaml"
+    ),
+    reward: Annotated[
+        str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo and grpo.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="TEXT", help="A system prompt for prompts that have none.")
+    ] = None,
+    chat_template: Annotated[
+        Path | None,
+        typer.Option("--chat-template", metavar="FILE", help="A chat template (Jinja) for a model without one."),
+    ] = None,
+    gpu: Annotated[
+        bool | None, typer.Option("--gpu/--no-gpu", help="Sizes for a GPU or without one; default: as this machine is.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a first recipe for your rows and your model, with its assumptions as comments."""
+    if kind not in KINDS:
+        raise WrongWord(registry.unknown("kind", kind, KINDS), param_hint="KIND")
+    if reward is not None and kind not in ("ppo", "grpo"):
+        raise UsageError(f"--reward goes with ppo and grpo; {kind} learns from the rows alone")
+    if files.exists(output) and not force:
+        raise UsageError(
+            f"{output} is already there; nothing was written (choose another --output, or overwrite it with --force)"
+        )
+    if not files.is_folder(output.parent):
+        raise UsageError(f"--output {output}: no such folder: {output.parent}")
+    recipes.know_components()
+    request = starting.Request(kind, data, model, output, reward, system, chat_template, gpu)
+    draft = starting.draft(request)
+    written = {output: draft.text, **draft.files}
+    for path, text in written.items():
+        files.write_text(path, text)
+    stages = list(recipes.load(output).stages)
+    if as_json:
+        emit({"files": [str(path) for path in written], "stages": stages, "assumptions": draft.assumptions})
+        return
+    for line in draft.assumptions:
+        echo(f"- {line}")
+    for path in draft.files:
+        echo(f"{path}: a placeholder reward; replace it by your own")
+    echo(f"{output}: a recipe with the stages {', '.join(stages)}\n")
+    echo(
+        f"fgrl inspect {output}    shows rows as the model sees them\nfgrl plan {output}       what would run\nfgrl run {output}        runs it"
+    )

@@ -1,0 +1,215 @@
+"""Which columns of a table are prompts, answers and preferences, by their names and by what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fgrl.data.row import Row, preview
+from fgrl.errors import DataError
+
+Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model"]
+KINDS: tuple[Kind, ...] = ("sft", "dpo", "ppo", "grpo", "reward_model")
+FORMATS = {"sft": "sft", "dpo": "preference", "reward_model": "preference", "ppo": "prompts", "grpo": "prompts"}
+
+PROMPT = ("prompt", "instruction", "question", "query", "problem", "input", "user", "user_prompt", "text")
+MESSAGES = ("messages", "conversation", "conversations", "chat", "dialogue", "turns")
+ANSWER = (
+    "completion",
+    "response",
+    "answer",
+    "output",
+    "solution",
+    "target",
+    "label",
+    "ground_truth",
+    "reference",
+    "assistant",
+)
+CHOSEN = ("chosen", "preferred", "better", "accepted", "response_chosen", "chosen_response", "winner", "win")
+REJECTED = ("rejected", "dispreferred", "worse", "response_rejected", "rejected_response", "loser", "lose")
+LOOKED_AT = 1000
+"""Rows that decide what a column holds."""
+MOSTLY = 0.9
+"""Share of the values that have to be of a kind; rows with other values do not fit, and are counted later."""
+
+
+@dataclass
+class Detected:
+    """The columns that were chosen, and why."""
+
+    form: str
+    """`format` of the reader."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """`columns` of the reader: a column by role, and `meta`."""
+    reference: str | None = None
+    """The column whose texts are the right answers."""
+    assumptions: list[str] = field(default_factory=list)
+
+
+def detect(kind: Kind, rows: Sequence[Row], where: str) -> Detected:
+    """The columns for a kind of training. Raises `DataError` with the first row when none fit.
+
+    where: what the data is called in messages.
+    """
+    table = _Columns(rows, where, kind)
+    detected = Detected(FORMATS[kind])
+    if kind == "sft":
+        _of_answers(table, detected)
+    elif kind in ("dpo", "reward_model"):
+        _of_preferences(table, detected)
+    else:
+        _of_prompts(table, detected)
+    return detected
+
+
+def _of_answers(table: _Columns, detected: Detected) -> None:
+    conversation = table.pick("messages", MESSAGES, table.is_conversation)
+    prompt = table.pick("prompt", PROMPT, table.is_prompt, without=ANSWER)
+    answer = table.pick("response", ANSWER, table.is_prompt, without=(prompt or "",))
+    if prompt and answer:
+        detected.columns = {"prompt": prompt, "response": answer}
+        detected.reference = answer if table.is_text(answer) else None
+        if conversation:
+            table.said.append(
+                f'column "{conversation}" is a whole conversation and is not read; to use it: columns: {{messages: {conversation}}}'
+            )
+    elif conversation:
+        detected.columns = {"messages": conversation}
+    else:
+        raise table.none_fits("a prompt and an answer, or a list of messages {role, content} that ends with an answer")
+    detected.assumptions = table.notes(detected.columns)
+
+
+def _of_preferences(table: _Columns, detected: Detected) -> None:
+    chosen = table.pick("chosen", CHOSEN, table.is_prompt)
+    rejected = table.pick("rejected", REJECTED, table.is_prompt)
+    if not chosen or not rejected:
+        if table.has("label", "completion") and not chosen:
+            raise table.none_fits(
+                "a preferred and a rejected answer; single answers with a label are not pairs, and no algorithm here reads them"
+            )
+        raise table.none_fits("a preferred and a rejected answer to the same prompt")
+    prompt = table.pick("prompt", PROMPT, table.is_prompt, without=(chosen, rejected))
+    detected.columns = ({"prompt": prompt} if prompt else {}) | {"chosen": chosen, "rejected": rejected}
+    detected.assumptions = table.notes(detected.columns)
+    if not prompt:
+        detected.assumptions.append(
+            f'there is no column of prompts: "{chosen}" and "{rejected}" begin with the same prompt'
+        )
+
+
+def _of_prompts(table: _Columns, detected: Detected) -> None:
+    prompt = table.pick("prompt", PROMPT, table.is_prompt, without=ANSWER)
+    conversation = table.pick("messages", MESSAGES, table.is_messages)
+    chosen = table.pick("chosen", CHOSEN, table.is_conversation)
+    if prompt:
+        detected.columns = {"prompt": prompt}
+    elif conversation:
+        detected.columns = {"messages": conversation}
+    elif chosen:
+        detected.columns = {"chosen": chosen}
+    elif len(only := [name for name in table.names if table.is_text(name) and name not in ANSWER]) == 1:
+        detected.columns = {"prompt": only[0]}
+        table.said.append(f'"{only[0]}" is the only column of text, so it is taken for the prompts')
+    else:
+        raise table.none_fits("a prompt: a text or a list of messages {role, content}")
+    read = next(iter(detected.columns.values()))
+    more = [name for name in table.names if name != read and name not in ("id", "prompt_id") and name.isidentifier()]
+    detected.assumptions = table.notes(detected.columns)
+    if more:
+        detected.columns["meta"] = more
+        detected.assumptions.append(f"the reward function gets these columns as arguments: {', '.join(more)}")
+
+
+class _Columns:
+    """The columns of a table."""
+
+    def __init__(self, rows: Sequence[Row], where: str, kind: Kind) -> None:
+        self.rows, self.where, self.kind = rows[:LOOKED_AT], where, kind
+        self.names = list(dict.fromkeys(name for row in self.rows for name in row))
+        self.said: list[str] = []
+        self._others: dict[str, list[str]] = {}
+
+    def has(self, *names: str) -> bool:
+        return all(name in self.names for name in names)
+
+    def pick(
+        self, role: str, usual: Sequence[str], fits: Callable[[str], bool], without: Sequence[str] = ()
+    ) -> str | None:
+        """The first of the usual names that a column has and whose values fit; the others are remembered for the notes."""
+        by_name = {name.lower().replace("-", "_").replace(" ", "_"): name for name in self.names}
+        fitting = [by_name[name] for name in usual if name in by_name and by_name[name] not in without]
+        fitting = [name for name in fitting if fits(name)]
+        self._others[role] = fitting[1:]
+        return fitting[0] if fitting else None
+
+    def notes(self, columns: Mapping[str, Any]) -> list[str]:
+        """What was taken, and what else could have been."""
+        taken = ", ".join(f'{role} from "{name}"' for role, name in columns.items())
+        notes = [f"columns: {taken}"]
+        for role, name in columns.items():
+            others = [other for other in self._others.get(role, []) if other not in columns.values()]
+            if others:
+                quoted = ", ".join(f'"{other}"' for other in others)
+                notes.append(
+                    f'the {role} could also be {quoted}: "{name}" was taken; to change it: columns: {{{role}: {others[0]}}}'
+                )
+        return notes + self.said
+
+    def none_fits(self, wanted: str) -> DataError:
+        shared = [name for name in self.names if self._is_share_gpt(name)]
+        hint = "rename the columns of the file, or write the recipe by hand with `columns: {ROLE: COLUMN}` (docs/how-to/data-sets.md)"
+        if shared:
+            hint = f'the messages of "{shared[0]}" are {{from, value}}: write them as {{role, content}}, with the roles user and assistant'
+        return DataError(
+            f"{self.where}: no columns for {self.kind}, which needs {wanted}; {hint}.\nIts first row:\n{preview(self.rows[0])}"
+        )
+
+    def is_text(self, name: str) -> bool:
+        """Texts that are not all blank, in nearly all rows that have a value."""
+        return self._mostly(name, _is_text) and any(_is_text(value) and value.strip() for value in self._values(name))
+
+    def is_messages(self, name: str) -> bool:
+        return self._mostly(name, _are_messages)
+
+    def is_prompt(self, name: str) -> bool:
+        return self.is_text(name) or self.is_messages(name)
+
+    def is_conversation(self, name: str) -> bool:
+        """Messages that end with an answer."""
+        return self._mostly(name, lambda value: _are_messages(value) and value[-1]["role"] == "assistant")
+
+    def _is_share_gpt(self, name: str) -> bool:
+        return self._mostly(
+            name,
+            lambda value: (
+                isinstance(value, list)
+                and value
+                and isinstance(value[0], dict)
+                and {"from", "value"} <= value[0].keys()
+            ),
+        )
+
+    def _mostly(self, name: str, fits: Callable[[Any], Any]) -> bool:
+        values = self._values(name)
+        return bool(values) and sum(bool(fits(value)) for value in values) >= MOSTLY * len(values)
+
+    def _values(self, name: str) -> list[Any]:
+        return [row[name] for row in self.rows if row.get(name) is not None]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_messages(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+            for turn in value
+        )
+    )

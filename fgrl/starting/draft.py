@@ -1,0 +1,196 @@
+"""A first recipe for a user's rows and model: detected columns, measured lengths, sizes that fit them, and the text.
+
+1. read the rows, 2. detect the columns, 3. convert every row with the reader that the recipe will name, 4. count tokens,
+5. choose sizes, 6. write the recipe with its assumptions as comments.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl import files, lazy
+from fgrl.data.text_file import read_text
+from fgrl.errors import DataError, UsageError
+from fgrl.registry import alternatives, did_you_mean, names_folder
+from fgrl.specs import MODEL_FILES, ModelSpec
+from fgrl.starting import measuring, texts
+from fgrl.starting.columns import Kind, detect
+from fgrl.starting.measuring import Measured
+from fgrl.starting.rows import Table, beside, read_table
+
+torch = lazy.load("torch")
+
+STUB = "rewards.py"
+FEWEST = 8
+"""Rows below which nothing can be held out."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `fgrl init` was asked for."""
+
+    kind: Kind
+    data: Path
+    model: str
+    output: Path
+    """The recipe's file."""
+    reward: str | None = None
+    """`FILE.py:FUNCTION`, for `ppo` and `grpo`."""
+    system: str | None = None
+    chat_template: Path | None = None
+    gpu: bool | None = None
+    """Is the recipe for a GPU? None: if this machine has one."""
+
+
+@dataclass
+class Draft:
+    """A recipe that is not written yet."""
+
+    text: str
+    assumptions: list[str]
+    """What was found out and assumed, one sentence each."""
+    files: dict[Path, str] = field(default_factory=dict)
+    """Other files to write, and their texts."""
+
+
+def draft(request: Request) -> Draft:
+    """The recipe for a request; nothing is written. Raises `UsageError` for what was asked for wrongly, `DataError` for rows that
+    do not fit."""
+    # 1.
+    table = read_table(request.data)
+    folder = request.output.parent
+    model = _model(request, folder)
+    reward, stub = _reward(request, table) if request.kind in ("ppo", "grpo") else (None, {})
+    # 2.
+    found = detect(request.kind, table.rows, str(request.data))
+    # 3.
+    system = {"system": request.system} if request.system else {}
+    shape = {"format": found.form, "columns": found.columns, **system, "shuffle_seed": 0}
+    rows, omitted = measuring.read_all(table.reader | shape, found.form)
+    # 4.
+    measured = measuring.measure(rows, len(table.rows), omitted, _spec(request))
+    if measured.count < FEWEST:
+        raise DataError(f"{request.data}: {measured.count} rows fit, and at least {FEWEST} are needed to hold some out")
+    # 5.
+    gpu = torch.cuda.is_available() if request.gpu is None else request.gpu
+    sizes = texts.choose(request.kind, measured, gpu)
+    # 6.
+    reader = table.reader_beside(folder) | shape | ({"bad_rows": "drop"} if measured.bad else {})
+    assumptions = [*found.assumptions, *_about(request, measured, sizes, gpu)]
+    if stub:
+        assumptions.append(f"the reward in {STUB} is a placeholder: replace its function by your own")
+    name = request.data.name
+    facts = texts.Facts(request.kind, name, reader, found.reference, model, reward, sizes, measured, assumptions)
+    return Draft(texts.recipe(facts), assumptions, {folder / name: text for name, text in stub.items()})
+
+
+def _model(request: Request, folder: Path) -> dict[str, str]:
+    """The model's settings as the recipe has them: a folder relative to the recipe, anything else as it is."""
+    given, name = files.expanded(request.model), request.model
+    if files.is_folder(given):
+        if not any((given / file).is_file() for file in MODEL_FILES):
+            raise UsageError(f"--model {name}: the folder contains no model: none of {', '.join(MODEL_FILES)}")
+        near = beside(given, folder)
+        name = near if names_folder(near) else f"./{near}"
+    elif names_folder(name):
+        raise UsageError(f"--model {name}: no such folder{did_you_mean(given.name, files.names_in(given.parent))}")
+    template = {}
+    if request.chat_template is not None:
+        if not files.is_file(request.chat_template):
+            raise UsageError(f"--chat-template {request.chat_template}: no such file")
+        template = {"chat_template": beside(request.chat_template, folder)}
+    return {"base": name, **template}
+
+
+def _spec(request: Request) -> ModelSpec:
+    given = files.expanded(request.model)
+    template = None if request.chat_template is None else str(request.chat_template.resolve())
+    return ModelSpec(base=str(given.resolve()) if files.is_folder(given) else request.model, chat_template=template)
+
+
+def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
+    """The reward function as the recipe names it, and the file to write when none was named."""
+    folder = request.output.parent
+    if request.reward is None:
+        if files.exists(folder / STUB):
+            raise UsageError(
+                f"{folder / STUB} is already there: name its function, as in --reward {STUB}:{_example(folder / STUB)}"
+            )
+        return f"{STUB}:score", {STUB: texts.stub([name for name in table.rows[0] if name.isidentifier()])}
+    name, colon, function = request.reward.rpartition(":")
+    path = Path(name)
+    if not colon or not function.isidentifier() or path.suffix != ".py":
+        raise UsageError(f"--reward {request.reward}: wants FILE.py:FUNCTION, as in rewards.py:score")
+    if not files.is_file(path):
+        raise UsageError(
+            f"--reward {request.reward}: no such file{did_you_mean(path.name, files.names_in(path.parent))}"
+        )
+    known = _functions(path)
+    if function not in known:
+        raise UsageError(
+            f"--reward {request.reward}: {path} defines no function {function}; {alternatives(function, known)}"
+        )
+    return f"{beside(path, folder)}:{function}", {}
+
+
+def _functions(path: Path) -> list[str]:
+    """Names that a Python file defines or imports at its top level. It is not run."""
+    try:
+        tree = ast.parse(read_text(path))
+    except SyntaxError as error:
+        raise UsageError(f"{path}:{error.lineno}: no Python: {error.msg}") from None
+    names: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names += [alias.asname or alias.name for alias in node.names]
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return names
+
+
+def _example(path: Path) -> str:
+    return next(iter(_functions(path)), "FUNCTION")
+
+
+def _about(request: Request, measured: Measured, sizes: Any, gpu: bool) -> list[str]:
+    """What was found out about rows, model and machine, and what follows."""
+    held_out = f"{sizes.held_out:,} of {measured.count:,} rows are held out (shuffled with seed 0) and never trained on"
+    lines = [held_out]
+    if measured.bad:
+        lines.append(
+            f"{measured.bad:,} rows do not fit and are left out (bad_rows: drop); the first: {measured.first_bad}"
+        )
+    if measured.repeated:
+        lines.append(
+            f"{measured.repeated:,} rows repeat the prompt of another row, so some held-out prompts may be trained on as well"
+        )
+    lines.append(f"prompts have {measured.prompts}: max_prompt_tokens {sizes.max_prompt}")
+    if measured.prompts.longest > sizes.max_prompt:
+        lines.append("longer prompts lose their beginning")
+    if measured.answers is not None:
+        limit = f"max_tokens {sizes.max_tokens} for prompt and answer together"
+        lines.append(f"answers have {measured.answers}: {limit}")
+    else:
+        lines.append(
+            f"answers are drawn with at most {sizes.new_tokens} tokens (max_new_tokens); raise it for longer answers"
+        )
+    words = {
+        None: "the tokenizer of the model is not on this machine: lengths are estimated from the words",
+        True: "the model has a chat template: a prompt that is a text is the user's turn",
+        False: "the model has no chat template: prompts are given to it as plain text",
+    }
+    lines.append(
+        words[measured.template] if request.chat_template is None else f"the chat template is {request.chat_template}"
+    )
+    machine = "a GPU: larger batches" if gpu else "no GPU: small batches, few iterations"
+    lines.append(
+        f"this machine has {machine}"
+        if request.gpu is None
+        else f"sizes are for {'a GPU' if gpu else 'a machine without a GPU'}"
+    )
+    return lines

@@ -1,0 +1,270 @@
+"""`fgrl init`: the recipe that it writes is valid and runs, and says what it assumed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fgrl import cli, registry
+from fgrl.console import Console
+from fgrl.errors import DataError, UsageError
+from fgrl.pipeline import Options, execute
+from fgrl.recipe import load
+from fgrl.starting import Draft, Request, draft
+from fgrl.starting.columns import detect
+from fgrl.starting.texts import flow
+
+ROWS = 20
+
+
+def turns(*texts: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
+
+
+SHAPES: dict[str, Any] = {
+    "sft": lambda i: {"question": f"What is {i}?", "answer": f"The number {i}.", "source": "made"},
+    "dpo": lambda i: {"prompt": f"What is {i}?", "chosen": f"The number {i}.", "rejected": f"No {i}"},
+    "reward_model": lambda i: {
+        "chosen": turns(f"What is {i}?", f"The number {i}."), "rejected": turns(f"What is {i}?", f"No {i}"),
+    },
+    "ppo": lambda i: {"messages": turns(f"What is {i}?", f"The number {i}.")},
+    "grpo": lambda i: {"problem": f"What is {i}?", "solution": f"{i}"},
+}  # fmt: skip
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def drafted(
+    folder: Path, kind: Any, model: Path, rows: list[dict[str, Any]], name: str = "rows.jsonl", **options: Any
+) -> Draft:
+    data = write_rows(folder / name, rows)
+    return draft(Request(kind, data, str(model), folder / "recipe.yaml", gpu=False, **options))
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo", "reward_model"])
+def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, tiny_model_dir: Path, kind: str) -> None:
+    write_rows(tmp_path / "rows.jsonl", [SHAPES[kind](i) for i in range(ROWS)])
+    recipe = tmp_path / "recipe.yaml"
+    words = ["init", kind, "--data", str(tmp_path / "rows.jsonl"), "--model", str(tiny_model_dir), "-o", str(recipe)]
+    written = CliRunner().invoke(cli.app, words)
+    assert written.exit_code == 0, written.output
+    text = recipe.read_text()
+    assert len(text.splitlines()) < 60
+    for line in written.output.splitlines():
+        if line.startswith("- "):
+            assert line in " ".join(part.strip(" #") for part in text.splitlines()), "each assumption is a comment, too"
+    summary = execute(load(recipe), tmp_path / "runs", Options(limit=4), Console(quiet=True))
+    assert summary.exit == 0, summary
+    if kind != "reward_model":
+        metrics = next((tmp_path / "runs" / "stages").glob("evaluate-*")) / "out" / "metrics.json"
+        measured = json.loads(metrics.read_text())["metrics"]
+        assert {"length", "repetition", "kl"} <= measured.keys()
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.csv", "rows.parquet", "rows.ndjson"])
+def test_other_files_are_read_alike(tmp_path: Path, tiny_model_dir: Path, name: str) -> None:
+    made = drafted(tmp_path, "sft", tiny_model_dir, [SHAPES["sft"](i) for i in range(ROWS)], name)
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    stage: Any = load(tmp_path / "recipe.yaml").stages["sft"]
+    samples = list(stage.data.read())
+    assert len(samples) == ROWS
+    assert {sample.prompt for sample in samples} == {f"What is {i}?" for i in range(ROWS)}
+    assert all(sample.reference == sample.responses[0].text for sample in samples)
+
+
+def test_no_held_out_row_is_trained_on(tmp_path: Path, tiny_model_dir: Path) -> None:
+    rows = [SHAPES["sft"](i) for i in range(ROWS)]
+    rows[3]["answer"] = rows[11]["question"] = 7  # no text
+    made = drafted(tmp_path, "sft", tiny_model_dir, rows)
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    assert any(
+        line.startswith("2 rows do not fit and are left out (bad_rows: drop); the first: ") for line in made.assumptions
+    )
+    stages: Any = load(tmp_path / "recipe.yaml").stages
+    samples = list(stages["sft"].data.read())
+    kept = len(samples) - round(stages["sft"].holdout * len(samples))
+    asked = [sample.prompt for sample in stages["evaluate"].prompts.read()]
+    assert asked
+    assert not {sample.prompt for sample in samples[:kept]} & set(asked)
+
+
+def test_what_was_found_out_is_reported(tmp_path: Path, tiny_model_dir: Path) -> None:
+    rows = [{"prompt": f"What is {i % 15}?", "question": "?", "completion": "a b"} for i in range(ROWS)]
+    made = drafted(tmp_path, "sft", tiny_model_dir, rows)
+    said = "\n".join(made.assumptions)
+    assert 'columns: prompt from "prompt", response from "completion"' in said
+    assert 'the prompt could also be "question": "prompt" was taken; to change it: columns: {prompt: question}' in said
+    assert "4 of 20 rows are held out" in said
+    assert "5 rows repeat the prompt of another row" in said
+    assert "the model has a chat template" in said
+
+
+def test_lengths_become_limits(tmp_path: Path, tiny_model_dir: Path) -> None:
+    rows = [{"prompt": "word " * (300 if i == 0 else 5), "completion": "word " * 3} for i in range(ROWS)]
+    made = drafted(tmp_path, "sft", tiny_model_dir, rows)
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    stage: Any = load(tmp_path / "recipe.yaml").stages["sft"]
+    longest = 300 * 2
+    assert stage.max_prompt_tokens % 16 == 0
+    assert longest <= stage.max_prompt_tokens <= 1024
+    assert stage.max_prompt_tokens < stage.max_tokens
+
+
+MODELS = "the model"
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "message"),
+    [
+        ("sft", {"a": 1, "b": "x", "c": "y"}, "no columns for sft, which needs a prompt and an answer"),
+        ("dpo", {"prompt": "x", "completion": "y", "label": True}, "single answers with a label are not pairs"),
+        ("dpo", {"prompt": "x", "chosen": "y"}, "needs a preferred and a rejected answer"),
+        ("grpo", {"a": "x", "b": "y"}, "needs a prompt: a text or a list of messages"),
+        ("sft", {"conversations": [{"from": "human", "value": "x"}]}, "write them as {role, content}"),
+    ],
+)
+def test_rows_without_fitting_columns_are_refused_with_the_first_row(
+    kind: Any, row: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError) as refused:
+        detect(kind, [row] * 3, "rows.jsonl")
+    assert message in str(refused.value)
+    assert f"  {next(iter(row))}" in str(refused.value), "the first row is shown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "columns"),
+    [
+        ("sft", {"instruction": "x", "output": "y"}, {"prompt": "instruction", "response": "output"}),
+        ("sft", {"messages": turns("x", "y")}, {"messages": "messages"}),
+        (
+            "sft",
+            {"prompt": turns("x"), "completion": turns("x", "y")[1:]},
+            {"prompt": "prompt", "response": "completion"},
+        ),
+        ("sft", {"Question": "x", "Answer": "y"}, {"prompt": "Question", "response": "Answer"}),
+        ("dpo", {"chosen": "a b", "rejected": "a c"}, {"chosen": "chosen", "rejected": "rejected"}),
+        ("grpo", {"prompt": turns("x"), "answer": 3}, {"prompt": "prompt", "meta": ["answer"]}),
+        ("ppo", {"words": "x", "n": 1}, {"prompt": "words", "meta": ["n"]}),
+        ("ppo", {"chosen": turns("x", "y"), "score": 1}, {"chosen": "chosen", "meta": ["score"]}),
+    ],
+)
+def test_columns_are_recognized(kind: Any, row: dict[str, Any], columns: dict[str, Any]) -> None:
+    assert detect(kind, [row] * 3, "rows.jsonl").columns == columns
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": "row.jsonl"}, '--data .*row.jsonl: no such file; did you mean "rows.jsonl"'),
+        ({"data": "."}, "it is a folder"),
+        ({"model": "./tiny-lama"}, "--model ./tiny-lama: no such folder"),
+        ({"reward": "rewards.py"}, "wants FILE.py:FUNCTION"),
+        ({"reward": "nothing.py:score"}, "no such file"),
+        ({"reward": "own.py:scor"}, 'defines no function scor; did you mean "score"'),
+        ({"chat_template": "t.jinja"}, "--chat-template t.jinja: no such file"),
+    ],
+)
+def test_wrong_requests(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "rows.jsonl", [SHAPES["grpo"](i) for i in range(ROWS)])
+    (tmp_path / "own.py").write_text("def score(completions):\n    return [0.0] * len(completions)\n")
+    asked = {"data": "rows.jsonl", "model": str(tiny_model_dir), **changes}
+    template = Path(asked["chat_template"]) if "chat_template" in asked else None
+    with pytest.raises(UsageError, match=message):
+        draft(
+            Request(
+                "grpo", Path(asked["data"]), asked["model"], Path("recipe.yaml"), asked.get("reward"), None, template
+            )
+        )
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, tiny_model_dir: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", [SHAPES["sft"](i) for i in range(ROWS)])
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("mine")
+    words = ["init", "sft", "--data", str(data), "--model", str(tiny_model_dir), "-o", str(recipe)]
+    refused = CliRunner().invoke(cli.app, words)
+    assert isinstance(refused.exception, UsageError)
+    assert recipe.read_text() == "mine"
+    assert CliRunner().invoke(cli.app, [*words, "--force", "--json"]).exit_code == 0
+    assert recipe.read_text() != "mine"
+    (tmp_path / "rewards.py").write_text("def mine(completions): ...\n")
+    with pytest.raises(
+        UsageError, match=r"rewards.py is already there: name its function, as in --reward rewards.py:mine"
+    ):
+        drafted(tmp_path, "grpo", tiny_model_dir, [SHAPES["grpo"](i) for i in range(ROWS)])
+
+
+def test_a_system_prompt_and_a_model_beside_the_recipe(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").symlink_to(tiny_model_dir)
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    data = write_rows(tmp_path / "rows.jsonl", [SHAPES["sft"](i) for i in range(ROWS)])
+    recipe = tmp_path / "recipes" / "sft.yaml"
+    made = draft(Request("sft", data, "model", recipe, system="Be brief.", gpu=False))
+    recipe.write_text(made.text)
+    assert "path: ../rows.jsonl" in made.text
+    monkeypatch.chdir("/")
+    stage: Any = load(recipe).stages["sft"]
+    assert next(iter(stage.data.read())).prompt[0].content == "Be brief."
+    assert Path(stage.model.base) == tiny_model_dir
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "rows.jsonl",
+        "a b",
+        "null",
+        "no",
+        "3",
+        "x: y",
+        "rewards.py:score",
+        "#a",
+        "{a}",
+        'q"q',
+        "über",
+        "",
+        "C:x",
+        [1, "a"],
+    ],
+)
+def test_values_read_back_as_they_were(tmp_path: Path, value: Any) -> None:
+    from fgrl.registry.tree import Text, parse
+
+    tree = parse(Text(f"a: {{b: {flow(value)}}}\n", "here"))  # type: ignore[call-arg]
+    assert tree[0].plain() == {"a": {"b": value}}  # type: ignore[index,union-attr]
+
+
+def test_the_kinds_of_the_command_are_those_of_the_room() -> None:
+    from fgrl.cli.starting import KINDS
+    from fgrl.starting import KINDS as known
+
+    assert known == KINDS
+    assert "reader" in registry.kinds()

@@ -242,8 +242,8 @@ def _online(facts: Facts) -> list[str]:
         f"      batch_size: {step}",
         f"      micro_batch_size: {min(16, step)}  # results do not depend on it, memory does",
         *_evaluation(
-            facts, "policy", ["length", "repetition", "kl"], facts.reader, trained,
-            ['    rewards: {reward: "${vars.reward}"}  # measured on the held-out prompts, too'],
+            facts, "policy", ["token_reward", "length", "repetition", "kl"], facts.reader, trained,
+            ['    rewards: {reward: "${vars.reward}"}  # measured by token_reward'],
         ),
     ]  # fmt: skip
 

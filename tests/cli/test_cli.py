@@ -82,6 +82,7 @@ def test_times_are_reported(tmp_path: Path, record_property: pytest.FixtureReque
         "report",
         "doctor",
         "new",
+        "init",
     ],
 )
 def test_every_command_has_help_with_examples(tmp_path: Path, command: str) -> None:

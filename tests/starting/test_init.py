@@ -62,7 +62,7 @@ def drafted(
     return draft(Request(kind, data, str(model), folder / "recipe.yaml", gpu=False, **options))
 
 
-@pytest.mark.parametrize("kind", ["sft", "dpo", "reward_model"])
+@pytest.mark.parametrize("kind", list(SHAPES))
 def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, tiny_model_dir: Path, kind: str) -> None:
     write_rows(tmp_path / "rows.jsonl", [SHAPES[kind](i) for i in range(ROWS)])
     recipe = tmp_path / "recipe.yaml"
@@ -80,6 +80,9 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, tiny_model_
         metrics = next((tmp_path / "runs" / "stages").glob("evaluate-*")) / "out" / "metrics.json"
         measured = json.loads(metrics.read_text())["metrics"]
         assert {"length", "repetition", "kl"} <= measured.keys()
+    if kind in ("ppo", "grpo"):
+        assert (tmp_path / "rewards.py").is_file()
+        assert measured["token_reward"]["trained"]["reward"]["mean"] > 0, "the reward is measured on held-out prompts"
 
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.csv", "rows.parquet", "rows.ndjson"])
@@ -129,9 +132,6 @@ def test_lengths_become_limits(tmp_path: Path, tiny_model_dir: Path) -> None:
     assert stage.max_prompt_tokens % 16 == 0
     assert longest <= stage.max_prompt_tokens <= 1024
     assert stage.max_prompt_tokens < stage.max_tokens
-
-
-MODELS = "the model"
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ class Reader(Component, ABC):
         )
 
     def expects(self, peek: Peek) -> Expected | None:
-        """At most how much `read` gives, told without reading; None when that is not known."""
+        """At most how much `read` gives, known without reading; None when that is not known."""
         return None
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
@@ -340,7 +340,7 @@ class Annotator(Asker, ABC):
         """
 
     def makes_at_most(self, expected: Expected) -> Expected | None:
-        """At most what `annotate` makes of these samples, told before they exist; None when that is not known."""
+        """At most what `annotate` makes of these samples, known before they exist; None when that is not known."""
         return expected
 
     def failed(self) -> list[Sample]:
@@ -611,10 +611,10 @@ class OfflineAlgorithm(Component, ABC):
 
     def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
         """One-time passes right before the first step of this process, when the model is on its device, in its type and inside its
-        precision: called by each of `world` processes. units: all that the steps take, each as a batch of its own."""
+        precision: called by each of `world` processes. units: all that the steps take, each as a separate batch."""
 
     def unit_by_unit(self) -> bool:
-        """Does `loss` read each unit in a pass of its own, so that larger micro-batches only take more memory?"""
+        """Does `loss` read each unit in a separate pass, so that larger micro-batches only take more memory?"""
         return False
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
@@ -843,11 +843,11 @@ class Stage(Component, ABC):
         return {}
 
     def expects(self, peek: Peek) -> Expected | None:
-        """At most how many samples the stage makes, told without running anything; None when that is not known."""
+        """At most how many samples the stage makes, known without running anything; None when that is not known."""
         return None
 
     def processes(self) -> int:
-        """How many processes train together, one a device; a stage with several is started in a process of its own."""
+        """How many processes train together, one a device; a stage with several is started in a separate process."""
         return 1
 
     def accelerator(self) -> Accelerator:

@@ -1,4 +1,4 @@
-"""Seeds derived from a run's seed, so that every round, epoch and turn draws from a random stream of its own."""
+"""Seeds derived from a run's seed, so that every round, epoch and turn draws from a separate random stream."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Who may ask the annotation server for what: token links, cookies, hosts, origins, and the size of requests.
 
-1. A request names the server by an address that it was started with. A name that somebody's DNS points to this machine is
+1. A request names the server by an address that it was started with. A name that a foreign DNS points to this machine is
    refused (DNS rebinding).
 2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
    `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.

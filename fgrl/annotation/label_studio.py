@@ -38,7 +38,7 @@ Offsets = Literal["code_points", "utf16"]
 """How places in a text are counted: by characters as in Python, or by JavaScript's 16-bit units (an emoji is two)."""
 
 ADDED_ID = re.compile(r"fgrl-\d+-\d+")
-"""Ids of regions of spans that have no id of their own."""
+"""Ids of regions of spans that have no separate id."""
 TWO_PLACES = "spans whose text is at two places, depending on how characters are counted (--offsets decides)"
 LABELS = {"like": 1.0, "dislike": -1.0}
 HIGHEST_RATING = 10
@@ -205,7 +205,7 @@ def read_tasks(path: Path) -> list[Any]:
     try:
         tasks = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
-        raise DataError(f"{path}: no JSON ({error}); export the project as JSON (not JSON-MIN)") from None
+        raise DataError(f"{path}: not valid JSON ({error}); export the project as JSON (not JSON-MIN)") from None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise DataError(f"{path}: wants a list of tasks; export the project as JSON (not JSON-MIN)")
     return tasks

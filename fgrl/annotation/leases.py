@@ -2,7 +2,7 @@
 
 An item wants a number of annotators, or all of them. It is available to an annotator who has not finished it, as long as fewer
 others than it wants have finished it or hold a lease that has not expired. Leases change nothing that was annotated: who was
-given an item may save to it for ever, and the work of somebody whose connection was lost is never refused.
+given an item may save to it for ever, and the work of an annotator whose connection was lost is never refused.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number
 
 
 class Conflict(FgrlError):
-    """Somebody else, or the same annotator in another tab, has saved a newer version: `current`."""
+    """Another annotator, or the same one in another tab, has saved a newer version: `current`."""
 
     def __init__(self, current: Revision | None) -> None:
         super().__init__(
@@ -306,7 +306,7 @@ class Store:
     def restore(self, revisions: Iterable[Revision]) -> int:
         """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them or none.
 
-        Those that are there already are skipped; returns how many were added. Raises `DataError` for a revision that does not
+        Existing ones are skipped; returns how many were added. Raises `DataError` for a revision that does not
         fit its sample, for a gap in the versions, and for a version that the store has with another body.
         """
         revisions = list(revisions)

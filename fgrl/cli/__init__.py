@@ -44,7 +44,7 @@ app = typer.Typer(
 Examples:
   fgrl validate recipes/small/segment_ppo.yaml     is the recipe right? (instant)
   fgrl plan recipes/small/segment_ppo.yaml         what would run, what is cached, and why
-  fgrl run recipes/small/segment_ppo.yaml          run what is missing; after a kill: go on
+  fgrl run recipes/small/segment_ppo.yaml          run what is missing; after a kill: continue
   fgrl run R stages.policy.algorithm.kl_coef=0.1   change one value
   fgrl show ppo                                    fields of a component, with help
   fgrl COMMAND --help                              more examples

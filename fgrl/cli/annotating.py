@@ -34,7 +34,7 @@ Examples:
   fgrl annotate serve samples.jsonl --store page.sqlite --annotators ann,ben
   fgrl annotate serve samples.jsonl --store page.sqlite --annotators ann,ben,cleo --overlap 100
   fgrl annotate serve runs/stages/draw-3fa9c1d2 --store page.sqlite --annotators ann --settings retrieval_ab
-  fgrl annotate serve --store page.sqlite             go on with an existing store
+  fgrl annotate serve --store page.sqlite             continue with an existing store
 
 \b
 Prints one link per annotator. A link is a key: give each annotator their own, and only that. It is printed once, stays valid

@@ -84,7 +84,7 @@ def validate(
             if problems.needs:  # right, and waiting for what only the user can know
                 results.append({"recipe": str(path), "ok": True, "needs": problems.needs, "problems": []})
                 if not as_json:
-                    echo(f"{path}: ok, to be run with {' '.join(f'{name}=...' for name in problems.needs)}")
+                    echo(f"{path}: ok, needs {' '.join(f'{name}=...' for name in problems.needs)}")
                 continue
             results.append({"recipe": str(path), "ok": False, "problems": problems.as_json()["problems"]})
             if len(paths) > 1:
@@ -93,7 +93,7 @@ def validate(
     if as_json:
         emit({"ok": all(result["ok"] for result in results), "recipes": results})
     elif len(paths) > 1:
-        echo(f"{sum(result['ok'] for result in results)} of {len(paths)} recipes are right")
+        echo(f"{sum(result['ok'] for result in results)} of {len(paths)} recipes are valid")
     if not all(result["ok"] for result in results):
         raise typer.Exit(2)
 

@@ -30,7 +30,7 @@ Examples:
 
 A source is a recipe, the folder of a run, or a folder of runs. A metric is called as in the log of a training (log.jsonl, the
 curves of the report), numbers of evaluations while training too. Of several seeds the mean is shown, with Student's t interval.
-Of several stages each has a curve of its own.
+Of several stages each has a separate curve.
 Reads logs and runs nothing; with --out it writes OUT.svg and OUT.png.
 """
 

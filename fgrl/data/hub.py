@@ -176,7 +176,7 @@ def download(
     """What to call files of a data set on the hub, and where they are in the local cache. Raises `Unavailable` where neither the
     hub nor the cache has them, `DataError` for files that the data set does not have.
 
-    say: is told when no revision is pinned.
+    say: is called when no revision is pinned.
     """
     where = ", ".join(f"{repo}/{name}" for name in files)
     try:

@@ -36,7 +36,7 @@ def check_utf8(path: str | Path) -> None:
                 line.decode()
     except UnicodeDecodeError as error:
         byte = f"byte 0x{error.object[error.start]:02x}"
-        raise DataError(f"{path}:{number}: no UTF-8: {byte}, {error.reason}; save the file as UTF-8") from None
+        raise DataError(f"{path}:{number}: not UTF-8: {byte}, {error.reason}; save the file as UTF-8") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
@@ -58,12 +58,12 @@ def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{line + error.lineno - 1}:{error.colno}: no JSON: {error.msg}") from None
+        raise DataError(f"{path}:{line + error.lineno - 1}:{error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:
         raise DataError(f"{path}:{line}: nested more than {DEEPEST} deep") from None
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
-        raise DataError(f"{path}:{line}: {half} is half of a surrogate pair, and no character") from None
+        raise DataError(f"{path}:{line}: {half} is half of a surrogate pair, not a character") from None
     except ValueError as error:  # a whole number of thousands of digits, too
         raise DataError(f"{path}:{line}: {error}") from None
 
@@ -95,7 +95,7 @@ def check_csv(path: str | Path, separator: str = ",") -> None:
             if row and len(row) != columns:
                 raise DataError(f"{path}:{rows.line_num}: {len(row)} fields, but the first line has {columns}")
     except csv.Error as error:
-        raise DataError(f"{path}:{rows.line_num}: no CSV: {error}") from None
+        raise DataError(f"{path}:{rows.line_num}: not valid CSV: {error}") from None
 
 
 def _rows_of(path: str | Path) -> list[Row]:

@@ -24,7 +24,7 @@ def as_rollout(
     """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
 
     `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts, one
-    a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a group of its own.
+    a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a separate group.
     """
     tokens = rollouts.pad_rows(rows, model.pad_id, model.eos_ids)
     responses = [row["response"] for row in rows]

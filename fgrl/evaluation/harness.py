@@ -77,7 +77,7 @@ def task_manager(stage: Any) -> Any:
             raise DataError(
                 f'lm_eval: the harness has no task "{benchmark.task}"'
                 + (f'; did you mean "{near}"?' if near else "")
-                + " (tasks of your own: `task_folder`)"
+                + " (your own tasks: `task_folder`)"
             )
     return manager
 
@@ -107,7 +107,7 @@ def set_shots(name: str, task: Any, shots: int) -> None:
     """Set the number of examples; a task that fixes it at 0 has its examples elsewhere, or none."""
     if task.get_config("num_fewshot") == 0 and shots != 0:
         raise DataError(
-            f"lm_eval: task {name} fixes num_fewshot at 0 (its prompt may have examples of its own, as truthfulqa_mc1 has "
+            f"lm_eval: task {name} fixes num_fewshot at 0 (its prompt may contain its own examples, as truthfulqa_mc1 has "
             "six): leave num_fewshot out"
         )
     task.set_config(key="num_fewshot", value=shots)

@@ -43,7 +43,7 @@ class Ballot:
 
     @classmethod
     def of_verdict(cls, verdict: Verdict | None, weight: float = 1.0) -> Ballot:
-        """A verdict without a probability of its own: 1, 0.5 or 0."""
+        """A verdict without its own probability: 1, 0.5 or 0."""
         return cls() if verdict is None else cls(verdict, VALUES[verdict], weight)
 
     @classmethod

@@ -149,4 +149,4 @@ def _read_table(path: Path) -> EloTable:
     try:
         return EloTable.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
-        raise DataError(f"{path} is no table of Elo ratings: {str(error).splitlines()[0]}") from None
+        raise DataError(f"{path} is not a table of Elo ratings: {str(error).splitlines()[0]}") from None

@@ -139,7 +139,7 @@ def matched(left: Marks, right: Marks) -> list[MarkedResponse | None]:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels that are told apart, by name."""
+    """The labels that are distinguished, by name."""
 
     values: Mapping[str, float]
     by_sign: bool

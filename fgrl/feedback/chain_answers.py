@@ -63,7 +63,7 @@ def read_steps(answer: str, count: int) -> list[str]:
 
 
 def read_text(answer: str) -> str:
-    """The text of a step that is an answer of its own: without a fence, when one encloses all of it.
+    """The text of a step that is a separate answer: without a fence, when one encloses all of it.
 
     Raises ValueError for an empty answer, `Refused` for one that declines.
     """

@@ -134,7 +134,7 @@ def spans_at(sample: Sample, step: int) -> list[tuple[int, Span]]:
     """The liked and disliked spans of a chain that are not addressed up to a step (0: the original response), where they are
     in that step's response, each after its place in the annotation. Raises `DataError` for what is no chain."""
     if not is_chain(sample) or len(sample.responses[0].annotations) != 1:
-        raise DataError(f"sample {sample.id} is no chain: wanted is one that the annotator improvement_chain wrote")
+        raise DataError(f"sample {sample.id} is not a chain that the annotator improvement_chain wrote")
     spans = sample.responses[0].annotations[0].spans
     if step == 0:
         return [(place, span) for place, span in enumerate(spans) if span.label]

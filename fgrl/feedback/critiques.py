@@ -3,7 +3,7 @@
 Written for training (the target z = [c; A(y)] of Text2Grad, section 3.4) and read from a model's answer. The reader never
 guesses: what it cannot read is a failure, and the response has no critique then.
 
-Left out: quotes with reasons of their own, and quotes with a gap.
+Left out: quotes with separate reasons, and quotes with a gap.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CritiqueFormat(Settings):
     @model_validator(mode="after")
     def _one_meaning_each(self) -> CritiqueFormat:
         if self.text in self.labels or not all(self.keys):
-            raise ValueError("every key of the format needs a name of its own")
+            raise ValueError("every key of the format needs a different name")
         if len(set(self.labels.values())) < len(self.labels):
             raise ValueError("two lists of `labels` have the same label: a span would fit both")
         return self

@@ -1,4 +1,4 @@
-"""What makers of negatives share: responses that break one criterion of a rubric, each a sample of its own."""
+"""What makers of negatives share: responses that break one criterion of a rubric, each a separate sample."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Target:
 
 
 class NegativeMaker(AskingAnnotator):
-    """Asks for responses that break a criterion, and puts each into a sample of its own."""
+    """Asks for responses that break a criterion, and puts each into a separate sample."""
 
     rubric: Literal["whole", "broken"] = "whole"
     """Give a negative the whole rubric, or only the criterion that it was made to break."""

@@ -86,7 +86,7 @@ class QuotingAnnotator(QuoteSearch, AskingAnnotator):
             located.add(matches for _quote, matches in of_response.located)
         message = located.alarm(self.max_unmatched)
         if message is not None and self.alarm == "stop":
-            raise Stopped(f"{message}\nstopped by `max_unmatched`; `alarm: warn` goes on")
+            raise Stopped(f"{message}\nstopped by `max_unmatched`; `alarm: warn` continues")
         if message is not None and self._run is not None:
             self._run.say(f"alarm: {message}")
         return located.counts()

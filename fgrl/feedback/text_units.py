@@ -55,7 +55,7 @@ def sentences(text: str) -> list[CharRange]:
 def clauses(text: str) -> list[CharRange]:
     """Sentences divided behind commas, semicolons, colons and dashes.
 
-    A piece of fewer than `CLAUSE_WORDS` words ("However,", an item of an enumeration) is no clause of its own: it joins the
+    A piece of fewer than `CLAUSE_WORDS` words ("However,", an item of an enumeration) is not a separate clause: it joins the
     one before it, at the beginning of a sentence the one behind it.
     """
     return [clause for sentence in sentences(text) for clause in _clauses_of(text, sentence)]
@@ -74,7 +74,7 @@ def statements(text: str) -> Statements:
     """The statements of the Python program in a text, which is the one that tests run (`fgrl.rules.programs.extraction`).
 
     A simple statement is a unit. A compound statement (a function, a loop, a branch) is none: its header is one (`def f(x):`
-    with its decorators, `else:`, `except E:`, `case 1:`), and so is every statement in it. A comment on a line of its own
+    with its decorators, `else:`, `except E:`, `case 1:`), and so is every statement in it. A comment on a separate line
     belongs to the statement below it, one at the end of a line to that line's last statement. The program is parsed, never
     run.
     """
@@ -171,7 +171,7 @@ class _Program:
             for token in tokens
             if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip()
         ]
-        """Those on a line of their own."""
+        """Those on a separate line."""
 
     def starts(self, tree: ast.Module) -> list[int]:
         """Where a unit starts: a statement or a header, with the comments above it."""

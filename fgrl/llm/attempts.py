@@ -56,7 +56,7 @@ observer: contextvars.ContextVar[AttemptObserver] = contextvars.ContextVar("obse
 class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
     """An HTTP client that reports each attempt to `observer`. An attempt may take `timeout` seconds in total.
 
-    Every attempt has a connection of its own: on a shared one, an answer that a server sends twice would be taken for the
+    Every attempt has a separate connection: on a shared one, an answer that a server sends twice would be taken for the
     answer to the next request.
     """
 

@@ -247,7 +247,7 @@ class RateLimits:
 
 
 def _start(work: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
-    """Start a coroutine in an event loop in a thread of its own. Cancelling the future cancels it.
+    """Start a coroutine in an event loop in a separate thread. Cancelling the future cancels it.
 
     That works where `asyncio.run` does not (a notebook already runs a loop), keeps rate limits from one call
     to the next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked child process

@@ -66,7 +66,7 @@ class EndpointErrors:
         advice = "is the server running, is `base_url` right?"
         if reached:
             advice = "it did before; answers so far are kept: start it and run the same command, and only what is missing is asked"
-        raise Unavailable(f"nobody answers at {self.address} ({reason}): {advice}") from None
+        raise Unavailable(f"no answer from {self.address} ({reason}): {advice}") from None
 
     def message(self, error: openai.APIStatusError) -> str:
         """The endpoint's own message, on one line and without secrets."""

@@ -13,7 +13,7 @@ Verdict = Literal["first", "second", "tie"]
 
 
 class Refused(ValueError):
-    """The model declined to answer. Counted apart from answers that cannot be read."""
+    """The model declined to answer. Counted separately from unparseable answers."""
 
 
 _FENCE = re.compile(r"```[ \t]*[A-Za-z0-9_-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 HIDDEN = "<key>"
 SHOWN = 400
-"""Characters of somebody else's message that are repeated."""
+"""Characters of a foreign message that are repeated."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-[\w*.-]{6,}|Bearer\s+[\w*.~+/=-]{6,})", re.IGNORECASE)
 
 

@@ -104,6 +104,6 @@ class CompletionStore:
 
 
 def free(completion: Completion) -> Completion:
-    """A copy for somebody who did not pay for it."""
+    """A copy for a caller that did not pay for it."""
     usage = completion.usage.model_copy(update={"usd": 0.0})
     return completion.model_copy(update={"cached": True, "usage": usage})

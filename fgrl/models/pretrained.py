@@ -1,4 +1,4 @@
-"""Reading models and tokenizers that somebody saved, without running code that lies beside them."""
+"""Reading saved models and tokenizers, without running code that lies beside them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
 
 
 def tokenizer_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
-    """The tokenizer of a model; `chat_template` is a file with the template to use instead of its own."""
+    """The tokenizer of a model; `chat_template` is a file with the template to use instead of the tokenizer's."""
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
     return _with_template(pretrained(transformers.AutoTokenizer, name, revision=revision), chat_template)
@@ -71,7 +71,7 @@ def _with_template(tokenizer: Any, chat_template: str | None) -> Any:
 
 
 def sentence_encoder(name: str, **options: Any) -> Any:
-    """A model of sentence-transformers. Raises `DataError` for one that brings classes of its own."""
+    """A model of sentence-transformers. Raises `DataError` for one that brings its own classes."""
     import sentence_transformers
 
     with _own_code_refused(name):

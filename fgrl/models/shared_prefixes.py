@@ -26,7 +26,7 @@ ATTENTION = ("sdpa", "eager")
 
 
 def can_pack(trunk: nn.Module) -> bool:
-    """Does the model take a mask of our own, and see all tokens that this mask allows (no sliding windows)?"""
+    """Does the model take our own mask, and see all tokens that this mask allows (no sliding windows)?"""
     config: Any = trunk.config
     windows = getattr(config, "layer_types", None) or ["full_attention" if _no_window(config) else "sliding_attention"]
     return config.model_type in ARCHITECTURES and set(windows) == {"full_attention"} and can_share(trunk)

@@ -103,7 +103,7 @@ class Watch:
             on.append(name)
             message = f"alarm: {name} is {value:.3g}, {words}. A response: {example[:200]!r}"
             if alarm.action == "stop":
-                raise Stopped(f"{message}\nstopped by alarms.{name}; set its action to warn to go on")
+                raise Stopped(f"{message}\nstopped by alarms.{name}; set its action to warn to continue")
             if self.streak[name] == alarm.patience:
                 self.say(message)
         return on

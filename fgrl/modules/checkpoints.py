@@ -31,7 +31,7 @@ def remove_damaged(run: Run) -> None:
     """A checkpoint that is cut off, or has changed since it was written, is removed with a message."""
     for path in (run.dir / name for name in NAMES):
         if problem := damage(path):
-            run.say(f"{path.name} is damaged ({problem}): it is removed, and the training does not go on from there")
+            run.say(f"{path.name} is damaged ({problem}): it is removed, and the training does not continue from it")
             remove(path)
 
 

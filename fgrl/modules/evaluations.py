@@ -304,7 +304,7 @@ class Evaluations:
 
 
 class _RecordsIn:
-    """A run whose metrics record into a folder of their own instead of the stage's product."""
+    """A run whose metrics record into a separate folder instead of the stage's product."""
 
     def __init__(self, out: Path, run: Run) -> None:
         self.out, self._run = out, run

@@ -61,7 +61,7 @@ class Workload:
     copies: bool = False
     """The engine keeps a second copy of the weights while it samples."""
     notes: dict[str, str] = field(default_factory=dict)
-    """Roles that need no weights of their own."""
+    """Roles that need no separate weights."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fgrl.types import Batch
 
 
 class UnitBatches(Sequence[Batch]):
-    """Some of the units, each as a batch of its own, made when it is read."""
+    """Some of the units, each as a separate batch, made when it is read."""
 
     def __init__(self, units: EncodedUnits, numbers: Sequence[int], device: Any) -> None:
         self._units, self._numbers, self._device = units, numbers, device
@@ -100,7 +100,7 @@ class OfflineRounds(Rounds):
         return tally.take()
 
     def metrics_of(self, units: Sequence[Sequence[EncodedRow]]) -> Callable[[int], Numbers]:
-        """A function that gives the algorithm's metrics on one of the units: a step of its own."""
+        """A function that gives the algorithm's metrics on one of the units: a separate step."""
         encoded = self._encoded(units)
         return lambda unit: self._metrics(encoded, [unit])[1]
 

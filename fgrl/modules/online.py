@@ -158,7 +158,7 @@ class OnlineRounds(Rounds):
     # -- what it takes ------------------------------------------------------------------------------------------------
 
     def prompts_of(self, number: int) -> list[Sample]:
-        """The prompts of a round: passes over all prompts, each in an order of its own."""
+        """The prompts of a round: passes over all prompts, each in a different order."""
         per_epoch = len(self.prompts) // self.prompts_per_iteration
         epoch, place = divmod(number, per_epoch)
         generator = torch.Generator().manual_seed(seeds.of_round(self.run.seed, epoch))

@@ -122,7 +122,7 @@ class OnlineSettings(TrainSettings):
     critic_lr: float | None = Field(None, gt=0, le=1)
     """Peak learning rate of the critic; null: the actor's."""
     iterations: int | None = Field(None, ge=1)
-    """Number of iterations, each with a rollout of its own; null: as many as `epochs` passes over the prompts need."""
+    """Number of iterations, each with its own rollout; null: as many as `epochs` passes over the prompts need."""
     epochs: int = Field(1, ge=1)
     """Passes over the prompts, when `iterations` is null."""
     checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1)

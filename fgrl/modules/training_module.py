@@ -94,7 +94,7 @@ class TrainingModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.round = checkpoint["round"]
         self.rounds.load_state_dict(checkpoint)
-        self.run.say(f"going on from round {self.round} of {self.rounds.count}")
+        self.run.say(f"continuing from round {self.round} of {self.rounds.count}")
 
     # -- one round ----------------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def gae(
     values[t] is of the state before token t. After the last real token the value is 0.
 
     gap: with `pass` masked tokens are skipped as if they did not exist: credit passes them undiscounted. With `stop` no credit
-    crosses a masked token: each run of real tokens between masked ones is an episode of its own, with value 0 after it.
+    crosses a masked token: each run of real tokens between masked ones is a separate episode, with value 0 after it.
     """
     check_choice("gap", gap, ("pass", "stop"))
     rewards, values = zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)

@@ -1,4 +1,4 @@
-"""A stage in a process of its own, which Lightning's launcher can execute again for every device."""
+"""A stage in a separate process, which Lightning's launcher can execute again for every device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL = 0.2
 
 
 def is_needed(stage: Planned, options: Options) -> bool:
-    """Does the stage need a process of its own? Not when this process was started for it alone."""
+    """Does the stage need a separate process? Not when this process was started for it alone."""
     return stage.stage.processes() > 1 and list(options.only) != [stage.name]
 
 

@@ -50,9 +50,9 @@ def ending(error: BaseException, runs: Path) -> Ending:
     if isinstance(error, ChildFailed) or (isinstance(error, FgrlError) and error.exit_code != FAILED):
         return Ending(error.exit_code, error.explanation())
     if isinstance(error, Aborted):
-        return Ending(INTERRUPTED, "aborted; run the same command to go on from the last checkpoint")
+        return Ending(INTERRUPTED, "aborted; run the same command to continue from the last checkpoint")
     if isinstance(error, KeyboardInterrupt):
-        return Ending(INTERRUPTED, "interrupted; checkpoint saved; run the same command to go on")
+        return Ending(INTERRUPTED, "interrupted; checkpoint saved; run the same command to continue")
     if (disk := disk_error(error)) is not None:
         free = shutil.disk_usage(runs).free / 2**20
         return Ending(disk.exit_code, f"{disk.explanation()} ({free:.0f} MiB free in {runs})")

@@ -2,7 +2,7 @@
 
 1. plan; when nothing is missing and a page of the same plan exists, report that and leave
 2. the folder of this invocation: what was asked for, with what, on what
-3. each missing stage, in order, under its lock: here, or in a process of its own when it wants several
+3. each missing stage, in order, under its lock: here, or in a separate process when it wants several
 4. summary.json after every stage, report.html at the end, also after a failure
 """
 

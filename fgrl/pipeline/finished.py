@@ -33,7 +33,7 @@ from fgrl.results.run_folder import load as load_run_folder
 from fgrl.types import Report
 
 RUNS = Path("runs")
-"""Where `fgrl run` puts its folders unless it is told otherwise."""
+"""Where `fgrl run` puts its folders by default."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class FinishedRecipe:
             check_files(folder, record, contents=True)
         except Broken as broken:
             raise DataError(
-                f"{broken}: `fgrl doctor {self.runs.root}` lets the stage count as unfinished, and then `fgrl run` makes it again"
+                f"{broken}: `fgrl doctor {self.runs.root}` marks the stage as unfinished, and `fgrl run` then runs it again"
             ) from None
         evaluation = read_evaluation(folder, notes)
         if notes:

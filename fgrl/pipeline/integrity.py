@@ -42,7 +42,7 @@ def problem(folder: Path) -> str:
     try:
         read_record(folder)
     except Unfinished:
-        return "started, not finished: goes on from where it was"
+        return "started, not finished: continues from its checkpoint"
     except Broken as broken:
         return f"{broken}: runs again"
     return ""

@@ -1,6 +1,6 @@
 """What a running stage is given: its folders, its seed, the products of other stages, a log, a console.
 
-A stage that is killed starts again in the same `dir` with an empty `out`: whatever it wants to go on from lies in `dir`,
+A stage that is killed starts again in the same `dir` with an empty `out`: whatever it needs to continue lies in `dir`,
 whatever it hands on lies in `out`. `stage.json`, written by the pipeline after the stage returned, marks it as done.
 """
 

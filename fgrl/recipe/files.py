@@ -161,7 +161,7 @@ class _Reading:
         if source in below:
             circle = [*below[below.index(source) :], source]
             assert named is not None
-            self._problem(f"goes round in a circle: {' -> '.join(parent.name for parent in circle)}", named)
+            self._problem(f"refers to itself: {' -> '.join(parent.name for parent in circle)}", named)
             return None
         self.lineages[source] = order = self._order(source, named, [*below, source])
         return order

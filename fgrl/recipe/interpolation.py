@@ -170,7 +170,7 @@ class _Resolver:
             first = next(leaf for leaf, _ in self.recipe.leaves() if leaf in circle)
             turn = circle.index(first)
             names = " -> ".join(dotted(member) for member in [*circle[turn:], *circle[:turn], first])
-            self.problems[first] = Problem(first, f"goes round in a circle: {names}")
+            self.problems[first] = Problem(first, f"refers to itself: {names}")
 
     def _text(self, text: str, path: Key) -> Any:
         pieces = _cut(text)

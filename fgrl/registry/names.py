@@ -55,7 +55,7 @@ def register(name: str) -> Callable[[C], C]:
 
     def declare(cls: C) -> C:
         if not isinstance(cls, type) or not issubclass(cls, Component):
-            raise TypeError(f'@register("{name}"): {cls!r} is no component; derive it from a kind: {_list(_kinds)}')
+            raise TypeError(f'@register("{name}"): {cls!r} is not a component; derive it from a kind: {_list(_kinds)}')
         roots = [key for key, root in _kinds.items() if issubclass(cls, root)]
         if len(roots) != 1:
             derived_from = _list(roots) or "none"

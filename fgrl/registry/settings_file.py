@@ -1,4 +1,4 @@
-"""Typed settings from a YAML file of their own, with the position of every mistake, as in a recipe."""
+"""Typed settings from a separate YAML file, with the position of every mistake, as in a recipe."""
 
 from __future__ import annotations
 

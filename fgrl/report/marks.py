@@ -1,7 +1,7 @@
 """Marks on an answer, whoever made them: tokens on which a criterion's verdict depends, passages that a critic or a person marked.
 
 An answer is drawn as pieces. Where marked passages overlap, the text is cut at all of their ends, and each piece is underlined once
-for every passage that covers it, in lanes below each other. What a mark means is never told by colour alone: good passages
+for every passage that covers it, in lanes below each other. What a mark means is never shown by colour alone: good passages
 have a straight line, poor ones a wavy line, others a dotted line, and each has a number that leads to its reasons.
 """
 

@@ -145,7 +145,7 @@ def _common_length(a: str, b: str) -> int:
 def encode_text(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Token ids of a text, without special tokens, and the characters `start:end` of it that each token covers.
 
-    The tokenizer's own offsets are used where each token has characters of its own. Where several tokens share a
+    The tokenizer's own offsets are used where each token has its own characters. Where several tokens share a
     character (bytes), or a token has none (the mark before a first word), the tokenizer's offsets are too wide: then
     `offsets` computes them, unless the tokenizer has changed the text (to another Unicode form, for example), whose
     offsets only the tokenizer knows.

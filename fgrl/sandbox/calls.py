@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 Kind = Literal["value", "error", "timeout", "memory", "output", "result", "files", "crash", "malformed"]
 """`value`: it returned. `error`: it raised, or returned something that is not JSON. `timeout`, `memory`, `output`, `result`,
-`files`: it exceeded that limit. `crash`: its process ended without an answer. `malformed`: its answer cannot be read."""
+`files`: it exceeded that limit. `crash`: its process ended without an answer. `malformed`: its answer is unparseable."""
 
 LONGEST_DETAIL = 1000
 

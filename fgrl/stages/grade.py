@@ -104,7 +104,7 @@ class GradeStage(Stage):
             raise ValueError(f"two rows would be called {twice!r} (the left side is `{LEFT}`): choose another name")
         names.check("set", every, self.baseline)
         if self.labels is not None and (not self.labels or len(set(self.labels.values())) < len(self.labels)):
-            raise ValueError("labels: wants at least one label, and a value of its own for each")
+            raise ValueError("labels: wants at least one label, and a different value for each")
         if self.policy is None and (self.units == "tokens" or self.relevance):
             raise ValueError("policy: name the model whose tokens are counted")
         if self.lines and not self.right:
@@ -290,7 +290,7 @@ class GradeStage(Stage):
         every = {name: prompts for name in right if name != judge.versus}
         numbers, said, counts = judge.decide(self._contests(left, right), labels, run.seed, every)
         write_json_lines(run.out / "judgements.jsonl", said)
-        about = f"against {judge.versus or LEFT}; prompt of our own, orders: {judge.orders}"
+        about = f"against {judge.versus or LEFT}; own prompt, orders: {judge.orders}"
         return self._against(numbers) | {"about": about}, {f"judge: {name}": n for name, n in counts.items()}
 
     def _of_relevances(self, run: Any, tokenizer: Any) -> tuple[dict[str, dict[str, Measured]], dict[str, Any]]:

@@ -11,7 +11,7 @@ Feeling = Literal["like", "dislike"]
 
 @dataclass(frozen=True, order=True)
 class Highlight:
-    """A liked or disliked passage. Each feeling has numbers of its own, from 1."""
+    """A liked or disliked passage. Each feeling is numbered separately, from 1."""
 
     feeling: Feeling
     number: int

@@ -222,7 +222,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=HUNG)
     assert process.returncode == 130
-    assert "run the same command to go on" in said
+    assert "run the same command to continue" in said
     assert "Traceback" not in said
     assert fgrl("plan", recipe, cwd=tmp_path).stdout.count("started, not finished") == 1
 

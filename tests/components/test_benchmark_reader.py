@@ -129,7 +129,7 @@ def test_another_number_of_rows_is_told(tmp_path: Path) -> None:
 
 def test_broken_json_has_its_place(tmp_path: Path) -> None:
     (tmp_path / "x").write_text('[{"a": 1}, ]')
-    with pytest.raises(DataError, match=r"x:1:1[02]: no JSON"):
+    with pytest.raises(DataError, match=r"x:1:1[02]: not valid JSON"):
         list(Benchmark(format="alpaca_eval", path=str(tmp_path / "x")).read())
 
 

@@ -67,13 +67,13 @@ def test_unfinished_responses_can_be_left_out() -> None:
 
 
 def test_samples_that_are_no_chains_are_refused() -> None:
-    with pytest.raises(DataError, match="is no improvement chain"):
+    with pytest.raises(DataError, match="is not an improvement chain"):
         ChainPairs().build(sample("a", "b"))
     annotator = ImprovementChain(rewriter=Delete())
     annotator.annotate(
         [sample(responses=[Response(text="a", annotations=[Annotation(spans=[Span(start=0, end=1, label=-1)])])])]
     )
-    with pytest.raises(DataError, match="is no improvement chain"):
+    with pytest.raises(DataError, match="is not an improvement chain"):
         ChainPairs().build(annotator.failed()[0])
 
 

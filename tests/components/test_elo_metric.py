@@ -212,5 +212,5 @@ def test_a_rule_or_a_reward_decides(fields: dict[str, Any]) -> None:
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "elo-x.json").write_text(json.dumps({"title": "x"}))
-    with pytest.raises(Exception, match=r"elo-x\.json is no table of Elo ratings"):
+    with pytest.raises(Exception, match=r"elo-x\.json is not a table of Elo ratings"):
         rated.read_tables(tmp_path)

@@ -354,7 +354,7 @@ def test_broken_lines_have_a_place(tmp_path):
     with pytest.raises(DataError, match=r"x.jsonl:3: .*prom.*set `format`"):
         list(JsonLines(path=str(path)).read())
     path.write_text('{"prompt": "p"}\n{"prompt": \n')
-    with pytest.raises(DataError, match=r"x.jsonl:2:\d+: no JSON"):
+    with pytest.raises(DataError, match=r"x.jsonl:2:\d+: not valid JSON"):
         list(JsonLines(path=str(path), format="prompts").read())
     path.write_text("[1]\n")
     with pytest.raises(DataError, match=r"x.jsonl:1: wants a JSON object, got list"):

@@ -50,8 +50,8 @@ def test_the_schema_requires_every_key_and_allows_no_other() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"text": "good_spans"}, "name of its own"),
-        ({"text": ""}, "name of its own"),
+        ({"text": "good_spans"}, "needs a different name"),
+        ({"text": ""}, "needs a different name"),
         ({"labels": {"good": 1.0, "great": 1.0}}, "the same label"),
         ({"labels": {}}, "at least 1"),
     ],

@@ -130,7 +130,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     with FaultServer() as server:
         url = server.url
     client = a_client(url, a_run(tmp_path), max_retries=1)
-    with pytest.raises(Unavailable, match=f"nobody answers at {url} .*is the server running"):
+    with pytest.raises(Unavailable, match=f"no answer from {url} .*is the server running"):
         client.complete(requests(100))
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_ends_stops_the_run_and_keeps_what_it_said(tmp_path: Path)
         client = a_client(server.url, a_run(tmp_path), concurrency=1, max_retries=0)
         client.complete(requests(20))
     with pytest.raises(
-        Unavailable, match=f"nobody answers at {server.url} .*it did before; .*only what is missing is asked"
+        Unavailable, match=f"no answer from {server.url} .*it did before; .*only what is missing is asked"
     ):
         client.complete(requests(40))
     with FaultServer(port=server.port) as again:

@@ -293,7 +293,7 @@ def test_ctrl_c_ends_all_ranks_after_the_same_round(recipe: Path, tmp_path: Path
     assert len(log(ran.stage)) == done
     again = run(recipe, folder, *options)
     assert again.code == 0, again.said
-    assert f"going on from round {done} of 20" in again.said
+    assert f"continuing from round {done} of 20" in again.said
     undisturbed = run(recipe, tmp_path / "undisturbed", *options)
     assert weights(again.stage / "out") == weights(undisturbed.stage / "out")
     assert log(again.stage) == log(undisturbed.stage)

@@ -119,8 +119,8 @@ def test_half_written_work_is_not_taken_for_done(bench: Bench, stages: ModuleTyp
         ("stopped", 5, "stopped: kl is 40 nats"),
         ("full", 6, "the disk is full"),
         ("bug", 1, "ZeroDivisionError: a bug"),
-        ("interrupt", 130, "interrupted; checkpoint saved; run the same command to go on"),
-        ("abort", 130, "aborted; run the same command to go on from the last checkpoint"),
+        ("interrupt", 130, "interrupted; checkpoint saved; run the same command to continue"),
+        ("abort", 130, "aborted; run the same command to continue from the last checkpoint"),
     ],
 )
 def test_failures_end_in_their_exit_code(bench: Bench, stages: ModuleType, how: str, code: int, words: str) -> None:

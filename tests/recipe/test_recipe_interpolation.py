@@ -59,9 +59,9 @@ def test_what_a_text_becomes(text: str, value: Any) -> None:
         ("vars: {n: null}\nseed: ${vars.n}", "vars.n", "has no value: set it with vars.n=...", "needed by seed"),
         ("stages: {a: {x: null, y: 'x${stages.a.x}'}}", "stages.a.y", '"x${stages.a.x}": stages.a.x is null, it has no text', None),
         ("vars: {a: '${vars.b}', b: '${vars.c}', c: '${vars.a}'}", "vars.a",
-         "goes round in a circle: vars.a -> vars.b -> vars.c -> vars.a", None),
-        ("stages: {a: {b: '${stages.a}'}}", "stages.a.b", "goes round in a circle: stages.a.b -> stages.a.b", None),
-        ("vars: '${vars}'", "vars", "goes round in a circle: vars -> vars", None),
+         "refers to itself: vars.a -> vars.b -> vars.c -> vars.a", None),
+        ("stages: {a: {b: '${stages.a}'}}", "stages.a.b", "refers to itself: stages.a.b -> stages.a.b", None),
+        ("vars: '${vars}'", "vars", "refers to itself: vars -> vars", None),
     ],
 )  # fmt: skip
 def test_what_cannot_be_resolved_is_told_once(text: str, path: str, message: str, hint: str | None) -> None:

@@ -110,7 +110,7 @@ def test_a_recipe_that_only_waits_for_a_variable_is_right_but_cannot_be_loaded(
     with pytest.raises(SystemExit) as left:
         main(["validate", "r.yaml"])
     assert left.value.code == 0
-    assert "r.yaml: ok, to be run with vars.sft=..." in capsys.readouterr().out
+    assert "r.yaml: ok, needs vars.sft=..." in capsys.readouterr().out
     Path("r.yaml").write_text(text + " sampling: {max_new_tokens: 0}}\n")
     with pytest.raises(Problems) as caught:
         load("r.yaml")

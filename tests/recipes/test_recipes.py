@@ -230,7 +230,7 @@ def test_validate_lets_every_recipe_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     files = [str(Path(address).relative_to(ROOT)) for address in FOUND.values()]
     result = CliRunner().invoke(app, ["validate", *files])
     assert result.exit_code == 0, result.output
-    assert f"{len(files)} of {len(files)} recipes are right" in result.output
+    assert f"{len(files)} of {len(files)} recipes are valid" in result.output
     told = json.loads(CliRunner().invoke(app, ["validate", "--json", *files]).stdout)
     waiting = {one["recipe"]: one["needs"] for one in told["recipes"] if "needs" in one}
     assert waiting == {

@@ -257,7 +257,7 @@ def _reaches(stage: str, uses: set[str], graph: Any) -> bool:
         ("stages.policy.reward.within=linear", "linear_decay"),
         ("stages.policy.reward.placement=end", "last"),
         ("stages.policy.reward.token_policy=word", "words"),
-        ("stages.policy.reward.format={text: good_spans}", "name of its own"),
+        ("stages.policy.reward.format={text: good_spans}", "needs a different name"),
         ("stages.policy.reward.format={labels: {good: 1.0, better: 1.0}}", "same label"),
         ("stages.policy.reward.client.stop_at_jsn=true", "stop_at_json"),
         ("stages.checked.annotator.action=drop", "drop_response"),

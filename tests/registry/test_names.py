@@ -149,7 +149,7 @@ class NotOne(Settings):
         (Plum, "does not set the class variable season, see Fruit"),
         (Both, "must derive from exactly one kind, found fruit, tool"),
         (Homeless, "must derive from exactly one kind, found none; kinds: .*fruit, tool"),
-        (NotOne, "is no component"),
+        (NotOne, "is not a component"),
         (Silent, "has no docstring"),
         (Bare, "write a docstring under the field colour"),
         (Named, 'a field cannot be called "name"'),

@@ -55,7 +55,7 @@ def test_a_damaged_table_is_a_note(tmp_path: Path) -> None:
     write(folder)
     (folder / "out" / "elo-people.json").write_text("{")
     text, _parsed = page(run)
-    assert "elo-people.json is no table of Elo ratings" in text
+    assert "elo-people.json is not a table of Elo ratings" in text
     assert 'href="#elo"' not in text
 
 

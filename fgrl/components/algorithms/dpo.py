@@ -57,7 +57,7 @@ class DPO(OfflineAlgorithm):
     sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0)
     """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and then over pairs."""
     reference: ModelSpec | None = None
-    """The reference model, with a `dtype` of its own. null: the model that training starts from; under an adapter, the model
+    """The reference model, with its own `dtype`. null: the model that training starts from; under an adapter, the model
     without it."""
     reference_pass: Annotated[Literal["once", "each_step"], Unkeyed] = "once"
     """`once`: the reference reads every pair before the first step, and the log-probabilities are stored for all epochs, for a resumed
@@ -122,7 +122,7 @@ class DPO(OfflineAlgorithm):
     def _separate_reference(self, policy: Any) -> Any:
         """A frozen model beside the policy. The model that training starts from has the type that the policy has now.
 
-        `policy` may be another than that: the best model of a training is measured under a specification of its own.
+        `policy` may be another than that: the best model of a training is measured under its own specification.
         """
         assert self._run is not None, "prepare(rows, run, model) comes first"
         assert self._start is not None

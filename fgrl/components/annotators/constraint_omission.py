@@ -26,9 +26,8 @@ class ConstraintOmission(NegativeMaker):
     that it probably breaks it.
 
     The question is `meta.question`, or else the prompt, without the withheld criterion where it stands there word for word.
-    Every answer becomes a sample of its own; `meta` holds `negative`, `broken` (the withheld criterion), `from` and `certain`
-    (a rule decided that it is broken). An answer that keeps the criterion nevertheless is drawn again, without being told
-    why, then dropped and counted. The prompt file contains {prompt}, and may contain {rubric}, the remaining criteria:
+    Every answer becomes a separate sample; `meta` holds `negative`, `broken` (the withheld criterion), `from` and `certain`
+    (a rule decided that it is broken). An answer that keeps the criterion nevertheless is drawn again, without the reason, then dropped and counted. The prompt file contains {prompt}, and may contain {rubric}, the remaining criteria:
     `prompts/answer_rubric.txt`.
     """
 

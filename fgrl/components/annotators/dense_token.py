@@ -13,7 +13,7 @@ from fgrl.rules.text import CharRange
 
 @register("dense_token")
 class DenseToken(UnitLabeller):
-    """A language model labels every word of a response: 1 good, -1 poor, 0 neither. Each labelled word is a span of its own.
+    """A language model labels every word of a response: 1 good, -1 poor, 0 neither. Each labelled word is a separate span.
 
     A word is what white space separates, so the labels do not depend on a tokenizer; spans become token rewards later, by
     the tokens of the policy. The prompt file contains {units}, the words with their numbers, and may contain {count},

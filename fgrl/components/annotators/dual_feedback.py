@@ -31,7 +31,7 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     """A language model criticises a response and quotes what is good and poor in it; each quote becomes a span.
 
     The response gets an annotation: the critique, and the spans with the labels of `format`. With `format: {text: null}` and
-    a prompt that asks for spans alone there is no critique (Text2Grad, section 4.5). An answer that cannot be read, or that
+    a prompt that asks for spans alone there is no critique (Text2Grad, section 4.5). An unparseable answer, or one that
     quotes anything that the response does not contain, is requested again with the reason. In the end the last answer counts
     in which at least one quote was found (or that quotes nothing); a quote that was not found loses only its own span. A
     response without such an answer gets no annotation, and is counted.

@@ -34,7 +34,7 @@ class _Source:
 class ImprovementChain(Annotator):
     """Rewrites every annotated response step by step: each step addresses one disliked passage, from left to right.
 
-    Each annotation with disliked spans becomes a sample of its own, so the annotations of several people make one chain each.
+    Each annotation with disliked spans becomes a separate sample, so the annotations of several people make one chain each.
     Its responses are the original, with that annotation alone, and one rewrite per disliked span, the last one chosen. `by`
     of a rewrite names the rewriter, `answered_by` of a span the response that addresses it, `meta.chain` records how the
     chain was made, and `meta.step` of a rewrite what changed and where the remaining spans are.

@@ -42,7 +42,7 @@ class Marking(BaseModel):
 @register("mark_by_llm")
 class MarkByLLM(Marker, QuotingAnnotator):
     """A language model decides for each response and each criterion whether all of it, nothing or certain passages are
-    relevant, and quotes those. Each becomes a sample of its own, as `mark_by_rules` makes them; `spans` (label 1) are where the
+    relevant, and quotes those. Each becomes a separate sample, as `mark_by_rules` makes them; `spans` (label 1) are where the
     quotes stand.
 
     `meta` holds `relevant` (`all`, `part`, `none`), `kept`, `scope` and `group` as far as a rule can tell (else null), and
@@ -117,7 +117,7 @@ class MarkByLLM(Marker, QuotingAnnotator):
 def read_marking(text: str, quotes: Quotes) -> Parsed[Extent]:
     """How much of the response an answer marks; `quotes` takes its passages.
 
-    Raises ValueError for an answer that cannot be read or none of whose passages is found, `Refused` for one that declines.
+    Raises ValueError for an unparseable answer, or one none of whose passages is found, `Refused` for one that declines.
     """
     quotes.clear()
     marking = parse_json(text, Marking, "it declines to mark")

@@ -18,7 +18,7 @@ from fgrl.types import Sample, Span
 
 @register("mark_by_rules")
 class MarkByRules(Marker, Annotator):
-    """Each response with each criterion that has a check becomes a sample of its own, whose spans (label 1) are the
+    """Each response with each criterion that has a check becomes a separate sample, whose spans (label 1) are the
     characters that the rule's verdict depends on.
 
     What must be there is marked where the rule is kept, what must not be there where it is broken; a rule about the whole

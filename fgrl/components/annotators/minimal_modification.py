@@ -21,7 +21,7 @@ from fgrl.types import Sample
 
 distance = lazy.load("rapidfuzz.distance")
 
-KEPT, UNDECIDED = "it still keeps the rule", "whether it breaks the rule cannot be told"
+KEPT, UNDECIDED = "it still keeps the rule", "whether it breaks the rule is unknown"
 UNCHANGED, TOO_FAR = "it is the response as it was", "it changes too much"
 REASONS = {KEPT: "still kept", UNDECIDED: "undecided", UNCHANGED: "unchanged", TOO_FAR: "changed too much"}
 """Why a rewrite cannot be used, and what the summary calls it."""
@@ -32,7 +32,7 @@ HOW = "minimal_modification"
 class MinimalModification(NegativeMaker):
     """A language model rewrites responses so that each breaks one criterion of its rubric, with the smallest edits.
 
-    Every rewrite becomes a sample of its own; `meta` holds `negative`, `broken` (the criterion), `from`, `certain` (a rule
+    Every rewrite becomes a separate sample; `meta` holds `negative`, `broken` (the criterion), `from`, `certain` (a rule
     decided that it is broken) and `change` (the share of characters that changed). Where the criterion has a rule, a response
     that breaks it already is not rewritten, and a rewrite that does not break it is requested again, then dropped and
     counted. Of a response that is a negative already, the criterion that it was made to break counts as broken.

@@ -17,7 +17,7 @@ from fgrl.types import Sample
 
 @register("prm")
 class StepLabels(UnitLabeller):
-    """A language model labels every step of a response: 1 correct, -1 not. Each step is a span of its own.
+    """A language model labels every step of a response: 1 correct, -1 not. Each step is a separate span.
 
     Steps are sentences, clauses, or the statements of a Python program (`fgrl.feedback.text_units`). A program that cannot
     be parsed is divided into its lines, and counted. The prompt file contains {units}, the steps with their numbers, and

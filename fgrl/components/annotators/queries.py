@@ -31,7 +31,7 @@ class QueryList(BaseModel):
 
 @register("queries")
 class Queries(AskingAnnotator):
-    """A language model invents queries about a document; each query becomes the prompt of a sample of its own.
+    """A language model invents queries about a document; each query becomes the prompt of a separate sample.
 
     The document is the entry of a sample's `meta` that `document` names, or else the prompt. A new sample has the id of the
     document's with the query's number, the document in that entry of `meta`, and nothing else than the `meta` of the

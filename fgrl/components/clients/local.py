@@ -69,7 +69,7 @@ class Local(Cached):
     """Another seed draws other answers if the temperature is above 0."""
     stop_at_json: Annotated[bool, KeyedUnless(False)] = False
     """End an answer behind the token that completes its first JSON object: what would follow is not drawn, what is drawn
-    stays the same. An answer without a valid object goes on as usual."""
+    stays the same. An answer without a valid object continues as usual."""
     engine: Engine = Field(default_factory=default_engine)
     """The engine that draws answers."""
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)

@@ -3,7 +3,7 @@
     {"contains": "capital of France", "answer": "Paris"}
     {"contains": ["First reply: a", "Second reply: b"], "answers": ["1", "2"]}
     {"messages": [{"role": "user", "content": "Say hello."}], "answer": {"greeting": "hello"}, "finish": "stop"}
-    {"any": true, "error": "nobody is there"}
+    {"any": true, "error": "connection refused"}
 
 The first line that fits a request answers it.
 """

@@ -67,7 +67,7 @@ class Rating(JudgedMetric):
         ]
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
-        return "prompt of our own: no benchmark's official number"
+        return "own prompt: no benchmark's official number"
 
     def _turns(self, answer: Answer) -> Iterator[tuple[str, str, str, str]]:
         """(earlier turns, question, answer, reference) of each turn."""

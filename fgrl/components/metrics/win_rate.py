@@ -107,7 +107,7 @@ class WinRate(JudgedMetric):
         return list(pairwise.pairings(answers, versus))
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
-        return "prompt of our own, both orders: no benchmark's official number"
+        return "own prompt, both orders: no benchmark's official number"
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class ChainPairs(ResponsePairs):
     def build(self, sample: Sample) -> list[Pair]:
         if not is_chain(sample):
             raise DataError(
-                f"sample {sample.id} is no improvement chain: the pair builder `chain` needs samples of an `annotate` stage with "
+                f"sample {sample.id} is not an improvement chain: the pair builder `chain` needs samples of an `annotate` stage with "
                 "the annotator improvement_chain"
             )
         last = len(sample.responses) - 1

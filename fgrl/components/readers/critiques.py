@@ -49,7 +49,7 @@ class Critiques(SlicedReader):
         return (self._example(template, *annotated[row]) for row in self.chosen(len(annotated), where))
 
     def _annotated(self) -> Iterator[tuple[str, Sample, Response, Annotation]]:
-        """Every annotation that counts, with an id of its own."""
+        """Every annotation that counts, with its own id."""
         for sample in self.data.read():
             for place, response in enumerate(sample.responses):
                 for number, annotation in enumerate(response.annotations):

@@ -80,7 +80,7 @@ class Mbpp(ProblemSet):
 
 
 def entry_point(solution: Any, tests: list[str]) -> str | None:
-    """The function of the solution that the tests call first; None when it cannot be told."""
+    """The function of the solution that the tests call first; None when it is unknown."""
     try:
         defined = {node.name for node in ast.parse(solution).body if isinstance(node, ast.FunctionDef)}
         calls = [node for test in tests for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]

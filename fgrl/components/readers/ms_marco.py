@@ -20,7 +20,7 @@ class MsMarcoColumns(QuestionColumns):
     answers: str = "answers"
     """The right answers."""
     well_formed: str = "wellFormedAnswers"
-    """Answers that somebody wrote anew, to be understood without the question."""
+    """Answers that people rewrote to be understood without the question."""
     context: str | None = "passages.passage_text"
     """What the search found. Only read when the prompt file has {context}."""
     url: str | None = "passages.url"

@@ -1,4 +1,4 @@
-"""Questions with answers, and claims with labels, in a table of your own."""
+"""Questions with answers, and claims with labels, in your own table."""
 
 from __future__ import annotations
 

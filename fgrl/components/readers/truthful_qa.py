@@ -39,14 +39,14 @@ class TruthfulQa(QuestionSet):
     Configuration `multiple_choice` has the columns `question`, `mc1_targets` {`choices`, `labels`} (one is right) and
     `mc2_targets` (several are); `generation` has `type`, `category`, `question`, `best_answer`, `correct_answers`,
     `incorrect_answers`, `source`. The only split is `validation`, 817 rows, so examples are drawn from it as well. There
-    are no passages: `columns.context` names a column of your own.
+    are no passages: `columns.context` names your own column.
 
     Choices are put into {choices}, numbered from 1. The reference is the number of the right one (`mc1`: `3`) or the
     list of them (`mc2`: `[1, 3, 4]`), as the prompts ask for; `meta` has `choices` and the numbers that are `correct`.
     The scores of these answers are not those that compare log-probabilities of the choices.
     """
 
-    NO_PASSAGES: ClassVar[str] = "TruthfulQA has none; name a column of your own as `columns.context`."
+    NO_PASSAGES: ClassVar[str] = "TruthfulQA has none; name your own column as `columns.context`."
 
     task: Literal["mc1", "mc2", "generation"] = "mc1"
     """One right choice, several, or an answer in words."""

@@ -30,7 +30,7 @@ class CriticReward(Critic, Reward):
 
     The critic is any client with the prompt that it was trained with, or instructed by: the trained model in this process
     (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the sum over its
-    tokens. A response whose critique cannot be read has no reward, and is counted; a critique that quotes nothing is a reward
+    tokens. A response whose critique is unparseable has no reward, and is counted; a critique that quotes nothing is a reward
     of `unmarked` for every token; a response without text is not criticised, its reward is 0. Tests are not run: {outcome}
     is "(none)" in the prompt.
     """
@@ -38,7 +38,7 @@ class CriticReward(Critic, Reward):
     reads_reference = False
 
     tries: int = Field(1, ge=1)
-    """How often a critique is asked for at most when it cannot be read. A trained critic without sampling writes the same again."""
+    """How often a critique is asked for at most when it is unparseable. A trained critic without sampling writes the same again."""
     unmarked: float = 0.0
     """Reward of tokens outside all spans. Text2Grad's section 4.6 has +1 for code, its section 3.3 has 0."""
     within: ops.Within = "uniform"

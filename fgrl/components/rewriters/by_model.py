@@ -48,8 +48,8 @@ class ModelRewriter(Prompted, Rewriter):
     required: ClassVar[tuple[str, ...]] = ("response", "reasons")
 
     steps_per_call: Literal["all", "one"] = "all"
-    """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each step in an
-    answer of its own, which is the edited text alone."""
+    """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each step in a
+    separate answer, which is the edited text alone."""
     writes: Literal["response", "passage"] = "response"
     """With `steps_per_call: one`: an answer is the whole edited response with its tags, as in the paper, or only what replaces
     the disliked passage, for models that cannot copy a long text with tags. Nothing around the passage can change then."""

@@ -65,7 +65,7 @@ class ShowsPassages(Hub):
         if self.no_context == "error":
             hint = f" {self.NO_PASSAGES}" if self.NO_PASSAGES else ""
             raise BadRow(
-                f"there are no passages for {{context}} of the prompt file.{hint} (`no_context: drop | empty` goes on "
+                f"there are no passages for {{context}} of the prompt file.{hint} (`no_context: drop | empty` continues "
                 "without)"
             )
         return "", []

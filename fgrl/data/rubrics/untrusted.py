@@ -28,7 +28,7 @@ def is_for_data(name: str) -> bool:
     if not _is_plain(rule):
         raise BadRow(
             f'the data names the rule "{name}", which a data set must not name: it is for checkers that the reader finds '
-            "in columns of their own, and for recipes"
+            "in other columns, and for recipes"
         )
     return True
 

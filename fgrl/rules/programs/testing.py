@@ -40,7 +40,7 @@ class ProgramTests(Rule):
     """Settings of tests on programs, and how they are run: `fgrl.rules.programs.harness` inside the sandbox.
 
     1. The program and the tests run in one call, which records what the tests call and what they get.
-    2. If they pass, the tests run again, in a call of their own, on the record alone. Only what passes both has passed.
+    2. If they pass, the tests run again, in a separate call, on the record alone. Only what passes both has passed.
     """
 
     tests: list[str] = Field(min_length=1)

@@ -126,7 +126,7 @@ def test_a_hostile_line_is_named(kind: str, what: str, tmp_path: Path) -> None:
 def test_a_line_that_is_not_utf8_is_named_before_a_library_reads_it(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
     file.write_bytes(json.dumps(ROWS[kind]).encode() + b"\n" + REFUSED["not UTF-8"](ROWS[kind]) + b"\n")
-    assert f"{file}:2: no UTF-8: byte 0xe9" in outcome(kind, file)
+    assert f"{file}:2: not UTF-8: byte 0xe9" in outcome(kind, file)
 
 
 @pytest.mark.parametrize("what", ["half of a surrogate pair", "cut off", "nested 5,000 deep", "an infinite number"])
@@ -157,7 +157,7 @@ def test_a_ragged_table_is_named_by_its_line(tmp_path: Path) -> None:
 def test_a_list_of_prompts_that_is_not_utf8(tmp_path: Path) -> None:
     file = tmp_path / "topics.txt"
     file.write_bytes(b"lamps\ncaf\xe9\n")
-    with pytest.raises(DataError, match=r"topics\.txt:2: no UTF-8: byte 0xe9"):
+    with pytest.raises(DataError, match=r"topics\.txt:2: not UTF-8: byte 0xe9"):
         list(build(Reader, {"name": "lines", "path": str(file)}).read())
 
 

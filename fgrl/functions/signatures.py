@@ -110,7 +110,7 @@ def read(code: Code, name: str) -> Function:
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):
-        raise Unusable(f"the parameters of {name} are not known", line, "wrap it in a function of your own") from None
+        raise Unusable(f"the parameters of {name} are not known", line, "wrap it in your own function") from None
     for parameter in signature.parameters.values():
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise Unusable(

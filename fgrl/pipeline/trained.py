@@ -88,7 +88,7 @@ def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> NamedStage:
 
 
 def names_a_stage(word: str) -> bool:
-    """Can the word name a stage, a run or a recipe, and not a model of somebody else?"""
+    """Can the word name a stage, a run or a recipe, and not a model on the hub?"""
     path = files.expanded(word)
     if files.is_folder(path):
         return any((path / name).exists() for name in ("fgrl.json", RECORD, "recipe.yaml")) or any(path.glob("*Z-*"))

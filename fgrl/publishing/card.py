@@ -273,7 +273,7 @@ def _license(exported: Exported, license: str | None) -> Iterator[str]:
     if license:
         parts.append(f"License: {_plain(license)}, as the person who exported it says.")
     elif named:
-        parts.append(f"License of the base: {_plain(named)}. The data may carry conditions of their own.")
+        parts.append(f"License of the base: {_plain(named)}. The data may carry separate conditions.")
     else:
         parts.append(
             "The license of the base was not found; fill in `license` above before you publish. The data may carry conditions of "

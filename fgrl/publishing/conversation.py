@@ -37,7 +37,7 @@ class Reply:
 
 @dataclass
 class Conversation:
-    """The turns so far. An answer is drawn from a random stream of its own: the same seed and words give the same answers."""
+    """The turns so far. An answer is drawn from a separate random stream: the same seed and words give the same answers."""
 
     name: str
     model: Any

@@ -153,6 +153,6 @@ def _check_processes(loaded: recipe.Recipe) -> None:
         own = [type(part) for part in parts if definitions.outside_of_recipes(type(part))]
         if own:
             raise UsageError(
-                f"stage {name} runs in processes of its own, which do not know {own[0].__qualname__}: put the component into a file, "
+                f"stage {name} runs in separate processes, which do not know {own[0].__qualname__}: put the component into a file, "
                 "and name the file under `imports` of the recipe"
             )

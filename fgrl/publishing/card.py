@@ -276,8 +276,8 @@ def _license(exported: Exported, license: str | None) -> Iterator[str]:
         parts.append(f"License of the base: {_plain(named)}. The data may carry separate conditions.")
     else:
         parts.append(
-            "The license of the base was not found; fill in `license` above before you publish. The data may carry conditions of "
-            "their own."
+            "The license of the base was not found; fill in `license` above before you publish. The data may carry separate "
+            "conditions."
         )
     yield " ".join(parts)
 

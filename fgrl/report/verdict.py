@@ -595,7 +595,7 @@ def _distance(kl: float, where: str) -> Finding:
 
 
 def _alarms(run: RunFolder, stage: StageFolder, topics: set[str]) -> Iterable[Finding]:
-    """The alarms of a training, found again in its log. One that shows the same as an earlier sign is told, but not counted twice."""
+    """The alarms of a training, found again in its log. One that shows the same as an earlier sign is shown, but not counted twice."""
     log = _by_step(stage)
     if not log:
         return

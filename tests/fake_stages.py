@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fgrl.errors import DataError, OverBudget, Stopped
+from fgrl.errors import DataError, OverBudget, Stopped, UsageError
 from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
 from fgrl.report.terminal import Annotated as Shown
@@ -84,6 +84,7 @@ ERRORS = {
     "budget": OverBudget("1.00 EUR of 1.00 EUR are spent"),
     "stopped": Stopped("kl is 40 nats at step 3"),
     "full": OSError(errno.ENOSPC, "No space left on device"),
+    "usage": UsageError("no such device"),
     "bug": ZeroDivisionError("a bug"),
 }
 

@@ -16,6 +16,7 @@ from fgrl.cli import (
     catalog,
     chatting,
     checking,
+    cleaning,
     compare,
     curves,
     doctor,
@@ -27,6 +28,7 @@ from fgrl.cli import (
     report,
     running,
     starting,
+    runs,
     table,
 )
 from fgrl.cli.completion import RecipeCommand
@@ -68,6 +70,8 @@ _recipe_command(epilog=curves.EXAMPLES)(curves.curves)
 _recipe_command(epilog=report.EXAMPLES)(report.report)
 _recipe_command(epilog=exporting.EXAMPLES)(exporting.export)
 _recipe_command(epilog=chatting.EXAMPLES)(chatting.chat)
+app.command(epilog=runs.EXAMPLES)(runs.runs)
+app.command(epilog=cleaning.EXAMPLES)(cleaning.clean)
 app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)

@@ -25,8 +25,8 @@ Examples:
   fgrl frontier runs/segment_ppo_phi3 runs/segment_ppo_phi3-bandit --y length_adjusted --model policy --out figures/kl
 
 A source is a recipe, the folder of a run, or a folder of runs (every one in it, as a sweep leaves them). A number is METRIC.NUMBER,
-as `fgrl table` names it, or STAGE/METRIC.NUMBER. Reads what finished evaluations measured and runs nothing; writes OUT.svg and
-OUT.png. Filled points, and a star in the table, are Pareto-optimal.
+as `fgrl table` names it, or STAGE/METRIC.NUMBER. Reads what finished evaluations measured and runs nothing. `--out FILE`
+writes a plot as FILE.svg and FILE.png. Filled points, and a star in the table, are Pareto-optimal.
 """
 
 
@@ -41,8 +41,9 @@ def frontier(
     ] = None,
     model: Annotated[list[str] | None, typer.Option("--model", metavar="NAME", help="Only these models.")] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="Where the plot is written, without its extension.")
-    ] = Path("frontier"),
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write a plot: FILE.svg and FILE.png.", show_default=False),
+    ] = None,
     x_label: Annotated[str, typer.Option("--x-label", help="Name of the axis.")] = "",
     y_label: Annotated[str, typer.Option("--y-label", help="Name of the axis.")] = "",
     set_values: SetValues = None,
@@ -56,15 +57,17 @@ def frontier(
     if not points.points:
         skipped = f" of {', '.join(points.skipped)}" if points.skipped else ""
         raise UsageError(f"no finished evaluation{skipped} has both numbers; fgrl run comes first")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    files = plotting.draw(points, out, x_label, y_label)
+    files: list[Path] = []
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        files = plotting.draw(points, out, x_label, y_label)
     if as_json:
         emit({**points.as_json(), "files": list(map(str, files))})
         return
     echo(columns(plotting.rows(points)))
     if points.skipped:
         echo(f"\nnot run: {', '.join(points.skipped)}")
-    echo(f"\n{files[0]}\n{files[1]}")
+    echo("\n" + ("\n".join(map(str, files)) or "--out FILE writes a plot"))
 
 
 def _alternatives(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fgrl import lazy
 from fgrl.console import Console
-from fgrl.errors import DONE, FAILED, INTERRUPTED, Aborted, FgrlError, UsageError, disk_error
+from fgrl.errors import DONE, FAILED, INTERRUPTED, WRONG_REQUEST, Aborted, FgrlError, UsageError, disk_error
 from fgrl.functions import as_user_error
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
@@ -67,22 +67,33 @@ def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
     """Inside, stages run: the console and the libraries write to `run.log`, and Ctrl-C is a request (`Interrupts`).
 
     An error inside ends in the summary of the invocation and at the terminal instead of being raised, except `UsageError`
-    and `SystemExit`. In the end the page is written, also after a failure.
+    and `SystemExit`. In the end the page is written, also after a failure; of a failed start nothing is left.
     """
-    log = invocation.folder / "run.log"
-    with log.open("a", encoding="utf-8") as console.log, diverted(log, verbose=console.verbose):
-        try:
+    try:
+        with _logged(invocation.folder / "run.log", console):
             try:
                 with Interrupts(console.alert) as interrupts:
                     yield interrupts
             except (UsageError, SystemExit):
+                invocation.summary.exit = WRONG_REQUEST
                 raise
             except BaseException as error:
                 _fail(error, invocation, console)
             else:
                 invocation.end(DONE)
-            if not invocation.child and invocation.summary.exit != INTERRUPTED:
+            if not invocation.child and invocation.summary.exit != INTERRUPTED and not invocation.failed_start:
                 _write_page(invocation, console)
+    finally:
+        if invocation.failed_start:
+            invocation.remove()
+
+
+@contextmanager
+def _logged(log: Path, console: Console) -> Iterator[None]:
+    """Inside, the console and the libraries write to the file `log`."""
+    with log.open("a", encoding="utf-8") as console.log, diverted(log, verbose=console.verbose):
+        try:
+            yield
         finally:
             console.log = None
 
@@ -95,10 +106,12 @@ def _fail(error: BaseException, invocation: Invocation, console: Console) -> Non
     report = console.note if invocation.options.raises else console.alert  # who gets the error needs no copy of it
     if how.bug:
         report("".join(traceback.format_exception(error)).rstrip())
-    if not isinstance(error, ChildFailed):
-        report(how.message)
     with _reported("summary.json", console):
         invocation.end(how.exit_code, how.message)
+    if how.exit_code == INTERRUPTED and invocation.failed_start:
+        report("interrupted before anything was done; nothing is kept")
+    elif not isinstance(error, ChildFailed):
+        report(how.message)
 
 
 @contextmanager

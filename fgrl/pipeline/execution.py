@@ -123,6 +123,7 @@ class _Step:
     def _begin(self) -> Path:
         """The folder to work in, after the stage is announced and noted as unfinished."""
         folder = self.runs.find(self.stage.key) or self.stage.dir
+        self.invocation.begin(folder)
         if not self.invocation.child:  # our parent has announced it
             self.console.say(f"{self.label}: {self.stage.why}")
         self.invocation.enter(self.stage, folder, cached=False)

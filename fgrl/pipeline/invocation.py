@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fgrl.errors import DONE
+from filelock import FileLock
+
+from fgrl.errors import DONE, INTERRUPTED, WRONG_REQUEST, DataError
 from fgrl.files import write_json, write_text
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment
 from fgrl.pipeline.folders import now
+from fgrl.pipeline.history import LOCK
 from fgrl.pipeline.planning import Options, Plan, Planned
 from fgrl.pipeline.tracking import WandbTracker
 from fgrl.registry.problems import dotted
@@ -48,6 +52,8 @@ class Summary:
         return {name: getattr(self, name) for name in SUMMARY}
 
 
+START_ERRORS = (WRONG_REQUEST, DataError.exit_code, INTERRUPTED)
+"""Exit codes that say that the work could not begin: the request, the data, or Ctrl-C."""
 NOT_WRITTEN = ("folder", "report", "nothing_to_do", "worker", "failure")
 SUMMARY = [each.name for each in fields(Summary) if each.name not in NOT_WRITTEN]
 """The keys of `summary.json`."""
@@ -104,6 +110,10 @@ class Invocation:
             self.folder = plan.runs.new_invocation(plan.name, plan.short)
             self._record()
         self.summary.folder = self.folder
+        self._new: list[Path] = []
+        self._lock = FileLock(self.folder / LOCK)
+        if not self.child:
+            self._lock.acquire(timeout=0)
         self.tracker = None if options.wandb is None else self._tracker(options.wandb)
 
     def enter(self, stage: Planned, folder: Path, *, cached: bool, record: Mapping[str, Any] | None = None) -> None:
@@ -133,6 +143,31 @@ class Invocation:
         self.summary.error = error
         self.summary.finished = now()
         self.save()
+        self._lock.release()
+        (self.folder / LOCK).unlink(missing_ok=True)
+
+    def begin(self, folder: Path) -> None:
+        """Note that a stage begins in this folder; one that does not exist yet may be removed after a failed start."""
+        if not folder.exists():
+            self._new.append(folder)
+
+    @property
+    def failed_start(self) -> bool:
+        """Did it end because of what it was given, or by Ctrl-C, before any stage had something to keep?"""
+        done_here = any(stage["done"] and not stage["cached"] for stage in self.summary.stages.values())
+        begun = [self.folder / stage["dir"] for stage in self.summary.stages.values() if not stage["done"]]
+        new = {os.path.realpath(folder) for folder in self._new}
+        kept = any(os.path.realpath(folder) not in new or _has_work(folder) for folder in begun if folder.exists())
+        return not self.child and self.summary.exit in START_ERRORS and not done_here and not kept
+
+    def remove(self) -> None:
+        """Remove the folder and those of the stages that it began: after a failed start nothing is left."""
+        for folder in (*self._new, self.folder):
+            if folder.exists():
+                shutil.rmtree(folder)
+        if not any(self.folder.parent.iterdir()):
+            self.folder.parent.rmdir()
+        self.summary.folder = self.summary.report = None
 
     def save(self) -> None:
         """Write `summary.json`."""
@@ -159,6 +194,14 @@ class Invocation:
             folder=self.folder,
             config=dict(self.plan.recipe.data),
         )
+
+
+def _has_work(folder: Path) -> bool:
+    """Does a stage's folder hold more than what was asked for and an unfinished product, which a restart empties?"""
+    return any(
+        inside.is_file() and inside.relative_to(folder).parts[0] not in ("recipe.yaml", "out")
+        for inside in folder.rglob("*")
+    )
 
 
 def inputs(plan: Plan) -> dict[str, Any]:

@@ -60,7 +60,9 @@ def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "")
         axes.yaxis.set_major_formatter(tickers.PercentFormatter(1.0))
     axes.yaxis.set_major_locator(tickers.MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
     axes.margins(x=0.07, y=0.1)
-    legend = axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best", alignment="left")
+    # beside the axes: inside, its markers look like points
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    legend = axes.legend(frameon=False, fontsize=9, labelcolor=INK, alignment="left", **beside)
     if shared:
         legend.set_title(f"labels: {shared}", prop={"size": 9})
         legend.get_title().set_color(MUTED)

@@ -260,7 +260,7 @@ def doctored(bench: Bench) -> tuple[int, dict[str, Any]]:
 
 def test_doctor_finds_nothing_where_nothing_is_broken(bench: Bench, stages: ModuleType) -> None:
     bench.run(**chain(stages))
-    bench.run(bad=stages.Failing(how="data"))
+    bench.run(bad=stages.Failing(how="bug"))
     assert doctored(bench) == (
         0, {"stages": 3, "whole": 2, "unfinished": 1, "without checksums": 0, "problems": []}
     )  # fmt: skip
@@ -269,7 +269,7 @@ def test_doctor_finds_nothing_where_nothing_is_broken(bench: Bench, stages: Modu
 def test_doctor_reads_every_byte(bench: Bench, stages: ModuleType) -> None:
     """A flipped bit in a product that nobody reads, a damaged checkpoint, a cut summary, a damaged database."""
     bench.run(**chain(stages))
-    summary = bench.run(bad=stages.Failing(how="data"))
+    summary = bench.run(bad=stages.Failing(how="bug"))
     second = product(bench, stages, "second")
     flip(second)
     (unfinished,) = (bench.runs / "stages").glob("bad-*")

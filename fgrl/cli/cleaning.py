@@ -1,0 +1,108 @@
+"""`fgrl clean`: delete runs, stages and checkpoints that are not needed, after showing them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.checking import size
+from fgrl.cli.runs import FolderOfRuns, root_of
+from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
+from fgrl.errors import UsageError
+from fgrl.report.tables import columns
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from fgrl.pipeline.cleaning import Deletions
+cleanings = lazy.load("fgrl.pipeline.cleaning")
+folders = lazy.load("fgrl.pipeline.folders")
+
+EXAMPLES = """
+\b
+Examples:
+  fgrl clean --older-than 30d                     runs that started over 30 days ago, and stages that only they used
+  fgrl clean --recipe small-rtt                   all runs of a recipe
+  fgrl clean --recipe 'small-*' --older-than 2w   old runs of some recipes
+  fgrl clean --unreferenced                       stages that no run uses
+  fgrl clean --checkpoints                        checkpoints of finished stages
+  fgrl clean runs --older-than 30d --yes          delete without asking
+
+\b
+Prints what would be deleted and its size. Deletes only with --yes, or after a yes at the terminal. Never deletes what a process is
+working on, a stage that a remaining run needs, or the cache of answers (runs/cache). Links are not followed.
+"""
+
+
+def clean(
+    folder: FolderOfRuns = RUNS,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Only what is older: 90m, 12h, 30d, 8w.", show_default=False),
+    ] = None,
+    recipe: Annotated[
+        list[str] | None, typer.Option("--recipe", metavar="NAME", help="Runs of this recipe, or of a pattern.")
+    ] = None,
+    unreferenced: Annotated[bool, typer.Option("--unreferenced", help="Stages that no run uses.")] = False,
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Checkpoints of finished stages.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Delete without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete runs, stages and checkpoints that are not needed any more. Shows them first."""
+    root, own = root_of(folder)
+    recipes = [*own, *(recipe or [])]
+    if older_than is None and not (recipes or unreferenced or checkpoints):
+        raise UsageError(
+            "nothing was selected: give --older-than, --recipe, --unreferenced or --checkpoints (`fgrl runs` lists the runs)"
+        )
+    wanted = cleanings.Wanted(_age(older_than), recipes, unreferenced, checkpoints)
+    runs = folders.Runs(root)
+    chosen = cleanings.deletions(runs, wanted)
+    problems: list[str] = []
+    if as_json:
+        freed = cleanings.delete(runs, chosen, problems.append) if yes else 0
+        emit({**chosen.as_json(), "deleted": yes, "freed": freed, "problems": problems})
+        return
+    _show(chosen)
+    if not chosen.items:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            echo("nothing was deleted: give --yes to delete them")
+            return
+        if not typer.confirm("Delete them?"):
+            echo("nothing was deleted")
+            return
+    freed = cleanings.delete(runs, chosen, problems.append)
+    for problem in problems:
+        echo(problem, err=True)
+    echo(f"deleted: {size(freed)}")
+
+
+def _age(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    try:
+        return cleanings.parse_age(text)
+    except ValueError as error:
+        raise WrongWord(str(error), param_hint="--older-than") from None
+
+
+def _show(chosen: Deletions) -> None:
+    echo(
+        columns(
+            [
+                (item.what, f"{item.path.parent.name}/{item.path.name}", size(item.bytes), item.why)
+                for item in chosen.items
+            ]
+        )
+        if chosen.items
+        else "nothing to delete"
+    )
+    for reason in chosen.kept:
+        echo(f"  stays: {reason}")
+    if chosen.items:
+        echo(f"{len(chosen.items)} to delete: {size(chosen.bytes)}")

@@ -1,0 +1,102 @@
+"""`fgrl runs`: what ran, when, for how long, how large it is, and its first number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.checking import size
+from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
+from fgrl.report.tables import columns
+
+if TYPE_CHECKING:
+    from fgrl.pipeline.history import RunEntry
+console = lazy.load("fgrl.console")
+explaining = lazy.load("fgrl.registry.explaining")
+folders = lazy.load("fgrl.pipeline.folders")
+histories = lazy.load("fgrl.pipeline.history")
+
+EXAMPLES = """
+\b
+Examples:
+  fgrl runs                               every run in runs/, the newest first
+  fgrl runs runs/small-rtt                those of one recipe
+  fgrl runs --recipe 'small-*' --last 5
+  fgrl runs --state failed --json
+
+\b
+A run's size is that of all stages that it used; runs share stages, so the sizes add up to more than the folder has.
+`fgrl clean` deletes runs and stages that are not needed.
+"""
+FolderOfRuns = Annotated[
+    Path, typer.Argument(metavar="[FOLDER]", help="A folder of runs, or of one recipe's runs in it.", show_default=True)
+]
+
+
+def runs(
+    folder: FolderOfRuns = RUNS,
+    recipe: Annotated[
+        list[str] | None, typer.Option("--recipe", metavar="NAME", help="Only runs of this recipe, or of a pattern.")
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only runs in this state: running, finished, failed, ..."),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List runs: recipe, time, duration, state, size and the first measured number."""
+    root, own = root_of(folder)
+    history = histories.read_history(folders.Runs(root))
+    wanted = [*own, *(recipe or [])]
+    known = sorted({entry.state for entry in history.entries})
+    entries = [
+        entry
+        for entry in history.entries
+        if (not wanted or any(fnmatchcase(entry.recipe, pattern) for pattern in wanted))
+        and (not state or entry.state in state)
+    ][:last]
+    if as_json:
+        emit({"folder": str(root), "bytes": history.bytes, "runs": [entry.as_json() for entry in entries]})
+        return
+    if not entries:
+        echo(f"no runs in {folder}" if not known else f"no such runs in {folder}; states: {', '.join(known)}")
+        return
+    echo(
+        columns([("started (UTC)", "recipe", "state", "stages", "time", "size", "run", "result"), *_rows(entries)], "")
+    )
+    stages = sum(1 for _stage in history.all_stages())
+    echo(f"\n{len(history.entries)} runs and {stages} stages in {root}: {size(history.bytes)}")
+
+
+def root_of(folder: Path) -> tuple[Path, list[str]]:
+    """The folder of runs, and the recipe when `folder` is that of one recipe's runs. Raises `WrongWord` for a path that does not
+    exist, but for the default, which is then empty."""
+    if not folder.exists() and folder != RUNS:
+        raise WrongWord(f"{folder}: no such folder", param_hint="FOLDER")
+    if folder.is_dir() and any(folder.glob("*Z-*")) and not (folder / "stages").is_dir():
+        return folder.parent, [folder.name]
+    return folder, []
+
+
+def _rows(entries: Sequence[RunEntry]) -> list[tuple[str, ...]]:
+    return [
+        (
+            entry.started[:16].replace("T", " "),
+            entry.recipe,
+            entry.state,
+            f"{entry.done}/{len(entry.stages)}",
+            "" if entry.seconds is None else console.duration(entry.seconds),
+            size(entry.bytes),
+            entry.folder.name,
+            entry.headline or (entry.error.splitlines() or [""])[0][:60],
+        )
+        for entry in entries
+    ]

@@ -1,0 +1,212 @@
+"""What can be deleted from a folder of runs, and the deletion.
+
+Only folders that fgrl made are ever deleted: runs (`<recipe>/<time>-<key>/`), stages (`stages/<name>-<key>/`) and checkpoints of
+finished stages. Never what a process is working on, never a stage that a remaining run needs, never anything behind a link.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fgrl.errors import UsageError
+from fgrl.files import remove
+from fgrl.modules.checkpoints import NAMES
+from fgrl.pipeline.folders import Runs
+from fgrl.pipeline.history import (
+    LOCK,
+    RUNNING,
+    History,
+    RunEntry,
+    StageEntry,
+    is_locked,
+    read_history,
+    size_of,
+    stage_lock,
+    started_at,
+)
+from fgrl.pipeline.integrity import reject
+from fgrl.registry import unknown
+
+UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to delete. Conditions on runs hold together: old runs of a recipe."""
+
+    older_than: timedelta | None = None
+    """Runs that started longer ago, with the stages that no other run needs."""
+    recipes: Sequence[str] = ()
+    """Runs of these recipes (names or patterns), with the stages that no other run needs."""
+    unreferenced: bool = False
+    """Stages that no run needs; with `older_than` only those last worked on longer ago."""
+    checkpoints: bool = False
+    """Checkpoints of finished stages, which nothing reads any more."""
+
+    @property
+    def of_runs(self) -> bool:
+        return bool(self.recipes) or (self.older_than is not None and not self.unreferenced and not self.checkpoints)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """One folder or file to delete."""
+
+    path: Path
+    what: str
+    """"run", "stage" or "checkpoint"."""
+    bytes: int
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"path": str(self.path), "what": self.what, "bytes": self.bytes, "why": self.why}
+
+
+@dataclass
+class Deletions:
+    """What would be deleted, and what was asked for and stays."""
+
+    items: list[Deletion] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    """Why something that was asked for stays."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for item in self.items)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"bytes": self.bytes, "items": [item.as_json() for item in self.items], "kept": self.kept}
+
+
+def parse_age(text: str) -> timedelta:
+    """`30d`, `12h`, `2w`, `90m`. Raises ValueError."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS or not number.isdigit():
+        raise ValueError(f'"{text}": wants a number and a unit, as in 30d ({", ".join(UNITS)}: minutes to weeks)')
+    return timedelta(seconds=int(number) * UNITS[unit])
+
+
+def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deletions:
+    """What to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
+    history = read_history(runs, sizes=False)
+    now = now or datetime.now(UTC)
+    result = Deletions()
+    leaving = [entry for entry in history.entries if wanted.of_runs and _is_wanted(entry, wanted, now)]
+    _check_recipes(history, wanted)
+    for entry in [entry for entry in leaving if entry.state == RUNNING]:
+        result.kept.append(f"{_short(entry.folder)} is running")
+        leaving.remove(entry)
+    remaining = [entry for entry in history.entries if entry not in leaving]
+    needed = history.needed_by(remaining)
+    own = history.needed_by(leaving) - needed
+    for entry in leaving:
+        result.items.append(Deletion(entry.folder, "run", size_of(entry.folder), _about(entry)))
+    limit = None if wanted.older_than is None else (now - wanted.older_than).timestamp()
+    for stage in history.all_stages():
+        if stage.key in own:
+            _take(stage, "only the runs above used it", history, result)
+        elif stage.key not in needed and wanted.unreferenced and (limit is None or stage.changed < limit):
+            _take(stage, "no run refers to it", history, result)
+        elif wanted.checkpoints and stage.finished and (limit is None or stage.changed < limit):
+            _take_checkpoints(stage, history, result)
+    return result
+
+
+def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
+    """Delete them, stages under their locks. Returns how many bytes were freed; `report` gets what could not be deleted.
+
+    Looks again at what remains: a stage that a new run has begun to use since stays.
+    """
+    freed = 0
+    doomed = {item.path for item in chosen.items}
+    for item in [item for item in chosen.items if item.what == "run"]:
+        if is_locked(item.path / LOCK):
+            report(f"{_short(item.path)} has begun to run: it stays")
+        else:
+            freed += _removed(item, runs, report)
+    remaining = read_history(runs, sizes=False)
+    needed = remaining.needed_by(remaining.entries)
+    for item in [item for item in chosen.items if item.what != "run"]:
+        stage = item.path if item.what == "stage" else item.path.parent
+        key = stage.name.rpartition("-")[2]
+        if item.what == "stage" and key in needed:
+            report(f"{_short(stage)} is used by a run that remains: it stays")
+            continue
+        lock = stage_lock(runs, key)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(lock).acquire(timeout=0):
+                if item.what == "stage":
+                    reject(stage)  # a deletion that is cut off leaves an unfinished stage, and no broken product
+                freed += _removed(item, runs, report)
+        except Timeout:
+            report(f"{_short(stage)} is being worked on: it stays")
+    for folder in {path.parent for path in doomed if path.parent.parent == runs.root}:
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
+    return freed
+
+
+def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
+    """Remove a folder or file that lies where fgrl puts such; its bytes. Links inside are removed, and not followed."""
+    path = item.path
+    if path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents):
+        report(f"{_short(path)} is a link, or lies behind one: it stays")
+        return 0
+    if not path.exists():
+        return 0
+    try:
+        shutil.rmtree(path) if path.is_dir() else remove(path)
+    except OSError as error:
+        report(f"{_short(path)} could not be deleted: {error.strerror or error}")
+        return 0
+    return item.bytes
+
+
+def _take(stage: StageEntry, why: str, history: History, result: Deletions) -> None:
+    if is_locked(stage_lock(history.runs, stage.key)):
+        result.kept.append(f"{_short(stage.folder)} is being worked on")
+    else:
+        result.items.append(Deletion(stage.folder, "stage", stage.bytes, why))
+
+
+def _take_checkpoints(stage: StageEntry, history: History, result: Deletions) -> None:
+    if is_locked(stage_lock(history.runs, stage.key)):
+        return
+    for name in NAMES:
+        path = stage.folder / name
+        if path.exists() and not path.is_symlink():
+            size = size_of(path) if path.is_dir() else path.stat().st_size
+            result.items.append(Deletion(path, "checkpoint", size, "its stage is finished"))
+
+
+def _is_wanted(entry: RunEntry, wanted: Wanted, now: datetime) -> bool:
+    if wanted.recipes and not any(fnmatchcase(entry.recipe, pattern) for pattern in wanted.recipes):
+        return False
+    if wanted.older_than is None:
+        return True
+    started = started_at(entry)
+    return started is not None and started < now - wanted.older_than
+
+
+def _check_recipes(history: History, wanted: Wanted) -> None:
+    known = sorted({entry.recipe for entry in history.entries})
+    for pattern in wanted.recipes:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise UsageError(unknown("recipe with runs", pattern, known))
+
+
+def _about(entry: RunEntry) -> str:
+    return ", ".join(filter(None, [entry.state, entry.started[:10], entry.headline]))
+
+
+def _short(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"

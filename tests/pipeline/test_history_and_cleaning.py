@@ -1,0 +1,263 @@
+"""What ran, what may be deleted, and what a failed start leaves behind."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from filelock import FileLock
+from pipeline_helpers import Bench, fakes
+from typer.testing import CliRunner
+
+from fgrl.cli import app
+from fgrl.errors import UsageError
+from fgrl.pipeline.cleaning import Wanted, delete, deletions, parse_age
+from fgrl.pipeline.folders import Runs
+from fgrl.pipeline.history import LOCK, read_history, stage_lock
+from fgrl.types import Ref
+
+
+@pytest.fixture
+def stages():
+    with fakes() as module:
+        yield module
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name.rpartition("-")[0] for path in (folder / "stages").glob("*-*")}
+
+
+def chosen(bench: Bench, **wanted: object) -> list[str]:
+    return [
+        f"{item.what} {item.path.name.rpartition('-')[0]}"
+        for item in deletions(Runs(bench.runs), Wanted(**wanted)).items
+    ]  # type: ignore[arg-type]
+
+
+def two_runs(bench: Bench, stages: ModuleType) -> None:
+    """The first with stages `shared` and `old`, the second with `shared` and `new`."""
+    shared = stages.Counting(steps=2)
+    bench.run(shared=shared, old=stages.Counting(steps=3, source=Ref("shared")))
+    first = next((bench.runs / "fake").iterdir())
+    summary = json.loads((first / "summary.json").read_text())
+    (first / "summary.json").write_text(json.dumps(summary | {"started": "2020-01-01T00:00:00Z"}))
+    bench.run(shared=shared, new=stages.Counting(steps=4, source=Ref("shared")))
+
+
+def test_runs_are_listed_with_state_size_and_first_number(bench: Bench, stages: ModuleType) -> None:
+    bench.run(first=stages.Counting(), evaluate=stages.Measuring(value=0.5))
+    bench.run(first=stages.Counting(), bad=stages.Failing(how="bug"))
+    history = read_history(Runs(bench.runs))
+    failed, finished = sorted(history.entries, key=lambda entry: entry.state)
+    assert (failed.state, failed.done, len(failed.stages)) == ("failed", 1, 2)
+    assert (finished.state, finished.done, finished.recipe) == ("finished", 2, "fake")
+    assert "0.25 -> 0.5" in finished.headline
+    size = sum(file.stat().st_size for file in bench.runs.rglob("*") if file.is_file() and ".locks" not in file.parts)
+    assert history.bytes == size, "a stage that both use counts once"
+    done = CliRunner().invoke(app, ["runs", str(bench.runs)])
+    assert "2 runs and 3 stages" in done.output
+    assert finished.headline in done.output
+    listed = json.loads(
+        CliRunner().invoke(app, ["runs", str(bench.runs / "fake"), "--state", "failed", "--json"]).output
+    )
+    assert [run["state"] for run in listed["runs"]] == ["failed"]
+    assert "ZeroDivisionError" in listed["runs"][0]["error"]
+
+
+def test_a_run_that_is_under_way_is_running_and_a_killed_one_unfinished(bench: Bench, stages: ModuleType) -> None:
+    summary = bench.run(first=stages.Counting())
+    assert summary.folder is not None
+    assert not (summary.folder / LOCK).exists()
+    record = summary.folder / "summary.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"exit": None}))
+    assert read_history(Runs(bench.runs)).entries[0].state == "unfinished"
+    with FileLock(summary.folder / LOCK):
+        assert read_history(Runs(bench.runs)).entries[0].state == "running"
+        assert chosen(bench, recipes=["fake"]) == []
+        assert deletions(Runs(bench.runs), Wanted(recipes=["fake"])).kept
+
+
+def test_old_runs_go_with_the_stages_that_only_they_used(bench: Bench, stages: ModuleType) -> None:
+    two_runs(bench, stages)
+    assert [each.split()[0] for each in chosen(bench, older_than=timedelta(days=30))] == ["run", "stage"]
+    runs = Runs(bench.runs)
+    doomed = deletions(runs, Wanted(older_than=timedelta(days=30)))
+    assert names(bench.runs) == {"shared", "old", "new"}, "nothing is deleted before it is asked for"
+    assert delete(runs, doomed, pytest.fail) == doomed.bytes > 0
+    assert names(bench.runs) == {"shared", "new"}
+    assert len(list((bench.runs / "fake").iterdir())) == 1
+    assert chosen(bench, older_than=timedelta(days=30)) == []
+
+
+def test_all_runs_of_a_recipe(bench: Bench, stages: ModuleType) -> None:
+    two_runs(bench, stages)
+    runs = Runs(bench.runs)
+    delete(runs, deletions(runs, Wanted(recipes=["fa*"])), pytest.fail)
+    assert names(bench.runs) == set()
+    assert not (bench.runs / "fake").exists()
+    bench.run(first=stages.Counting())
+    with pytest.raises(UsageError, match='did you mean "fake"'):
+        deletions(runs, Wanted(recipes=["fakes"]))
+
+
+def test_stages_that_no_run_refers_to(bench: Bench, stages: ModuleType) -> None:
+    two_runs(bench, stages)
+    assert chosen(bench, unreferenced=True) == []
+    newest = max(
+        (bench.runs / "fake").iterdir(), key=lambda folder: json.loads((folder / "summary.json").read_text())["started"]
+    )
+    delete(Runs(bench.runs), deletions(Runs(bench.runs), Wanted(older_than=timedelta(days=30))), pytest.fail)
+    for file in sorted(newest.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
+    newest.rmdir()
+    assert set(chosen(bench, unreferenced=True)) == {"stage shared", "stage new"}
+    assert chosen(bench, unreferenced=True, older_than=timedelta(days=1)) == [], "they were worked on today"
+    later = datetime.now(UTC) + timedelta(days=2)
+    aged = deletions(Runs(bench.runs), Wanted(timedelta(days=1), unreferenced=True), later)
+    assert len(aged.items) == 2
+
+
+def test_what_a_remaining_run_needs_stays_also_when_it_names_only_a_part(bench: Bench, stages: ModuleType) -> None:
+    """`--only` leaves the stages before out of the summary; the record of the stage still names them."""
+    two_runs(bench, stages)
+    for folder in (bench.runs / "fake").iterdir():
+        record = json.loads((folder / "summary.json").read_text())
+        record["stages"].pop("shared")
+        (folder / "summary.json").write_text(json.dumps(record))
+        (folder / "stages" / "shared").unlink()
+    assert "stage shared" not in chosen(bench, older_than=timedelta(days=30))
+    assert chosen(bench, unreferenced=True) == []
+
+
+def test_a_locked_stage_and_a_stage_that_came_into_use_stay(bench: Bench, stages: ModuleType) -> None:
+    two_runs(bench, stages)
+    runs = Runs(bench.runs)
+    (old,) = (bench.runs / "stages").glob("old-*")
+    with FileLock(stage_lock(runs, old.name.rpartition("-")[2])):
+        held = deletions(runs, Wanted(older_than=timedelta(days=30)))
+        assert [item.what for item in held.items] == ["run"]
+        assert "being worked on" in held.kept[0]
+    doomed = deletions(runs, Wanted(older_than=timedelta(days=30)))
+    said: list[str] = []
+    with FileLock(stage_lock(runs, old.name.rpartition("-")[2])):
+        delete(runs, doomed, said.append)
+    assert old.exists()
+    assert "being worked on" in said[0]
+    again = deletions(runs, Wanted(unreferenced=True))
+    bench.run(shared=stages.Counting(steps=2), old=stages.Counting(steps=3, source=Ref("shared")))
+    said.clear()
+    assert delete(runs, again, said.append) == 0
+    assert "used by a run that remains" in said[0]
+    assert old.exists()
+
+
+def test_links_are_neither_followed_nor_removed_with_what_they_lead_to(
+    bench: Bench, stages: ModuleType, tmp_path: Path
+) -> None:
+    two_runs(bench, stages)
+    outside = tmp_path / "precious"
+    outside.mkdir()
+    (outside / "weights.safetensors").write_text("years of work")
+    (old,) = (bench.runs / "stages").glob("old-*")
+    (old / "out" / "elsewhere").symlink_to(outside, target_is_directory=True)
+    linked = bench.runs / "stages" / "linked-0123456789abcdef"
+    linked.symlink_to(outside, target_is_directory=True)
+    (bench.runs / "fake" / "20200101T000000Z-01234567").symlink_to(outside, target_is_directory=True)
+    runs = Runs(bench.runs)
+    delete(runs, deletions(runs, Wanted(older_than=timedelta(days=30))), pytest.fail)
+    delete(runs, deletions(runs, Wanted(unreferenced=True)), pytest.fail)
+    assert not old.exists()
+    assert linked.is_symlink()
+    assert (outside / "weights.safetensors").read_text() == "years of work"
+    doomed = deletions(runs, Wanted(recipes=["fake"]))
+    stage = next(item.path for item in doomed.items if item.what == "stage")
+    stage.rename(outside / "moved")
+    stage.symlink_to(outside / "moved", target_is_directory=True)  # between the list and the deletion
+    said: list[str] = []
+    delete(runs, doomed, said.append)
+    assert any("is a link" in text for text in said)
+    assert (outside / "moved" / "out").is_dir()
+
+
+def test_checkpoints_of_finished_stages(bench: Bench, stages: ModuleType) -> None:
+    bench.run(first=stages.Counting(), bad=stages.Failing(how="bug"))
+    for folder in (bench.runs / "stages").glob("*-*"):
+        (folder / "last.ckpt").write_text("12345")
+    runs = Runs(bench.runs)
+    doomed = deletions(runs, Wanted(checkpoints=True))
+    assert [(item.what, item.bytes, item.path.parent.name[:5]) for item in doomed.items] == [("checkpoint", 5, "first")]
+    assert delete(runs, doomed, pytest.fail) == 5
+    assert [path.parent.name[:3] for path in (bench.runs / "stages").glob("*/last.ckpt")] == ["bad"]
+
+
+def test_the_command_deletes_only_when_it_is_allowed_to(bench: Bench, stages: ModuleType) -> None:
+    two_runs(bench, stages)
+    words = ["clean", str(bench.runs), "--older-than", "30d"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    assert "2 to delete" in shown.output
+    assert "give --yes" in shown.output
+    assert not json.loads(CliRunner().invoke(app, [*words, "--json"]).output)["deleted"]
+    assert names(bench.runs) == {"shared", "old", "new"}
+    assert "deleted: " in CliRunner().invoke(app, [*words, "--yes"]).output
+    assert names(bench.runs) == {"shared", "new"}
+    assert "nothing to delete" in CliRunner().invoke(app, words).output
+    with pytest.raises(UsageError, match="nothing was selected"):
+        CliRunner().invoke(app, ["clean", str(bench.runs)], catch_exceptions=False)
+    assert "30d" in CliRunner().invoke(app, ["clean", str(bench.runs), "--older-than", "a month"]).output
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90m", 5400), ("12h", 43200), ("30d", 2592000), ("2w", 1209600)])
+def test_ages(text: str, seconds: int) -> None:
+    assert parse_age(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5d", "30 days"])
+def test_what_is_no_age(text: str) -> None:
+    with pytest.raises(ValueError, match="30d"):
+        parse_age(text)
+
+
+def everything(folder: Path) -> set[str]:
+    return {
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and ".locks" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("how", ["data", "interrupt", "usage"])
+def test_a_failed_start_leaves_nothing_behind(bench: Bench, stages: ModuleType, how: str) -> None:
+    if how == "usage":
+        with pytest.raises(UsageError):
+            bench.run(bad=stages.Failing(how=how))
+    else:
+        summary = bench.run(bad=stages.Failing(how=how))
+        assert summary.exit == {"data": 3, "interrupt": 130}[how]
+        assert (summary.folder, summary.report) == (None, None)
+    assert everything(bench.runs) == set()
+    assert not (bench.runs / "fake").exists()
+
+
+def test_what_was_done_before_a_failure_stays(bench: Bench, stages: ModuleType) -> None:
+    bench.run(first=stages.Counting(), bad=stages.Failing(how="data"))
+    assert names(bench.runs) == {"first"} | {"bad"}
+    assert len(list((bench.runs / "fake").iterdir())) == 1
+    before = everything(bench.runs)
+    bench.run(first=stages.Counting(), worse=stages.Failing(how="data", devices=1), other=stages.Counting(steps=9))
+    assert {name for name in everything(bench.runs) - before if "worse" in name} == set(), (
+        "only cached stages: a failed start"
+    )
+
+
+def test_a_bug_keeps_its_log(bench: Bench, stages: ModuleType) -> None:
+    summary = bench.run(bad=stages.Failing(how="bug"))
+    assert summary.folder is not None
+    assert (summary.folder / "run.log").exists()
+    assert names(bench.runs) == {"bad"}

@@ -8,6 +8,7 @@ What arrives here may contain text of models, data and endpoints, so nothing of 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -42,11 +43,28 @@ def duration(seconds: float) -> str:
 
 def shown(value: float | str) -> str:
     """A number in about four characters."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, str):
         return value
+    if not math.isfinite(value):
+        return str(value)
     if isinstance(value, int) or float(value).is_integer():
         return f"{int(value):,}"
     return f"{value:.3g}"
+
+
+COUNT_RESPONSES = ("responses", "answers of", "calibration responses")
+"""How the names of progress lines begin whose steps are responses."""
+_open: list[Ticking] = []
+"""The progress lines that are open, the innermost last."""
+
+
+def drawn(share: float, responses: int) -> None:
+    """What draws responses reports how far it is, between 0 and 1, with the `responses` of one call: so the open progress line has
+    an ETA before its first batch is done. Nothing happens where no line is open."""
+    if _open:
+        _open[-1].draw(share, responses)
 
 
 class Ticking:
@@ -54,6 +72,10 @@ class Ticking:
 
     def __init__(self, what: str, total: int, done: int, notify: Any) -> None:
         self.what, self.total, self.done, self.first = visible(what), total, done, done
+        self.part = 0.0
+        """Of the call that draws responses now: how far it is, from 0 to 1."""
+        self._part_steps = 0
+        """The steps that this call will complete; 0 where a step is something else than a response."""
         self.task: TaskID | None = None
         """Of the live line."""
         self.began = time.monotonic()
@@ -62,7 +84,15 @@ class Ticking:
 
     def advance(self, steps: int = 1, **numbers: float | str) -> None:
         self.done += steps
+        self.part, self._part_steps = 0.0, 0
         self.numbers.update(numbers)
+        self._notify(self)
+
+    def draw(self, share: float, responses: int) -> None:
+        """See `drawn`."""
+        counted = self.what.rpartition("· ")[2].startswith(COUNT_RESPONSES)
+        self.part = share
+        self._part_steps = min(responses, self.total - self.done) if counted else 0
         self._notify(self)
 
     def elapsed(self) -> float:
@@ -70,21 +100,27 @@ class Ticking:
 
     @property
     def pace(self) -> str:
-        """`3.4/s  ETA 1:23`; empty before the first step of this process."""
-        steps = self.done - self.first
+        """`3.4/s  ETA 1:23`; empty before anything was done in this process."""
+        done = self.done + self.part * self._part_steps
+        steps = done - self.first
         if steps <= 0:
             return ""
         each = max(self.elapsed(), 1e-9) / steps
         rate = f"{each:.1f}s each" if each >= 1 else f"{1 / each:.1f}/s"
-        left = max(self.total - self.done, 0)
+        left = max(self.total - done, 0)
         return f"{rate}  ETA {duration(left * each)}" if left else rate
 
     @property
     def tail(self) -> str:
         return visible("  ".join(f"{name} {shown(value)}" for name, value in self.numbers.items()))
 
+    @property
+    def drawing(self) -> str:
+        """`drawing 45%` while responses are drawn."""
+        return f"drawing {self.part:.0%}" if 0 < self.part < 1 else ""
+
     def line(self) -> str:
-        parts = (self.what, f"{self.done:,}/{self.total:,}", self.pace, self.tail)
+        parts = (self.what, f"{self.done:,}/{self.total:,}", self.drawing, self.pace, self.tail)
         return "  ".join(part for part in parts if part)
 
 
@@ -125,8 +161,12 @@ class Console:
     def progress(self, what: str, total: int, done: int = 0) -> Iterator[Ticking]:
         """A progress line until the block ends; blocks may nest."""
         ticker = Ticking(f"{self.prefix}{what}", total, done, self._tick)
-        with self._bar(ticker) if self.live else self._plain(ticker):
-            yield ticker
+        _open.append(ticker)
+        try:
+            with self._bar(ticker) if self.live else self._plain(ticker):
+                yield ticker
+        finally:
+            _open.remove(ticker)
 
     # -- plain ---------------------------------------------------------------------------------------------------------
 
@@ -140,6 +180,8 @@ class Console:
     def _tick(self, ticker: Ticking) -> None:
         if self._bars is not None and ticker.task is not None:
             self._bars.update(ticker.task, completed=ticker.done)
+        if ticker.done >= ticker.total:
+            return  # the last line follows when the block ends
         now = time.monotonic()
         if now - self._last_plain >= PLAIN_EVERY and min(ticker.elapsed(), now) >= PLAIN_EVERY / 2:
             self._last_plain = now
@@ -206,6 +248,7 @@ def _bars(console: RichConsole) -> Progress:
         column("{task.description}"),
         rich_progress.BarColumn(bar_width=12),
         column("{task.completed:,}/{task.total:,}"),
+        column("{task.fields[ticker].drawing}"),
         column("{task.fields[ticker].pace}", "cyan"),
         column("{task.fields[ticker].tail}", "green"),
         console=console,

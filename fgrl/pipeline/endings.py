@@ -72,7 +72,7 @@ def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
     try:
         with _logged(invocation.folder / "run.log", console):
             try:
-                with Interrupts(console.alert) as interrupts:
+                with Interrupts(lambda text: console.alert(f"{console.prefix}{text}")) as interrupts:
                     yield interrupts
             except (UsageError, SystemExit):
                 invocation.summary.exit = WRONG_REQUEST

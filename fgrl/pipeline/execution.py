@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fgrl.console import Console, duration
+from fgrl.console import Console, duration, shown
 from fgrl.errors import DONE, UsageError
 from fgrl.pipeline import child_process, in_process, ranks
 from fgrl.pipeline.endings import concluded
@@ -111,7 +111,9 @@ class _Step:
             self.console.prefix = ""
         self.invocation.enter(self.stage, folder, cached=False, record=record)
         numbers = [
-            f"{name} {value}" for name, value in record["summary"].items() if isinstance(value, int | float | str)
+            f"{name} {shown(value)}"
+            for name, value in record["summary"].items()
+            if isinstance(value, int | float | str)
         ]
         self.console.say("  ".join([f"{self.label}: done in {duration(time.monotonic() - began)}", *numbers]))
 

@@ -1,14 +1,26 @@
-"""Ctrl-C: the first asks the stage to save and leave, the second aborts. SIGTERM asks like the first."""
+"""Ctrl-C: the first asks the stage to save and leave, the second aborts. SIGTERM asks like the first.
+
+Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a large
+matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread does, and ends the
+process when the main thread does not come back after the second Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fgrl.errors import Aborted
+from fgrl.errors import INTERRUPTED, Aborted
+
+ACKNOWLEDGED = "stopping: the current step is finished, then what is done is saved; Ctrl-C again aborts at once"
+STUCK = 5.0
+"""Seconds after the second Ctrl-C in which the main thread has to react, before the process is ended."""
+_END = b"\0"
 
 
 class Interrupts:
@@ -19,7 +31,12 @@ class Interrupts:
         self.deaf = deaf
         """Workers of a distributed stage do not listen: rank 0 decides for all."""
         self.asked = False
+        self._acknowledged = False
+        self._aborting = threading.Event()
         self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
+        self._sockets: tuple[socket.socket, socket.socket] | None = None
+        self._thread: threading.Thread | None = None
 
     def __call__(self) -> bool:
         return self.asked
@@ -28,16 +45,50 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._heard)
+            if not self.deaf:
+                reader, writer = self._sockets = socket.socketpair()
+                writer.setblocking(False)
+                self._wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+                self._thread = threading.Thread(target=self._watch, args=(reader,), name="interrupts", daemon=True)
+                self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._sockets is not None and self._thread is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            self._aborting.set()
+            self._sockets[1].send(_END)
+            self._thread.join()
+            for end in self._sockets:
+                end.close()
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
+        """In the main thread, as soon as it runs Python."""
         if self.deaf and number == signal.SIGINT:
             return
         if self.asked:
+            self._aborting.set()
             raise Aborted("aborted")
         self.asked = True
-        self.say("stopping at the next safe point; Ctrl-C again aborts at once")
+        self._acknowledge()
+
+    def _watch(self, reader: socket.socket) -> None:
+        """In the thread: every byte is the number of a signal that arrived."""
+        heard = 0
+        while (byte := reader.recv(1)) not in (b"", _END):
+            if byte[0] not in (signal.SIGINT, signal.SIGTERM):
+                continue
+            heard += 1
+            self._acknowledge()
+            if heard == 2 and not self._aborting.wait(STUCK):
+                self.say(
+                    "aborted in the middle of a computation; run the same command to go on from the last checkpoint"
+                )
+                os._exit(INTERRUPTED)
+
+    def _acknowledge(self) -> None:
+        if not self._acknowledged:
+            self._acknowledged = True
+            self.say(ACKNOWLEDGED)

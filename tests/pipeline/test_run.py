@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fgrl.console import Console, Ticking, duration
+from fgrl.console import Console, Ticking, drawn, duration, shown
 from fgrl.pipeline import libraries
 from fgrl.pipeline.log import Log, read_log
 from fgrl.pipeline.run import Run
@@ -201,3 +201,41 @@ def test_a_library_s_own_handler_does_not_reach_stdout(
     assert "no accelerator" not in capsys.readouterr().out
     if not verbose:
         assert "DeepSpeed: no accelerator" in (tmp_path / "run.log").read_text()
+
+
+def test_the_last_progress_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    with Console(stream=stream).progress("responses", 96) as ticker:
+        for _ in range(2):
+            clock[0] += 6
+            ticker.advance(48)
+    lines = stream.getvalue().splitlines()
+    assert lines == ["responses  48/96  8.0/s  ETA 6.0s", "responses  96/96  8.0/s  in 12s"]
+
+
+def test_a_stage_of_one_batch_has_an_eta(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    drawn(0.5, 96)  # no line is open: nothing happens
+    with console.progress("responses", 96) as ticker:
+        clock[0] += 6
+        drawn(0.25, 96)
+        assert ticker.line() == "responses  0/96  drawing 25%  4.0/s  ETA 18s"
+        ticker.advance(96)
+    with console.progress("iterations", 10) as ticker:
+        clock[0] += 6
+        drawn(0.25, 96)
+        assert ticker.line() == "iterations  0/10  drawing 25%", "an iteration is more than its responses"
+    assert stream.getvalue().splitlines()[0] == "responses  0/96  drawing 25%  4.0/s  ETA 18s"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-2.031192259274503, "-2.03"), (3.0, "3"), (1234567, "1,234,567"), (math.nan, "nan"), (True, "yes"), ("hf", "hf")],
+)
+def test_numbers_are_rounded_for_people(value: float | str, text: str) -> None:
+    assert shown(value) == text

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl import console, lazy
 from fgrl.kinds import Ended, Engine
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
@@ -61,7 +62,8 @@ class HF(Engine):
         with torch.no_grad(), models.evaluating(model), model.low_precision(), self._weights(model, seed):
             for start in range(0, len(order), sampling.batch_size):
                 batch = order[start : start + sampling.batch_size]
-                drawn = _decode(model, [prompts[index] for index in batch], sampling, numbers[batch], ended)
+                part = _Part(start, len(batch), len(order), sampling.max_new_tokens)
+                drawn = _decode(model, [prompts[index] for index in batch], sampling, numbers[batch], ended, part)
                 for index, response in zip(batch, drawn, strict=True):
                     responses[index] = response
         return responses
@@ -73,12 +75,28 @@ class HF(Engine):
         return copies.decoding_weights(model, seed) if self.fold else nullcontext()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A batch among all rows of a call, for the progress line."""
+
+    start: int
+    rows: int
+    total: int
+    steps: int
+    """Tokens of a row, at most."""
+
+    def report(self, step: int, unfinished: int) -> None:
+        """After a step: rows that ended are done, the others have `step` of their tokens."""
+        done = self.rows - unfinished * (1 - (step + 1) / self.steps)
+        console.drawn((self.start + done) / self.total, self.total)
+
+
 SHRINK = 0.8
 """Finished rows are removed when less than this share of the batch is unfinished: removing them copies the cache."""
 
 
 def _decode(
-    model: Any, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor, ended: Ended | None
+    model: Any, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor, ended: Ended | None, part: _Part
 ) -> list[list[int]]:
     """Responses to one batch; uniform [B, max_new_tokens] float64."""
     device = model.device
@@ -124,6 +142,7 @@ def _decode(
             complete = [unfinished and ended(responses[index]) for index, unfinished in rows_left]
             running = running & ~torch.tensor(complete, device=device)
         unfinished_rows = int(running.sum())
+        part.report(step, unfinished_rows)
         if unfinished_rows == 0 or step + 1 == sampling.max_new_tokens:
             break
         if unfinished_rows < SHRINK * len(alive):

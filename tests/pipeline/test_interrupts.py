@@ -1,0 +1,69 @@
+"""Ctrl-C is answered while the main thread is in a computation that runs no Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from patience import HUNG
+from pipeline_helpers import environment
+
+from fgrl.errors import Aborted
+from fgrl.pipeline.interrupts import ACKNOWLEDGED, Interrupts
+
+COMPUTING = """
+import hashlib
+from fgrl.pipeline import interrupts
+interrupts.STUCK = 0.2
+say = lambda text: print(text, flush=True)
+with interrupts.Interrupts(say):
+    say("ready")
+    hashlib.pbkdf2_hmac("sha256", b"x", b"y", 2_000_000_000)  # minutes in C, without the interpreter's lock
+    say("the computation ended")
+"""
+
+
+def test_the_first_is_acknowledged_once_and_the_second_aborts() -> None:
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts(said.append) as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        assert interrupts()
+        assert said == [ACKNOWLEDGED]
+        with pytest.raises(Aborted):
+            signal.raise_signal(signal.SIGINT)
+    assert said == [ACKNOWLEDGED]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.set_wakeup_fd(-1) == -1, "what it listened to is closed"
+
+
+def test_workers_of_a_distributed_stage_say_nothing() -> None:
+    said: list[str] = []
+    with Interrupts(said.append, deaf=True) as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        assert not interrupts()
+    assert said == []
+
+
+def test_it_is_acknowledged_in_the_middle_of_a_computation() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPUTING], env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().strip() == "ready"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline().strip() == ACKNOWLEDGED
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=HUNG)
+        assert "aborted in the middle of a computation" in rest
+        assert "the computation ended" not in rest
+        assert process.returncode == 130
+    finally:
+        process.kill()

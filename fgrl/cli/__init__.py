@@ -27,8 +27,8 @@ from fgrl.cli import (
     new,
     report,
     running,
-    starting,
     runs,
+    starting,
     table,
 )
 from fgrl.cli.completion import RecipeCommand

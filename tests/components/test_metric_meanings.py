@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fgrl import registry
@@ -9,7 +11,11 @@ from fgrl.kinds import Meaning, Metric, meaning_in
 from fgrl.recipe import know_components
 
 know_components()
-METRICS = [name for name in registry.names("metric") if registry.get("metric", name).__module__.startswith("fgrl.")]
+METRICS = [
+    name
+    for name in registry.names("metric")
+    if registry.get("metric", name).__module__.startswith("fgrl.") and name != "function"  # a user's own numbers
+]
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -20,6 +26,14 @@ def test_every_metric_of_the_catalogue_explains_its_numbers(name: str) -> None:
     assert metric.purpose in ("goal", "reward", "symptom")
     if metric.purpose == "goal":
         assert any(meaning.better for meaning in metric.meanings.values())
+
+
+def test_a_function_says_which_side_is_better_in_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def long_words(completions, **kwargs):\n    return [1.0 for _ in completions]\n")
+    node = {"name": "function", "path": f"{tmp_path}/mine.py:long_words"}
+    assert registry.build(Metric, node).meaning("long_words") is None
+    declared = registry.build(Metric, node | {"better": "lower"})
+    assert declared.meaning("long_words") == Meaning("long words", "lower")
 
 
 def test_a_name_before_a_pattern_and_the_first_pattern_that_fits() -> None:

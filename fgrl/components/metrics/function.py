@@ -12,7 +12,8 @@ from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.functions import Caller, Form, FunctionFile, Texts, key_of
 from fgrl.functions.calling import OF_TEXTS
-from fgrl.registry import File, register
+from fgrl.kinds import Better, Meaning
+from fgrl.registry import File, KeyedUnless, register
 from fgrl.types import Sample
 
 
@@ -34,6 +35,9 @@ class FunctionMetric(Comparison):
     completions: Form = "as_prompt"
     """How the function sees answers. `as_prompt`: a list of one message where the prompt is a list of messages, else a text.
     `messages`, `text`: always so."""
+    better: Annotated[Better | None, KeyedUnless(None)] = None
+    """Which side of its numbers is better: `higher` or `lower`. The report's first screen concludes from it whether training
+    helped; null: neither side, so it concludes nothing."""
 
     _caller: Caller | None = PrivateAttr(None)
 
@@ -58,6 +62,9 @@ class FunctionMetric(Comparison):
 
     def corrections(self) -> list[str]:
         return key_of([self.path])
+
+    def meaning(self, number: str) -> Meaning | None:
+        return None if self.better is None else Meaning(number.replace("_", " "), self.better)
 
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"} if self._function.needs_offsets() or "tokens" in self._function.kinds else ())

@@ -27,7 +27,10 @@ class Bleu(Referenced):
     corpus: `{aggregate: corpus, max_ngram: 1, lowercase: true}` comes nearest, up to its tokenizer.
     """
 
-    meanings = {"bleu": Meaning("overlap with the reference (BLEU)", "higher")}
+    meanings = {
+        "bleu": Meaning("overlap with the reference (BLEU)", "higher"),
+        "corpus": Meaning("overlap with the references over the corpus (BLEU)", "higher"),
+    }
 
     aggregate: Literal["mean", "corpus"] = "mean"
     """`mean`: BLEU of each answer with its best reference (orders that a short answer does not have are left out),

@@ -12,7 +12,7 @@ from fgrl.evaluation import elo, pairwise, rated
 from fgrl.evaluation.comparison import against, means_by_name
 from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, Ratings
 from fgrl.files import write_json
-from fgrl.kinds import Reader, Run, Stage
+from fgrl.kinds import Meaning, Reader, Run, Stage
 from fgrl.registry import register
 from fgrl.stages import names
 from fgrl.types import Report
@@ -68,7 +68,9 @@ class EloStage(Stage, EloSettings):
         for changes in measured.get("differences", {}).values():
             changes.pop("difference")
         metrics = {self.title: measured | {"about": elo.about(games, self)}}
-        write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": metrics})
+        about = {"purpose": "goal", "numbers": {"rating": Meaning("Elo rating", "higher")._asdict()}}
+        report = {"baseline": self.baseline, "metrics": metrics, "meanings": {self.title: about}}
+        write_json(run.out / "metrics.json", report)
         for note in table.notes:
             run.say(f"warning: {note}")
         counts = {"games": table.games, "prompts": table.prompts, "models": models, "judges": table.judges}

@@ -57,7 +57,9 @@ def whole(folder: Path, model: Path, small: tuple[str, ...]) -> None:
     found = blocks_of(PAGE)
     for block in found:
         follow(block, model, small, said)
-    assert len(said) == sum(line.startswith("fgrl") for block in found if block.language == "sh" for line in lines_of_shell(block.text))
+    assert len(said) == sum(
+        line.startswith("fgrl") for block in found if block.language == "sh" for line in lines_of_shell(block.text)
+    )
     assert len((folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()) == 200
     assert any("token_reward" in text for text in said), "the evaluation measures the reward"
     assert any("report.html" in text for text in said)

@@ -84,7 +84,7 @@ class Interrupts:
             self._acknowledge()
             if heard == 2 and not self._aborting.wait(STUCK):
                 self.say(
-                    "aborted in the middle of a computation; run the same command to go on from the last checkpoint"
+                    "aborted in the middle of a computation; run the same command to continue from the last checkpoint"
                 )
                 os._exit(INTERRUPTED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections.abc
+import functools
 import inspect
 import numbers
 import typing
@@ -61,7 +62,8 @@ class Function:
     @property
     def is_async(self) -> bool:
         """Is it to be awaited?"""
-        return inspect.iscoroutinefunction(self.call) or inspect.iscoroutinefunction(type(self.call).__call__)
+        call = _without_partial(self.call)
+        return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
     def takes(self, name: str) -> bool:
         """May it be given this keyword argument?"""
@@ -126,7 +128,8 @@ def _resolved(annotation: Any, call: Any, name: str, line: int) -> Any:
     """The return annotation as an object: with `from __future__ import annotations` it is text."""
     if not isinstance(annotation, str):
         return annotation
-    function = inspect.unwrap(call) if inspect.isroutine(call) else type(call).__call__
+    call = inspect.unwrap(_without_partial(call))
+    function = call if inspect.isroutine(call) else type(call).__call__
     try:
         return eval(annotation, dict(getattr(function, "__globals__", {})))
     except Exception as error:
@@ -134,6 +137,12 @@ def _resolved(annotation: Any, call: Any, name: str, line: int) -> Any:
             f"the return annotation {annotation!r} of {name} cannot be read ({type(error).__name__}: {error})", line,
             "import the names that it uses, outside of `if TYPE_CHECKING:`",
         ) from None  # fmt: skip
+
+
+def _without_partial(call: Any) -> Any:
+    while isinstance(call, functools.partial):
+        call = call.func
+    return call
 
 
 def kind_of(annotation: Any) -> Returns | None:

@@ -30,6 +30,7 @@ from fgrl.results.reading import read_json
 from fgrl.results.remeasuring import remeasure
 from fgrl.results.run_folder import RunFolder, StageFolder
 from fgrl.results.run_folder import load as load_run_folder
+from fgrl.stages.evaluate import EvaluateStage
 from fgrl.types import Report
 
 RUNS = Path("runs")
@@ -105,6 +106,8 @@ class FinishedRecipe:
             return evaluation
         stage = self.recipe.stages[name]
         metrics = [value for _, value in registry.walk(stage) if isinstance(value, Metric)]
+        if isinstance(stage, EvaluateStage):
+            metrics = stage.every_metric()
         upstream = {
             other: folder / "out" for other, folder in self.folders.items() if other in self.recipe.graph()[name]
         }

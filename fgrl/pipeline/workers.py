@@ -32,9 +32,17 @@ def silent(folder: Path, rank: int) -> Iterator[None]:
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """In the process of rank 0: an error that follows from that of a worker is replaced by the worker's."""
+    """In the process of rank 0, around an attempt at a stage: what workers left of an earlier attempt is gone, and an error that follows
+    from that of a worker is replaced by the worker's."""
     for left in folder.glob(REPORT.format("*")):
         left.unlink()
+    with reported_left(folder):
+        yield
+
+
+@contextmanager
+def reported_left(folder: Path) -> Iterator[None]:
+    """An error that is not the user's is replaced by the one that a worker left, if one did."""
     try:
         yield
     except Exception as error:

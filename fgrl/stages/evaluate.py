@@ -17,13 +17,17 @@ from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.files import write_json
 from fgrl.kinds import Metric, Peek, Reader, Reward, Run, Stage, check_needs
 from fgrl.llm import estimating
-from fgrl.registry import Key, KeyedUnless, Unkeyed, name_of, register
+from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import names, sizes
 from fgrl.types import Product, Ref, Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
+
+
+MEASURES_REWARDS = ("metric", "token_reward")
+"""Kind and name."""
 
 
 @register("evaluate")
@@ -42,7 +46,7 @@ class EvaluateStage(Stage, HeldOut):
     reference: str | None = None
     """Name of the model that KL and likelihood are taken to; null: the baseline, when it is one of `models`."""
     rewards: dict[str, Reward] = {}
-    """Rewards whose token values are recorded for every answer."""
+    """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also when it is not named."""
     sampling: Sampling | None = None
     """How to draw; needed as soon as there are `models`."""
     temperatures: Annotated[dict[str, Annotated[float, Field(ge=0)]], KeyedUnless({})] = {}
@@ -93,6 +97,12 @@ class EvaluateStage(Stage, HeldOut):
 
     def draws(self) -> bool:
         return bool(self.models)
+
+    def every_metric(self) -> list[Metric]:
+        """`metrics`, and `token_reward` where there are rewards that it is not asked to measure."""
+        if not self.rewards or any(name_of(metric) == MEASURES_REWARDS for metric in self.metrics):
+            return self.metrics
+        return [*self.metrics, build(*MEASURES_REWARDS)]
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("models", name): (model, "lm") for name, model in self.models.items()}
@@ -177,8 +187,8 @@ class EvaluateStage(Stage, HeldOut):
         for benchmark in self.files:
             answer_files.write(benchmark, run.out, answers)
         # 2. numbers
-        measured = measure(self.metrics, answers, self.baseline)
-        about = meanings(self.metrics, measured)
+        measured = measure(self.every_metric(), answers, self.baseline)
+        about = meanings(self.every_metric(), measured)
         write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": measured, "meanings": about})
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)

@@ -9,6 +9,9 @@ import pytest
 import tiny_recipe
 from pipeline_helpers import fgrl
 
+from fgrl.errors import UserCodeError
+from fgrl.pipeline import workers
+
 TWO = (
     "vars.devices=2", "vars.strategy=ddp", "stages.reward_model=null", "stages.calibrate=null", "stages.evaluate=null",
     "stages.policy.reward={name: function, path: rewards.py:score}", "stages.policy.algorithm={name: grpo, kl_coef: 0.0}",
@@ -22,10 +25,14 @@ MISTAKES = {
 }  # fmt: skip
 
 
+RUNS_ALWAYS = "in the second alone"
+"""The others are evidence: each starts three processes."""
+
+
 @pytest.mark.parametrize(
-    "mistake", [pytest.param(name, marks=[pytest.mark.evidence] if name == "in both" else []) for name in MISTAKES][:2] + [
-        pytest.param("a wrong value in the second alone", marks=pytest.mark.evidence)]
-)  # fmt: skip
+    "mistake",
+    [pytest.param(name, marks=[] if name == RUNS_ALWAYS else [pytest.mark.evidence]) for name in MISTAKES],
+)
 def test_a_mistake_is_reported_once(mistake: str, tmp_path: Path, tiny_model_dir: Path) -> None:
     source, line, problem = MISTAKES[mistake]
     recipe = tiny_recipe.write(tmp_path, tiny_model_dir)
@@ -42,3 +49,19 @@ def test_a_mistake_is_reported_once(mistake: str, tmp_path: Path, tiny_model_dir
     assert summary["exit"] == 7
     log = next((tmp_path / "runs" / "tiny").glob("*/run.log")).read_text()
     assert ("Traceback" in log) == ("raised" in problem)
+
+
+def test_what_only_a_worker_raises_replaces_the_error_that_follows_from_it(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="closed"), workers.reported(tmp_path):  # nothing was left
+        raise RuntimeError("connection closed")
+    with workers.silent(tmp_path, rank=1):
+        raise UserCodeError("rewards.py:2: score raised KeyError", "Traceback of rank 1")
+    with pytest.raises(UserCodeError, match="score raised KeyError") as caught, workers.reported_left(tmp_path):
+        raise RuntimeError("connection closed")
+    assert caught.value.details == "Traceback of rank 1"
+    with pytest.raises(UserCodeError, match="own error"), workers.reported_left(tmp_path):
+        raise UserCodeError("own error")
+    with workers.reported(tmp_path):  # the next attempt begins without it
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="a bug"), workers.silent(tmp_path, rank=1):
+        raise ValueError("a bug")

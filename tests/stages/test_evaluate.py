@@ -92,3 +92,24 @@ def test_a_reward_that_is_missing_is_not_0() -> None:
     token = torch.zeros(3, 1)
     rewards = Rewards(torch.tensor([0.5, 0.0, torch.nan]), token, credit_mask=token > 0)
     assert [response_reward(rewards, i) for i in range(3)] == [0.5, 0.0, None]
+
+
+def test_rewards_are_measured_without_being_asked_for(tmp_path: Path, tiny_model_dir: Path) -> None:
+    """With intervals, functions too; a `token_reward` that the recipe has is the only one."""
+    (tmp_path / "prompts.txt").write_text("a\nb\nc\n")
+    (tmp_path / "rewards.py").write_text("def size(completions):\n    return [len(text) for text in completions]\n")
+    stage = build(
+        tmp_path, prompts={"name": "lines", "path": str(tmp_path / "prompts.txt")}, models={"sft": str(tiny_model_dir)}, show=0,
+        sampling={"max_new_tokens": 8}, rewards={"length": {"name": "function", "path": f"{tmp_path}/rewards.py:size"}},
+        metrics=[{"name": "function", "path": f"{tmp_path}/rewards.py:size"}],
+    )  # fmt: skip
+    (tmp_path / "run" / "out").mkdir(parents=True)
+    stage.run(Run("evaluate", tmp_path / "run", cache=tmp_path / "cache"))
+    measured = json.loads((tmp_path / "run" / "out" / "metrics.json").read_text())["metrics"]
+    reward, metric = measured["token_reward"]["sft"]["length"], measured["size"]["sft"]["size"]
+    assert reward["mean"] == metric["mean"] > 0
+    assert reward["low"] < reward["mean"] < reward["high"]
+    named = build(tmp_path, rewards=SEGMENT, metrics=[{"name": "token_reward", "title": "mine"}])
+    assert named.every_metric() == named.metrics  # type: ignore[attr-defined]
+    assert len(build(tmp_path, rewards=SEGMENT).every_metric()) == 2  # type: ignore[attr-defined]
+    assert len(build(tmp_path).every_metric()) == 1  # type: ignore[attr-defined]

@@ -156,11 +156,15 @@ def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options)
         if (model / name).is_file():
             shutil.copyfile(model / name, folder / name)
     config = json.loads((model / "adapter_config.json").read_text(encoding="utf-8"))
-    if origin.below.local:
-        config |= {"base_model_name_or_path": options.base, "revision": None}
+    lm = not (model / "head.safetensors").is_file()
+    below = origin.below
+    config |= {
+        "base_model_name_or_path": options.base if below.local else below.name,
+        "revision": None if below.local else below.revision,
+        "task_type": "CAUSAL_LM" if lm else "FEATURE_EXTRACTION",
+    }
     files.write_json(folder / "adapter_config.json", config, indent=2)
     _tokenizer(model).save_pretrained(folder)
-    lm = config.get("task_type") == "CAUSAL_LM"
     return "AutoPeftModelForCausalLM" if lm else "AutoPeftModelForFeatureExtraction"
 
 

@@ -109,6 +109,11 @@ def test_a_fully_trained_model_keeps_its_weights(tiny_model_dir, tmp_path):
 
 
 def test_an_adapter_whose_base_is_on_the_hub_is_exported_alone(policy, tmp_path, tiny_model_dir):
+    """Also one of an earlier version of fgrl, whose configuration named neither base nor task."""
+    policy = Path(shutil.copytree(policy.parent, tmp_path / "stages")) / policy.name
+    old = policy / "out" / "adapter_config.json"
+    config = json.loads(old.read_text()) | {"base_model_name_or_path": None, "task_type": None}
+    old.write_text(json.dumps(config))
     exported = exporting.export(policy / "out", tmp_path / "out", provenance.read(policy), Options(base="owner/tiny"))
     assert (exported.form, exported.loads) == ("adapter", "AutoPeftModelForCausalLM")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())

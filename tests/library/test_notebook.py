@@ -1,7 +1,8 @@
-"""The notebook of the docs runs from its first cell to its last."""
+"""The notebook of the docs runs from its first cell to its last, and its committed outputs are those of a run."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +41,17 @@ def test_every_cell_runs(notebook: Any, tmp_path: Path, tiny_model_dir: Path, mo
     assert 'reward −1"' in drawn[0]
     assert len(html) >= 6
     assert (tmp_path / "runs" / "first").is_dir()
+
+
+def test_the_committed_outputs_are_of_a_whole_run_and_free_of_this_machine(notebook: Any) -> None:
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    kinds = {output.output_type for cell in cells for output in cell.outputs}
+    assert kinds <= {"execute_result", "display_data", "stream"}
+    assert (
+        sum("fgrl-tokens" in output.get("data", {}).get("text/html", "") for cell in cells for output in cell.outputs)
+        == 3
+    )
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert not re.search(r"/(home|tmp|root|work|usr|Users|var)/", text)
+    assert not [output for cell in cells for output in cell.outputs if output.get("name") == "stderr"]

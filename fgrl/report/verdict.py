@@ -149,8 +149,8 @@ class Verdict:
         for reply in self.replies:
             result.append(f"{reply.symbol} {reply.question} {reply.short}")
             telling = [finding for finding in reply.findings if finding.status in ("bad", "unsure")]
-            result += [f"    {finding.symbol} {finding.text}" for finding in telling or reply.findings[:1]]
-        return [line[:4] + " ".join(line[4:].split()) for line in result]
+            result += [f"    {each.symbol} {' '.join(each.text.split())}" for each in telling or reply.findings[:1]]
+        return result
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -151,7 +151,9 @@ def test_a_reward_that_rises_while_the_goal_falls(run: Path) -> None:
     assert hacking.telling[0].text == wanted
     whole = verdict(run)
     assert whole.is_bad
-    assert any(wanted in line and "✗" in line for line in whole.lines())
+    assert whole.lines()[0] == "✗ Did it learn? No: it got worse on held-out prompts."
+    assert whole.lines()[2] == "✗ Is it hacking the reward? Very likely: the reward rose while the goal got worse."
+    assert whole.lines()[3] == f"    ✗ {wanted}"
     text, parsed = page(run)
     assert_safe(text, parsed)
     body = "".join(parsed.text)

@@ -49,6 +49,7 @@ class FakeRecipe:
     about: str = "A recipe of fakes."
     origins: dict[Any, str] = field(default_factory=dict)
     sources: dict[Path, str] = field(default_factory=dict)
+    tracking: dict[str, Any] = field(default_factory=dict)
 
     @property
     def address(self) -> str:

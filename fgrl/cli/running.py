@@ -34,6 +34,7 @@ Examples:
   fgrl run R --only evaluate              one stage; what it needs must be done
   fgrl run R --from policy                a stage and those after it
   fgrl run R --wandb my-project           also log to Weights & Biases (WANDB_MODE=offline works)
+  fgrl run R --tensorboard                event files for `tensorboard --logdir runs`
 
 \b
 Stages that are done are taken from the cache. After a kill or Ctrl-C the same command continues.
@@ -64,6 +65,13 @@ def run(
     wandb: Annotated[
         str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard event files to the folder of the run.")
+    ] = False,
+    tensorboard_dir: Annotated[
+        Path | None,
+        typer.Option("--tensorboard-dir", metavar="DIR", help="Write them below this folder.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show library logs.")] = False,
@@ -79,6 +87,7 @@ def run(
         start=start,
         limit=limit,
         wandb=wandb,
+        tensorboard=str(tensorboard_dir) if tensorboard_dir is not None else "" if tensorboard else None,
         arguments=overrides(context.args, context),
         command=["fgrl", *sys.argv[1:]],
     )

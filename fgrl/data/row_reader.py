@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import BadRow, LeftOut, Row, preview
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
@@ -55,11 +56,7 @@ class RowReader(CountedReader):
         return (rows[number] for number in numbers)
 
     def misfit(self, where: str, number: int, problem: BadRow) -> str:
-        """A row that does not fit, in words. Raises `DataError` unless such rows are dropped."""
-        if self.bad_rows == "error":
-            raise DataError(
-                f"{self.place(where, number)}: {problem} (`bad_rows: drop` leaves such rows out and counts them)"
-            ) from None
+        """A row that does not fit, in words."""
         return f"{self.place(where, number)}: {problem}"
 
     def place(self, where: str, number: int) -> str:
@@ -71,17 +68,27 @@ class RowReader(CountedReader):
     ) -> Iterator[R]:
         """What `convert` makes of the rows of these numbers. Those for which it raises `LeftOut` or `BadRow` are counted.
 
-        Raises `DataError` for a bad row unless such rows are dropped.
+        Unless bad rows are dropped, the first ends the records: the rows after it are only looked at, and a `DataError` names
+        all that do not fit.
         """
+        mistakes = Mistakes(" (`bad_rows: drop` leaves such rows out and counts them)")
         for number, row in zip(numbers, self.at(rows, numbers), strict=True):
+            if not mistakes.still_looking():
+                break
             try:
                 record = convert(row, number)
             except LeftOut as reason:
                 omissions.add(str(reason))
             except BadRow as problem:
-                omissions.add_misfit(self.misfit(where, number, problem))
+                if self.bad_rows == "error":
+                    mistakes.add(self.misfit(where, number, problem))
+                else:
+                    omissions.add_misfit(self.misfit(where, number, problem))
             else:
-                yield record
+                if not mistakes:
+                    yield record
+        if mistakes:
+            raise mistakes.error()
 
     def no_column(self, where: str, first: Row, what: str, role: str, meaning: str) -> DataError:
         """The error about a column that does not exist. meaning: of `columns.{role}`, which names it."""

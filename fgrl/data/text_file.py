@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import Row
 from fgrl.errors import DataError
 
@@ -79,6 +80,21 @@ def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
     return [row for path in paths for row in _rows_of(path)]
 
 
+def parse_rows(lines: Sequence[tuple[int, str]], path: str | Path) -> list[Row]:
+    """Numbered lines that are one JSON object each. Raises `DataError` with all lines that are not."""
+    mistakes, rows = Mistakes(), []
+    for number, line in lines:
+        if not mistakes.still_looking():
+            break
+        try:
+            rows.append(parse_row(line, path, number))
+        except DataError as error:
+            mistakes.add(str(error))
+    if mistakes:
+        raise mistakes.error()
+    return rows
+
+
 def with_all_columns(rows: Sequence[Row]) -> list[Row]:
     """The rows, each with every column that one of them has; None where a row has it not."""
     columns = dict.fromkeys(name for row in rows for name in row)
@@ -102,7 +118,7 @@ def _rows_of(path: str | Path) -> list[Row]:
     text = read_text(path)
     if text.lstrip().startswith("["):
         return [_as_row(row, f"{path}: row {number}") for number, row in enumerate(parse_json(text, path), start=1)]
-    return [parse_row(line, path, number) for number, line in numbered_lines(path)]
+    return parse_rows(numbered_lines(path), path)
 
 
 def _as_row(value: Any, place: str) -> Row:

@@ -57,7 +57,7 @@ def run(
         tracker=tracker,
     )
     if tracker is not None:
-        tracker.open(stage.name)
+        tracker.open(stage.name, folder)
     work = plan.recipe.built_anew(stage.name)
     running.seed_libraries(with_torch=type(work).uses_torch)
     try:

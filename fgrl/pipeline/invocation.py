@@ -19,7 +19,9 @@ from fgrl.pipeline.environment import environment
 from fgrl.pipeline.folders import now
 from fgrl.pipeline.history import LOCK
 from fgrl.pipeline.planning import Options, Plan, Planned
-from fgrl.pipeline.tracking import WandbTracker
+from fgrl.pipeline.tracking import trackers
+from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
+from fgrl.registry import Settings
 from fgrl.registry.problems import dotted
 from fgrl.results.reading import mapping, read_json
 
@@ -114,7 +116,7 @@ class Invocation:
         self._lock = FileLock(self.folder / LOCK)
         if not self.child:
             self._lock.acquire(timeout=0)
-        self.tracker = None if options.wandb is None else self._tracker(options.wandb)
+        self.tracker = trackers(self._tracking(), recipe=plan.name, run=self.folder, config=dict(plan.recipe.data))
 
     def enter(self, stage: Planned, folder: Path, *, cached: bool, record: Mapping[str, Any] | None = None) -> None:
         """Note the state of a stage in the summary and link to its folder.
@@ -186,14 +188,18 @@ class Invocation:
         (self.folder / "stages").mkdir()
         self.save()
 
-    def _tracker(self, project: str) -> WandbTracker:
-        return WandbTracker(
-            project,
-            name=f"{self.plan.name}/{self.folder.name}",
-            identity=f"{self.plan.name}-{self.folder.name}".replace(".", "-")[:128],
-            folder=self.folder,
-            config=dict(self.plan.recipe.data),
-        )
+    def _tracking(self) -> Tracking:
+        """The recipe's trackers, overridden by those of the command."""
+        tracking = dict(self.plan.recipe.tracking)
+        if self.options.wandb is not None:
+            tracking["wandb"] = Wandb.model_validate({**_fields(tracking.get("wandb")), "project": self.options.wandb})
+        if self.options.tensorboard is not None:
+            tracking["tensorboard"] = TensorBoard(folder=self.options.tensorboard or None)
+        return tracking
+
+
+def _fields(settings: Settings | None) -> dict[str, Any]:
+    return {} if settings is None else settings.model_dump()
 
 
 def _has_work(folder: Path) -> bool:

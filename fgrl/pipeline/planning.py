@@ -141,7 +141,9 @@ class Options:
     limit: int | None = None
     """At most so many samples and steps in every stage."""
     wandb: str | None = None
-    """Project to log to."""
+    """W&B project to log to, besides what the recipe names."""
+    tensorboard: str | None = None
+    """Folder for TensorBoard's event files, besides what the recipe names; empty: `tensorboard/` in the folder of the run."""
     arguments: Sequence[str] = ()
     """Overrides as they were typed, for the processes of distributed stages."""
     command: Sequence[str] = ()

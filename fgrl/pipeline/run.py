@@ -116,7 +116,7 @@ class Run:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append to `log.jsonl` and `metrics.csv` (and W&B). Steps do not fall; the first call of a process cuts what an
+        """Append to `log.jsonl` and `metrics.csv` (and to the trackers). Steps do not fall; the first call of a process cuts what an
         earlier, killed process logged after this step, and its rows of the same metrics at this step."""
         if self._log is None:
             return

@@ -1,34 +1,128 @@
-"""Weights & Biases, when asked for. One W&B run per invocation; every stage's metrics under the stage's name.
+"""Where metrics go besides a stage's own logs: TensorBoard and Weights & Biases, from the recipe's `track` or the command line.
 
-Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already.
+A tracker is opened for the time of one stage: a distributed stage opens the same one from its own process. What the stage logged in
+an earlier run, before it was interrupted, is sent first, so that its curves are whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fgrl.errors import Requires
+from fgrl.pipeline.events import EventFile
+from fgrl.pipeline.log import read_log
+from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
+
+NOT_METRICS = ("step", "time")
 
 
-class WandbTracker:
-    """Opened for the time of one stage: a distributed stage opens the same run from its own process."""
+class Tracker(ABC):
+    """One place that gets the metrics."""
 
-    def __init__(self, project: str, *, name: str, identity: str, folder: Path, config: Mapping[str, Any]) -> None:
-        self.project, self.name, self.identity, self.folder, self.config = project, name, identity, folder, dict(config)
+    @abstractmethod
+    def open(self, stage: str) -> None:
+        """Called before a stage begins to log. Raises `Unavailable` when a package is missing."""
+
+    @abstractmethod
+    def log(self, stage: str, metrics: Mapping[str, float], step: int, when: float) -> None:
+        """when: seconds since 1970."""
+
+    @abstractmethod
+    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
+        """Called when the stage has finished, with its summary."""
+
+
+class Trackers:
+    """All that a run was asked for."""
+
+    def __init__(self, trackers: Iterable[Tracker]) -> None:
+        self._trackers = list(trackers)
+        self._earlier: list[dict[str, Any]] | None = None
+
+    def open(self, stage: str, folder: Path) -> None:
+        """folder: the stage's, with the log of an earlier, interrupted run."""
+        for tracker in self._trackers:
+            tracker.open(stage)
+        self._earlier = read_log(folder / "log.jsonl") if self._trackers else []
+
+    def log(self, stage: str, metrics: Mapping[str, float], step: int) -> None:
+        for row in self._earlier or []:
+            if row["step"] < step:  # the rest is logged again
+                numbers = {
+                    name: float(value) for name, value in row.items() if name not in NOT_METRICS and value is not None
+                }
+                self._send(stage, numbers, row["step"], float(row.get("time") or 0.0))
+        self._earlier = []
+        self._send(stage, metrics, step, time.time())
+
+    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
+        for tracker in self._trackers:
+            tracker.close(stage, summary)
+
+    def _send(self, stage: str, metrics: Mapping[str, float], step: int, when: float) -> None:
+        for tracker in self._trackers:
+            tracker.log(stage, metrics, step, when)
+
+
+def trackers(tracking: Tracking, *, recipe: str, run: Path, config: Mapping[str, Any]) -> Trackers:
+    """recipe: its name. run: the folder of the run. config: the resolved recipe, for W&B."""
+    made: list[Tracker] = []
+    for settings in tracking.values():
+        if isinstance(settings, TensorBoard):
+            folder = Path(settings.folder) / recipe / run.name if settings.folder is not None else run / "tensorboard"
+            made.append(TensorBoardTracker(folder))
+        elif isinstance(settings, Wandb):
+            made.append(WandbTracker(settings, recipe=recipe, run=run, config=config))
+    return Trackers(made)
+
+
+class TensorBoardTracker(Tracker):
+    """Event files, in a folder for each stage."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: EventFile | None = None
+
+    def open(self, stage: str) -> None:
+        self._file = EventFile(self._folder / stage)
+
+    def log(self, stage: str, metrics: Mapping[str, float], step: int, when: float) -> None:
+        if self._file is not None:
+            self._file.scalars(metrics, step, when)
+
+    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class WandbTracker(Tracker):
+    """One W&B run for a run of fgrl, with every stage's metrics under the stage's name.
+
+    Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already.
+    """
+
+    def __init__(self, settings: Wandb, *, recipe: str, run: Path, config: Mapping[str, Any]) -> None:
+        self.settings, self.recipe, self.folder, self.config = settings, recipe, run, dict(config)
         self._run: Any = None
 
     def open(self, stage: str) -> None:
-        import os
-
-        with Requires("wandb", "--wandb needs the package wandb", extra="wandb"):
+        with Requires("wandb", "logging to Weights & Biases needs the package wandb", extra="wandb"):
             import wandb
 
+        identity = f"{self.recipe}-{self.folder.name}".replace(".", "-")[:128]
         self._run = wandb.init(
-            project=self.project,
-            name=self.name,
-            id=os.environ.get("WANDB_RUN_ID", self.identity),
+            project=self.settings.project,
+            entity=self.settings.entity,
+            group=self.settings.group,
+            tags=self.settings.tags or None,
+            name=f"{self.recipe}/{self.folder.name}",
+            id=os.environ.get("WANDB_RUN_ID", identity),
             resume="allow",
             dir=str(self.folder),
             config=self.config,
@@ -37,7 +131,7 @@ class WandbTracker:
         self._run.define_metric(f"{stage}/step", hidden=True)
         self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
 
-    def log(self, stage: str, metrics: Mapping[str, float], step: int) -> None:
+    def log(self, stage: str, metrics: Mapping[str, float], step: int, when: float) -> None:
         if self._run is not None:
             self._run.log({f"{stage}/{name}": value for name, value in metrics.items()} | {f"{stage}/step": step})
 

@@ -19,6 +19,7 @@ from fgrl import files, registry
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
 from fgrl.recipe.files import Address, read
+from fgrl.recipe.tracking import Tracking, read_tracking
 from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
@@ -51,6 +52,8 @@ class Recipe:
     """Built, in order of execution: each after what it needs, otherwise as the recipe has them."""
     origins: dict[Key, Place]
     """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
+    tracking: Tracking = field(default_factory=dict)
+    """Where metrics go besides the run's own logs, by the tracker's name."""
     sources: dict[Path, str] = field(default_factory=dict)
     """The imported user files with the sha256 of their content."""
     notes: list[str] = field(default_factory=list)
@@ -97,13 +100,14 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     problems += wrong
     reading = _Reading(merged, data, problems)
     data["imports"] = reading.imports(layers)
+    tracking = read_tracking(data.get("track"), reading.context)
     built = reading.stages()
     stages = reading.checked(built, dropped)
     if not problems or any("${vars." in problem.message for problem in wrong):
         problems += _unused_variables(layers, merged)
     if problems:
         raise Problems([reading.placed(problem) for problem in problems])
-    known = {key: data[key] for key in ("about", "seed", "imports", "vars") if data.get(key)}
+    known = {key: data[key] for key in ("about", "seed", "imports", "vars", "track") if data.get(key)}
     return Recipe(
         path=address.file,
         row=address.row,
@@ -113,6 +117,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         | {"stages": {name: data["stages"][name] for name in stages}},
         stages=stages,
         origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
+        tracking=tracking,
         sources={file: digest for file, digest in imported().items() if file in _by_recipes},
         notes=[str(reading.placed(note)) for note in reading.context.notes],
     )

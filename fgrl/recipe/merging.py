@@ -13,7 +13,7 @@ from fgrl.registry.building import BARE
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
 from fgrl.registry.tree import COMMAND_LINE, Text, Tree, parse
 
-TOP = ("about", "extends", "imports", "vars", "seed", "stages", "rows")
+TOP = ("about", "extends", "imports", "vars", "seed", "track", "stages", "rows")
 """Keys of a recipe, in the order in which they are usually written."""
 ROW = tuple(key for key in TOP if key != "rows")
 """Keys of a row."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fgrl import registry
+from fgrl.recipe.tracking import TRACKERS
 from fgrl.registry import Component, Settings
 from fgrl.registry.annotations import full, is_component, is_ref, is_settings, item_type, members, value_type
 from fgrl.registry.building import accepts_bare
@@ -47,6 +48,24 @@ def schema() -> Schema:
         "imports": {**files, "description": "Python files with components, relative to this recipe."},
         "vars": {"type": ["object", "null"], "description": "Values for ${vars.name}; null = to be set by the user."},
         "seed": {"anyOf": [{"type": "integer", "minimum": 0}, _INTERPOLATED], "description": "Of everything random."},
+        "track": {
+            "type": ["array", "null"],
+            "items": {
+                "anyOf": [
+                    {"enum": list(TRACKERS)},
+                    *(
+                        {
+                            "type": "object",
+                            "properties": {name: _object(cls, definitions, {})},
+                            "required": [name],
+                            "additionalProperties": False,
+                        }
+                        for name, cls in TRACKERS.items()
+                    ),
+                ]
+            },
+            "description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}.",
+        },
         "stages": {
             "type": "object",
             "additionalProperties": {"anyOf": [{"$ref": "#/$defs/stage"}, _NULL]},

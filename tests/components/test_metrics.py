@@ -150,6 +150,20 @@ def test_unknown_numbers_are_missing_not_zero():
     assert measured(Kl(), answer("a", kl=2.0), answer("b", "1"))["sum"].n == 1
 
 
+def test_repetition_of_the_prompt():
+    """An answer that repeats four words of its prompt in their order; upper case and punctuation do not matter."""
+    asked = "Say something about rivers in one sentence."
+    answers = [
+        answer_of(str(number), asked, text, model="policy")
+        for number, text in enumerate(
+            ["something, about RIVERS in short", "Rivers flow to the sea.", "about something rivers", ""]
+        )
+    ]
+    assert "prompt" not in means(Repetition(), *answers)
+    assert means(Repetition(prompt_words=4), *answers)["prompt"] == pytest.approx(1 / 3)
+    assert means(Repetition(prompt_words=50), *answers)["prompt"] == 0.0
+
+
 def test_repetition():
     found = means(Repetition(), answer("a b a b", "0"), answer("The the", "1"), answer("", "2"))
     assert found == {"distinct_1": 0.5, "distinct_2": pytest.approx((2 / 3 + 1) / 2), "copied": 0.0}

@@ -10,9 +10,10 @@ from pydantic import PrivateAttr, model_validator
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
+from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import BadRow, Ids, Row
 from fgrl.data.rubrics.untrusted import refuse_sandbox
-from fgrl.data.text_file import numbered_lines, parse_json, parse_row
+from fgrl.data.text_file import numbered_lines, parse_json, parse_rows
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
@@ -54,7 +55,7 @@ class JsonLines(TableReader):
     def rows(self) -> tuple[str, Sequence[Row]]:
         lines = numbered_lines(self.path)
         self._line_numbers = [number for number, _ in lines]
-        return self.path, [parse_row(line, self.path, number) for number, line in lines]
+        return self.path, parse_rows(lines, self.path)
 
     def place(self, where: str, number: int) -> str:
         return f"{where}:{self._line_numbers[number]}"
@@ -62,16 +63,29 @@ class JsonLines(TableReader):
     def _records(self, record: type[R]) -> Iterator[R]:
         lines = numbered_lines(self.path)
         self.count(len(lines), self.path)
-        ids = Ids()
+        ids, mistakes = Ids(), Mistakes()
         for row in self.chosen(len(lines), self.path):
-            number, line = lines[row]
-            where = f"{self.path}:{number}"
-            parse_json(line, self.path, number)
-            item = parse_line(line, record, where, "; for other columns set `format`")
-            if isinstance(item, Sample):
-                refuse_sandbox(item, where)
-                try:
-                    ids.add(item.id, where)
-                except BadRow as twice:
-                    raise DataError(f"{where}: {twice}") from None
-            yield self.with_system(item)
+            if not mistakes.still_looking():
+                break
+            try:
+                item = self._record(*lines[row], record, ids)
+            except DataError as error:
+                mistakes.add(str(error))
+            else:
+                if not mistakes:
+                    yield self.with_system(item)
+        if mistakes:
+            raise mistakes.error()
+
+    def _record(self, number: int, line: str, record: type[R], ids: Ids) -> R:
+        """One line. Raises `DataError`."""
+        where = f"{self.path}:{number}"
+        parse_json(line, self.path, number)
+        item = parse_line(line, record, where, "; for other columns set `format`")
+        if isinstance(item, Sample):
+            refuse_sandbox(item, where)
+            try:
+                ids.add(item.id, where)
+            except BadRow as twice:
+                raise DataError(f"{where}: {twice}") from None
+        return item

@@ -1,0 +1,44 @@
+"""Several mistakes in one file or table, reported together."""
+
+from __future__ import annotations
+
+from fgrl.errors import DataError
+
+SHOWN = 10
+"""Mistakes that a message has in full; further ones are counted."""
+LOOKED = 20_000
+"""Rows that are looked at after the first mistake."""
+
+
+class Mistakes:
+    """Collects the messages of bad rows."""
+
+    def __init__(self, ending: str = "") -> None:
+        self.shown: list[str] = []
+        self.count = 0
+        self._ending = ending
+        """What to do, once after all of them."""
+        self._left = LOOKED
+
+    def add(self, message: str) -> None:
+        self.count += 1
+        if len(self.shown) < SHOWN:
+            self.shown.append(message)
+
+    def still_looking(self) -> bool:
+        """False once enough rows were looked at since the first mistake."""
+        self._left -= bool(self.count)
+        return self._left > 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def error(self) -> DataError:
+        """All of them; a single one reads as it would alone."""
+        lines = list(self.shown)
+        if self.count > len(lines):
+            lines.append(f"... and {self.count - len(lines):,} more")
+        if self.count > 1:
+            lines.append(f"{self.count:,} bad rows{'' if self._left > 0 else ' among those looked at'}")
+        lines[-1] += self._ending
+        return DataError("\n".join(lines))

@@ -1,0 +1,77 @@
+"""`track` of a recipe: where a run's metrics go besides its own logs. None of it can change a result, so none of it counts for keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from fgrl import registry
+from fgrl.registry import Context, Settings
+from fgrl.registry.annotations import described
+from fgrl.registry.context import FAILED
+from fgrl.registry.problems import Key, alternatives
+
+
+class TensorBoard(Settings):
+    """Event files for TensorBoard. Writing them needs no package; `tensorboard --logdir FOLDER` shows them."""
+
+    folder: str | None = Field(None, min_length=1)
+    """Where they go, below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""
+
+
+class Wandb(Settings):
+    """Weights & Biases: one W&B run for each run. `WANDB_MODE=offline` writes to the folder of the run only."""
+
+    project: str = Field(min_length=1)
+    """The W&B project."""
+    entity: str | None = None
+    """User or team; null: W&B's default."""
+    group: str | None = None
+    """W&B groups runs by it."""
+    tags: list[str] = []
+    """Tags of the W&B run."""
+
+
+TRACKERS: dict[str, type[Settings]] = {"tensorboard": TensorBoard, "wandb": Wandb}
+Tracking = dict[str, Settings]
+
+
+def read_tracking(node: Any, context: Context) -> Tracking:
+    """`[tensorboard, {wandb: {project: p}}]` as settings by the tracker's name; mistakes become problems of `context`."""
+    if node is None or node is FAILED:
+        return {}
+    if not isinstance(node, list):
+        hint = f"write [{node}]" if isinstance(node, str) else None
+        context.problem(("track",), f"wants a list of trackers, got {described(node)}", hint)
+        return {}
+    tracking: Tracking = {}
+    for index, item in enumerate(node):
+        _add(item, ("track", index), tracking, context)
+    return tracking
+
+
+def _add(item: Any, path: Key, tracking: Tracking, context: Context) -> None:
+    if item is FAILED:
+        return
+    if isinstance(item, str):
+        name, fields = item, {}
+    elif isinstance(item, dict) and len(item) == 1:
+        name, fields = next(iter(item.items()))
+        path = (*path, name)
+    else:
+        context.problem(
+            path, f"wants a tracker ({', '.join(TRACKERS)}), got {described(item)}", "for example {wandb: {project: p}}"
+        )
+        return
+    if name not in TRACKERS:
+        context.problem(path, f'unknown tracker "{name}"', alternatives(name, list(TRACKERS)))
+    elif name in tracking:
+        context.problem(path, f"{name} is named twice")
+    else:
+        try:
+            tracking[name] = registry.build(
+                TRACKERS[name], {} if fields is None else fields, path=path, context=context
+            )
+        except registry.Problems:
+            return  # they are in the context

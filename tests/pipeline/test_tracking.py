@@ -1,0 +1,140 @@
+"""Metrics in TensorBoard and W&B: what is asked for in the recipe or on the command line, and curves that are whole after a kill."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pipeline_helpers import Bench, fake_recipe, fakes, fgrl, recipe_file
+
+from fgrl import recipe as recipes
+from fgrl.console import Console
+from fgrl.pipeline import Options, execute
+from fgrl.pipeline.events import EventFile, _masked
+from fgrl.pipeline.tracking import Tracker, Trackers
+from fgrl.recipe.tracking import TensorBoard, Wandb
+from fgrl.registry import Problems
+
+COUNTING = "{first: {name: counting, steps: 3}}"
+
+
+@pytest.fixture
+def stages():
+    with fakes() as module:
+        yield module
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Every scalar below a folder, as TensorBoard reads it."""
+    loader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_file_loader",
+        reason="needs tensorboard: pip install 'fgrl[tensorboard]'",
+    )
+    read: dict[str, list[tuple[int, float]]] = {}
+    for file in sorted(folder.rglob("events.out.tfevents.*")):
+        for event in loader.RawEventFileLoader(str(file)).Load():
+            from tensorboard.compat.proto.event_pb2 import Event
+
+            parsed = Event.FromString(event)
+            for value in parsed.summary.value:
+                read.setdefault(f"{file.parent.name}/{value.tag}", []).append((parsed.step, value.simple_value))
+    return read
+
+
+def test_the_checksum_is_that_of_tensorflow() -> None:
+    """CRC-32C of "123456789" is e3069283; TFRecords store ((crc >> 15) | (crc << 17)) + a282ead8."""
+    crc = 0xE3069283
+    assert struct.unpack("<I", _masked(b"123456789"))[0] == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_event_files_are_read_by_tensorboard(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "policy")
+    file.scalars({"loss": 1.5, "kl/sum": -0.25}, 3, 1e9)
+    file.scalars({"loss": float("nan")}, 300_000, 1e9)
+    file.close()
+    read = scalars(tmp_path)
+    assert read["policy/kl/sum"] == [(3, -0.25)]
+    assert read["policy/loss"][0] == (3, 1.5)
+    assert read["policy/loss"][1][0] == 300_000
+
+
+def test_a_run_writes_event_files_where_it_is_asked_to(tmp_path: Path, stages: ModuleType) -> None:
+    bench = Bench(tmp_path)
+    summary = bench.run(_options=Options(tensorboard=""), first=stages.Counting(steps=3))
+    assert summary.folder is not None
+    assert scalars(summary.folder / "tensorboard") == {"first/count": [(0, 0.0), (1, 1.0), (2, 2.0)]}
+    recipe = fake_recipe(tmp_path, second=stages.Counting(steps=2))
+    recipe.tracking = {"tensorboard": TensorBoard(folder=str(tmp_path / "tb"))}
+    summary = execute(recipe, bench.runs, None, Console(stream=bench.stream))
+    assert summary.folder is not None
+    assert scalars(tmp_path / "tb" / "fake" / summary.folder.name) == {"second/count": [(0, 0.0), (1, 1.0)]}
+
+
+class Recorder(Tracker):
+    """Remembers what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int, dict[str, float]]] = []
+
+    def open(self, stage: str) -> None: ...
+
+    def log(self, stage: str, metrics: Any, step: int, when: float) -> None:
+        self.sent.append((stage, step, dict(metrics)))
+
+    def close(self, stage: str, summary: Any) -> None: ...
+
+
+def test_what_an_interrupted_run_logged_is_sent_first(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(
+        '{"step": 0, "time": 1.0, "loss": 2.0}\n{"step": 1, "time": 2.0, "loss": null}\n{"step": 2, "time": 3.0, "loss": 1.0}\n'
+    )
+    recorder = Recorder()
+    trackers = Trackers([recorder])
+    trackers.open("policy", tmp_path)
+    trackers.log("policy", {"loss": 0.5}, 2)
+    trackers.log("policy", {"loss": 0.25}, 3)
+    assert recorder.sent == [
+        ("policy", 0, {"loss": 2.0}), ("policy", 1, {}), ("policy", 2, {"loss": 0.5}), ("policy", 3, {"loss": 0.25}),
+    ]  # fmt: skip
+
+
+def loaded(folder: Path, track: str) -> Any:
+    path = recipe_file(folder, COUNTING)
+    path.write_text(f"{path.read_text()}track: {track}\n")
+    return recipes.load(path)
+
+
+def test_the_recipe_names_its_trackers(tmp_path: Path) -> None:
+    recipe = loaded(tmp_path, "[tensorboard, {wandb: {project: p, tags: [a]}}]")
+    assert recipe.tracking == {"tensorboard": TensorBoard(), "wandb": Wandb(project="p", tags=["a"])}
+    assert recipes.load(recipe_file(tmp_path, COUNTING, "none.yaml")).tracking == {}
+    again = tmp_path / "again.yaml"
+    again.write_text(recipe.to_yaml())
+    assert recipes.load(again).tracking == recipe.tracking
+
+
+@pytest.mark.parametrize(
+    ("track", "words"),
+    [
+        ("tensorboard", "wants a list of trackers"),
+        ("[tensorbord]", 'did you mean "tensorboard"'),
+        ("[{wandb: {}}]", "project: missing"),
+        ("[{wandb: {projct: p}}]", 'did you mean "project"'),
+        ("[tensorboard, tensorboard]", "named twice"),
+        ("[3]", "wants a tracker"),
+    ],
+)
+def test_mistakes_in_track_are_explained(tmp_path: Path, track: str, words: str) -> None:
+    with pytest.raises(Problems) as raised:
+        loaded(tmp_path, track)
+    assert words in str(raised.value)
+    assert "track" in str(raised.value)
+
+
+def test_trackers_do_not_change_keys(tmp_path: Path) -> None:
+    plain = fgrl("plan", recipe_file(tmp_path, COUNTING), "--json", cwd=tmp_path).stdout
+    tracked = fgrl("plan", recipe_file(tmp_path, COUNTING), "track=[tensorboard]", "--json", cwd=tmp_path)
+    assert tracked.stdout == plain, tracked.stderr

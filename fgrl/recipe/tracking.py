@@ -54,8 +54,9 @@ def read_tracking(node: Any, context: Context) -> Tracking:
 def _add(item: Any, path: Key, tracking: Tracking, context: Context) -> None:
     if item is FAILED:
         return
+    fields: Any = {}
     if isinstance(item, str):
-        name, fields = item, {}
+        name = item
     elif isinstance(item, dict) and len(item) == 1:
         name, fields = next(iter(item.items()))
         path = (*path, name)

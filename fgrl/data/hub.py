@@ -80,7 +80,7 @@ class Hub(RowReader):
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)
-        if self._small_json():
+        if self.is_small_json():
             return where, with_all_columns(read_json_rows(self.files))
         for file in self._text_files():
             check_utf8(file)
@@ -125,7 +125,7 @@ class Hub(RowReader):
         """Further options for the library that loads the data."""
         return {}
 
-    def _small_json(self) -> bool:
+    def is_small_json(self) -> bool:
         """Are the rows in local JSON files, all of them taken, that are small enough to be read at once?"""
         if not self.PLAIN_JSON or self.path != "json" or (self._unless_default("split") or "train") != "train":
             return False

@@ -17,7 +17,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -28,6 +28,7 @@ from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.choosing import Choice
 from fgrl.evaluation.held_out import HeldOut, meanings, measure
 from fgrl.evaluation.number_names import NumberName, StageNumber
+from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.evaluation.statistics import Estimate, estimate, weighted_mean
 from fgrl.files import atomically, write_json
 from fgrl.kinds import Client, Peek, Run
@@ -129,14 +130,25 @@ class HeldOutData(Protocol):
 class AnsweredSet:
     """Held-out prompts that the model in training answers, shared out over the processes."""
 
-    def __init__(self, name: str, settings: HeldOutSet, model: Any, reference: Any, run: Run, folder: Path) -> None:
-        """`folder` is where metrics record; `reference` None means the model with its adapter switched off."""
+    def __init__(
+        self,
+        name: str,
+        settings: HeldOutSet,
+        model: Any,
+        reference: Any,
+        run: Run,
+        folder: Path,
+        known: Collection[int] = (),
+    ) -> None:
+        """`folder` is where metrics record; `reference` None means the model with its adapter switched off; `known` are digests of
+        the prompts that it is trained on."""
         self.name, self.settings, self.model, self.reference, self.run = name, settings, model, reference, run
         for component in (settings.prompts, settings.engine):
             component.setup(run)
         for metric in settings.metrics:
             metric.setup(_RecordsIn(folder, run))
-        self.prompts = settings.asked(run.limit)
+        asked = [HeldOutItem.of(sample, sample.prompt) for sample in settings.asked(run.limit)]
+        self.prompts = settle(settings.overlap, {f"the model of evaluate.sets.{name}": known}, asked, run.say)
         for metric in settings.metrics:
             metric.check_prompts(self.prompts)
         self._start: list[Answer] = []
@@ -202,9 +214,11 @@ class Evaluations:
         self._elsewhere = tempfile.TemporaryDirectory(prefix="fgrl-") if run.rank else None
         self._root = Path(self._elsewhere.name) if self._elsewhere else run.dir / FOLDER
 
-    def add_set(self, name: str, model: Any, reference: Any) -> None:
-        """`reference` None means the model with its adapter switched off."""
-        self.data[name] = AnsweredSet(name, self.settings.sets[name], model, reference, self.run, self._folder(name))
+    def add_set(self, name: str, model: Any, reference: Any, known: Collection[int] = ()) -> None:
+        """`reference` None means the model with its adapter switched off; `known` are digests of the prompts that it is trained on."""
+        self.data[name] = AnsweredSet(
+            name, self.settings.sets[name], model, reference, self.run, self._folder(name), known
+        )
 
     def resume(self, step: int) -> None:
         """Read what is recorded of the first `step` iterations or steps; what a killed process did after them is deleted."""

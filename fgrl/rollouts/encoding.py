@@ -32,7 +32,7 @@ def add(
     cut = [rollouts.cut_response(ids, room, model.end_id) for ids in encoded]
     lost = [(len(whole) - len(prompt_ids), max(0, len(ids) - room)) for ids in encoded]
     table.add(prompt_ids, *cut, eos_ids=model.eos_ids, lost=lost)
-    table.prompt_digests.append(trained_prompts.digest(prompt))
+    table.prompt_digests.extend(trained_prompts.digests(prompt))
 
 
 def pairs(
@@ -79,7 +79,7 @@ def units(stage: Any, model: Any, limit: int | None = None) -> RowGroups:
         if encoded is not None:
             if encoded.response:  # an empty response has nothing to learn from
                 table.add(encoded.prompt, encoded.response, eos_ids=model.eos_ids)
-                table.prompt_digests.append(trained_prompts.digest(sample.prompt))
+                table.prompt_digests.extend(trained_prompts.digests(sample.prompt))
                 columns.append(encoded.columns)
             continue
         add(table, model, sample.prompt, [target(sample)], stage.max_prompt_tokens, stage.max_tokens)

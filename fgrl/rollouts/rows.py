@@ -46,7 +46,7 @@ class TokenTable(Rows["TableRow"]):
         self._finished = bytearray()
         self._lost = array("i")  # two numbers per row
         self.prompt_digests = array("Q")
-        """One for each call of `add`, where the caller appends it (see `fgrl.rollouts.trained_prompts`)."""
+        """Two for each call of `add`, where the caller appends them (`fgrl.rollouts.trained_prompts.digests`)."""
         self._columns: dict[str, _Column] = {}
 
     def add(

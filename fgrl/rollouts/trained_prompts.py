@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,27 @@ FILE = "trained_on.u64"
 
 def digest(prompt: str | list[Message]) -> int:
     """Eight bytes of a hash of the prompt's text, or of its turns."""
-    text = prompt if isinstance(prompt, str) else json.dumps([[turn.role, turn.content] for turn in prompt])
+    return _hashed(prompt if isinstance(prompt, str) else json.dumps([[turn.role, turn.content] for turn in prompt]))
+
+
+def normalized_digest(prompt: str | list[Message]) -> int:
+    """Eight bytes of a hash of the prompt without what seldom makes it another prompt: the system prompt, case, runs of white space,
+    compatible forms of one character in Unicode, punctuation at the end. A text equals a conversation of one user turn."""
+    turns = [("user", prompt)] if isinstance(prompt, str) else [(turn.role, turn.content) for turn in prompt]
+    plain = [[role, _normalized(text)] for role, text in turns if role != "system"]
+    return _hashed("normalized" + json.dumps(plain))
+
+
+def digests(prompt: str | list[Message]) -> tuple[int, int]:
+    """What a model's folder keeps of a prompt: `digest` and `normalized_digest`."""
+    return digest(prompt), normalized_digest(prompt)
+
+
+def _normalized(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".,;:!?\u2026 ")
+
+
+def _hashed(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest())
 
 

@@ -14,12 +14,13 @@ from fgrl.evaluation import answer_files, given
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.comparison import Compared, means_by_name
 from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
+from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.files import write_json
 from fgrl.kinds import Metric, Peek, Reader, Reward, Run, Stage, check_needs
 from fgrl.llm import estimating
 from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.stages import names, sizes
+from fgrl.stages import names, overlaps, sizes
 from fgrl.types import Product, Ref, Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
@@ -109,7 +110,11 @@ class EvaluateStage(Stage, HeldOut):
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         roles = [role for name, reward in self.rewards.items() for role in sizes.scorers(f"reward {name}", reward)]
-        return sizes.drawing(self.models, self.sampling, self.engine, peek, roles) | self._calls(peek)
+        return (
+            sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
+            | self._calls(peek)
+            | overlaps.in_plan(self.models, self.prompts, peek)
+        )
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """How many questions are asked, in a plan: exactly where all answers are given, else at most."""
@@ -163,7 +168,8 @@ class EvaluateStage(Stage, HeldOut):
             raise DataError(
                 f"temperatures: no prompt has the category {unknown[0]!r}; there are: {', '.join(sorted(categories))}"
             )
-        self._report_seen(prompts, run)
+        cut = run.limit is not None or self.overlap == "drop"
+        prompts = self._unseen(prompts, run)
         # 1. answers, one file a model
         answers: dict[str, list[Answer]] = {}
         reference = self.likelihoods_of
@@ -182,7 +188,7 @@ class EvaluateStage(Stage, HeldOut):
             answers[name] = read_answers(part)[name]
             run.stop_if_interrupted()
         for name, reader in self.given.items():
-            answers[name] = given.answers(name, reader.read(), prompts, cut=run.limit is not None)
+            answers[name] = given.answers(name, reader.read(), prompts, cut=cut)
         write_answers(run.out / "answers.jsonl", {name: judged(self.metrics, own) for name, own in answers.items()})
         for benchmark in self.files:
             answer_files.write(benchmark, run.out, answers)
@@ -205,16 +211,14 @@ class EvaluateStage(Stage, HeldOut):
         ):
             yield self.sampling.model_copy(update={"temperature": temperature}), list(group)
 
-    def _report_seen(self, prompts: Sequence[Sample], run: Run) -> None:
-        """Warn of models that were trained on some of the prompts."""
-        asked = [trained_prompts.digest(prompt.prompt) for prompt in prompts]
-        for name, spec in self.models.items():
-            known = trained_prompts.read(run.path(spec.base)) if isinstance(spec.base, Ref) else frozenset()
-            if seen := sum(prompt in known for prompt in asked):
-                run.say(
-                    f"warning: {name} was trained on {seen:,} of the {len(asked):,} prompts that it is evaluated on, so its "
-                    "numbers say little about others: evaluate on prompts that no training reads (`skip`, `limit`)"
-                )
+    def _unseen(self, prompts: Sequence[Sample], run: Run) -> list[Sample]:
+        """The prompts to ask; models that were trained on some of them are reported, or as `overlap` says."""
+        known = {
+            name: trained_prompts.read(run.path(spec.base))
+            for name, spec in self.models.items()
+            if isinstance(spec.base, Ref)
+        }
+        return settle(self.overlap, known, [HeldOutItem.of(prompt, prompt.prompt) for prompt in prompts], run.say)
 
     def _counts(self) -> dict[str, Any]:
         """What the metrics' judges did."""

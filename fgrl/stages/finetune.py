@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.errors import DataError
+from fgrl.evaluation.overlap import HeldOutItem, OverlapPolicy, settle
 from fgrl.files import write_json
 from fgrl.kinds import OfflineAlgorithm, Peek, Reader, Run
 from fgrl.llm import estimating
@@ -19,13 +20,14 @@ from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import Key, KeyedUnless, dump, name_of, register
 from fgrl.specs import ModelSpec, check_lengths
-from fgrl.stages import sizes
+from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
 
 if TYPE_CHECKING:
     from fgrl.modules.evaluations import Evaluations
     from fgrl.modules.offline import OfflineRounds
     from fgrl.modules.training_module import TrainingModule
+    from fgrl.rollouts.rows import RowGroups
 encoding = lazy.load("fgrl.rollouts.encoding")
 models = lazy.load("fgrl.models")
 offline = lazy.load("fgrl.modules.offline")
@@ -51,6 +53,9 @@ class FinetuneStage(TrainingStage):
     """Prompt and response together; longer responses lose their end and are closed with an end-of-sequence token."""
     holdout: float = Field(0.0, ge=0, le=0.5)
     """Share of the data, from its end, that is not trained on but measured before and after, and in evaluations."""
+    overlap: Annotated[OverlapPolicy, KeyedUnless("warn")] = "warn"
+    """What to do with rows of `holdout` whose prompt is trained on as well, word for word or up to case, white space and final
+    punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out."""
     evaluate: Annotated[TrainingEvaluation | None, KeyedUnless(None)] = None
     """Evaluate the model while it trains, on held-out prompts and on `holdout`; null: not at all."""
 
@@ -102,7 +107,7 @@ class FinetuneStage(TrainingStage):
             roles, self.train, sampled=sampled, sampler="policy",
             trained=sizes.trained(self.train, self.max_tokens, each), notes=notes,
         )  # fmt: skip
-        return estimate(workload, peek) | self._calls(peek)
+        return estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
 
     def total_steps(self) -> int | None:
         return self.train.max_steps
@@ -138,7 +143,9 @@ class FinetuneStage(TrainingStage):
         run.forget_models()
         # 3. training on all units but the held-out ones, which are measured before and after
         kept = len(units) - round(self.holdout * len(units))
-        training_units, held_out = units[:kept], units[kept:]
+        digests = units.rows.prompt_digests[: 2 * kept]
+        known = self.trained_before(run).union(digests)
+        training_units, held_out = units[:kept], self._held_out(run, units, kept, known)
         settings = self.limited("max_steps", run.limit)
         rounds = offline.OfflineRounds(model, self.algorithm, training_units, settings, run)
         if not rounds.steps:
@@ -147,10 +154,10 @@ class FinetuneStage(TrainingStage):
         before = run.dir / "holdout_before.json"
         if held_out and not before.exists() and run.rank == 0:
             write_json(before, rounds.measure(held_out))
-        made = self._evaluations(run, rounds, held_out)
+        made = self._evaluations(run, rounds, held_out, known)
         # a round is `train.checkpoint_every` optimizer steps
         module = self.fit(run, rounds, 1, made)
-        self.record_prompts(run, units.rows.prompt_digests[:kept])
+        self.record_prompts(run, digests)
         summary["steps"], _total = rounds.progress(module.round)
         if held_out and run.rank == 0:
             rounds.model = self._product(run, module, made).to(run.device)  # Lightning leaves it on the CPU
@@ -161,12 +168,26 @@ class FinetuneStage(TrainingStage):
             }
         return summary | (made.summary() if made else {})
 
-    def _evaluations(self, run: Run, rounds: OfflineRounds, held_out: Any) -> Evaluations | None:
+    def _held_out(self, run: Run, units: RowGroups, kept: int, known: Collection[int]) -> Any:
+        """The units that are measured before and after the training: those that `holdout` takes, but for what `overlap` leaves out."""
+        if kept == len(units):
+            return units[kept:]
+        digests = units.rows.prompt_digests
+        items = [
+            HeldOutItem(place, (digests[2 * place], digests[2 * place + 1]), f"that of row {place + 1}")
+            for place in range(kept, len(units))
+        ]
+        places = settle(self.overlap, {"the model of `holdout`": known}, items, run.say)
+        return units[kept:] if len(places) == len(items) else [units[place] for place in places]
+
+    def _evaluations(
+        self, run: Run, rounds: OfflineRounds, held_out: Any, known: Collection[int]
+    ) -> Evaluations | None:
         """With the metrics of the held-out units, too."""
         reference = None
         if self.evaluate is not None and self.evaluate.reads_reference() and not self.model.lora:
             reference = run.model(self.model.frozen())
-        made = self.evaluations(run, rounds.model, reference)
+        made = self.evaluations(run, rounds.model, reference, known)
         if made is not None and held_out:
             made.data[HOLDOUT] = HeldOutUnits(name_of(self.algorithm)[1], len(held_out), rounds.metrics_of(held_out))
         return made

@@ -20,7 +20,7 @@ from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.stages import sizes
+from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
 from fgrl.types import Sample
 
@@ -155,7 +155,7 @@ class RLStage(TrainingStage):
             copies=rollout.engine.copies_weights(),
             notes={"reference": "actor without its adapter"} if frozen and self.model.lora else {},
         )  # fmt: skip
-        return estimate(workload, peek) | self._calls(peek)
+        return estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
 
     def total_steps(self) -> int | None:
         return self.train.iterations
@@ -232,11 +232,12 @@ class RLStage(TrainingStage):
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
             stored_rollouts=self.stored_rollouts,
         )  # fmt: skip
-        made = self.evaluations(run, actor, reference)
+        digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
+        made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
         module = self.fit(run, rounds, self.train.checkpoint_every, made)
         if rounds.store is not None:
             rounds.store.hand_on(run.out)
-        self.record_prompts(run, (trained_prompts.digest(prompt.prompt) for prompt in prompts))
+        self.record_prompts(run, digests)
         summary: dict[str, Any] = {"iterations": module.round, "responses": module.round * responses} | {
             f"last {name}": value for name, value in rounds.metrics.items() if name in ("reward", "kl", "tokens")
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,16 +135,16 @@ class TrainingStage(Stage):
             return self.train
         return self.train.model_copy(update={counted: min(getattr(self.train, counted) or limit, limit)})
 
-    def evaluations(self, run: Run, trained: Any, reference: Any) -> Evaluations | None:
+    def evaluations(self, run: Run, trained: Any, reference: Any, known: Collection[int] = ()) -> Evaluations | None:
         """The evaluations of the language model `trained` while it trains; None where the recipe has none.
 
-        `reference` None means `trained` with its adapter switched off.
+        `reference` None means `trained` with its adapter switched off. known: digests of the prompts that it is trained on.
         """
         if self.evaluate is None:
             return None
         made = evaluations.Evaluations(self.evaluate, run)
         for name in self.evaluate.sets:
-            made.add_set(name, trained, reference)
+            made.add_set(name, trained, reference, known)
         return made
 
     def fit(self, run: Run, rounds: Rounds, checkpoint_every: int, made: Evaluations | None) -> TrainingModule:
@@ -160,6 +160,11 @@ class TrainingStage(Stage):
             if made is not None:
                 made.hand_on(run.out)
         return module
+
+    def trained_before(self, run: Run) -> frozenset[int]:
+        """Digests of the prompts that other stages of the recipe trained the model on."""
+        base = self.model.base
+        return trained_prompts.read(run.path(base)) if isinstance(base, Ref) else frozenset()
 
     def record_prompts(self, run: Run, digests: Iterable[int]) -> None:
         """Put down in the product which prompts it was trained on, with those of the model that it started from."""

@@ -167,7 +167,7 @@ def _about(request: Request, measured: Measured, sizes: Any, gpu: bool) -> list[
         )
     if measured.repeated:
         lines.append(
-            f"{measured.repeated:,} rows repeat the prompt of another row, so some held-out prompts may be trained on as well"
+            f"{measured.repeated:,} rows repeat the prompt of another row: held-out rows whose prompt is trained on are left out (overlap: drop)"
         )
     lines.append(f"prompts have {measured.prompts}: max_prompt_tokens {sizes.max_prompt}")
     if measured.prompts.longest > sizes.max_prompt:

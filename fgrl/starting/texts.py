@@ -141,6 +141,11 @@ def _offline(facts: Facts, stage: str, algorithm: str, lr: str) -> list[str]:
         "    name: finetune",
         f"    data: {flow(reader)}",
         f"    holdout: {sizes.share}  # share of the rows, from the end, that is measured before and after the training",
+        *(
+            ["    overlap: drop  # of these, rows whose prompt is trained on as well"]
+            if facts.measured.repeated
+            else []
+        ),
         f"    model: {_model(facts, adapter=True)}",
         f"    algorithm: {algorithm}",
         f"    max_prompt_tokens: {sizes.max_prompt}",
@@ -173,6 +178,7 @@ def _evaluation(
         f"    prompts: {flow(held_out)}",
         f"    models: {{start: {_model(facts, adapter=False)}, trained: {_trained(facts, stage)}}}",
         "    baseline: start",
+        *(["    overlap: drop  # leave out prompts that are trained on as well"] if facts.measured.repeated else []),
         *more,
         f"    metrics: [{', '.join(metrics)}]",
         f"    sampling: {{max_new_tokens: {sizes.new_tokens}, max_prompt_tokens: {sizes.max_prompt}, temperature: 0.7}}",

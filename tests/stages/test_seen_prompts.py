@@ -62,7 +62,7 @@ def test_prompts_of_a_training_and_of_those_before_it_are_counted(
     ]  # fmt: skip
     folders = {stage.name: stage.dir / "out" for stage in plan(loaded, tmp_path / "runs").stages}
     assert trained_prompts.read(folders["policy"]) == {
-        trained_prompts.digest(text) for text in ("one", "two", "three", "four", "five")
+        digest for text in ("one", "two", "three", "four", "five") for digest in trained_prompts.digests(text)
     }
     write(tmp_path / "evaluated.jsonl", "held out", "new")
     assert execute(loaded, tmp_path / "runs").exit == 0

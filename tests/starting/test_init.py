@@ -120,6 +120,7 @@ def test_what_was_found_out_is_reported(tmp_path: Path, tiny_model_dir: Path) ->
     assert 'the prompt could also be "question": "prompt" was taken; to change it: columns: {prompt: question}' in said
     assert "4 of 20 rows are held out" in said
     assert "5 rows repeat the prompt of another row" in said
+    assert made.text.count("overlap: drop  #") == 2
     assert "the model has a chat template" in said
 
 

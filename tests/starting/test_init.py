@@ -14,6 +14,7 @@ from fgrl import cli, registry
 from fgrl.console import Console
 from fgrl.errors import DataError, UsageError
 from fgrl.pipeline import Options, execute
+from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import load
 from fgrl.starting import Draft, Request, draft
 from fgrl.starting.columns import detect
@@ -235,6 +236,15 @@ def test_a_system_prompt_and_a_model_beside_the_recipe(
     stage: Any = load(recipe).stages["sft"]
     assert next(iter(stage.data.read())).prompt[0].content == "Be brief."
     assert Path(stage.model.base) == tiny_model_dir
+
+
+def test_inspect_shows_the_system_prompt(tmp_path: Path, tiny_model_dir: Path) -> None:
+    made = drafted(tmp_path, "sft", tiny_model_dir, [SHAPES["sft"](i) for i in range(ROWS)], system="Be brief.")
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    stage = load(tmp_path / "recipe.yaml").stages["sft"]
+    with scratch_run("sft", cache=tmp_path, seed=0) as run:
+        shown = next(iter(stage.inspect(run, 1)))
+    assert "".join(shown.tokens).count("Be brief.") == 1
 
 
 @pytest.mark.parametrize(

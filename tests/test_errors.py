@@ -29,6 +29,7 @@ CODES = {
     errors.Stopped: 5,
     errors.DiskError: 6,
     errors.UnknownNeed: 2,
+    errors.UserCodeError: 7,
 }
 INTERNAL = {errors.NotYet, errors.Undecided}
 

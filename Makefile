@@ -32,7 +32,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m pytest tests/docs -m docs
 
 bench: $(VENV)/.dev

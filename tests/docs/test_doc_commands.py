@@ -98,6 +98,11 @@ def test_the_pages_have_commands() -> None:
     assert sum(is_cheap(command) for command in unique) > 12
 
 
+def test_the_page_of_the_command_line_has_every_command() -> None:
+    known: Any = typer.main.get_command(app)
+    assert set(known.commands) <= {command.words[1] for command in everything if command.page == "docs/command-line.md"}
+
+
 def is_cheap(command: Command) -> bool:
     mentioned = command.inline and len(command.words) == 2 and command.words[1] not in ("list", "schema")
     return command.words[1] in CHEAP and not is_form(command) and not mentioned

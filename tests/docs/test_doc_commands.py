@@ -39,6 +39,9 @@ def parsed(words: tuple[str, ...], *, inline: bool = False) -> None:
     """Raises the command line's own error for an unknown command or option."""
     command: Any = typer.main.get_command(app)
     arguments = [word.strip("[]") for word in words[1:]]
+    if arguments[0].startswith("-"):  # an option of fgrl itself, which would take effect at once
+        assert arguments[0] in {name for parameter in command.params for name in parameter.opts}, arguments[0]
+        return
     context = None
     while hasattr(command, "get_command") and arguments and not arguments[0].startswith("-"):
         name = arguments.pop(0)

@@ -45,6 +45,10 @@ class UnknownNeed(UsageError, ValueError):
     """A component asks for something that nothing computes."""
 
 
+class PolicyNotLent(UsageError):
+    """A component uses a policy that it kept beyond the responses that it was lent for, or the wrong one answered."""
+
+
 class Unavailable(FgrlError):
     """The recipe asks for a package, a device, a model or an endpoint that this machine does not have or cannot reach."""
 

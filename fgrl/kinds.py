@@ -14,7 +14,7 @@ Constructing one is cheap; a component that needs a model or a file asks for it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -488,17 +488,61 @@ class Judge(Asker, ABC):
         """Does the response to the sample keep the criterion? None when the judgement failed; never a guess."""
 
 
+@dataclass(frozen=True)
+class DrawnShape:
+    """The size of responses that a stage will draw, at most."""
+
+    responses: int
+    prompt_tokens: int
+    """Of each response's prompt."""
+    response_tokens: int
+    """Of each response (`sampling.max_new_tokens`)."""
+
+    @property
+    def tokens(self) -> int:
+        """Of all prompts and responses: what one pass over them reads."""
+        return self.responses * (self.prompt_tokens + self.response_tokens)
+
+
+@dataclass(frozen=True)
+class PolicyWork:
+    """What a component asks of the policy beyond drawing responses and one pass over them, at most."""
+
+    forward_tokens: int = 0
+    """Tokens of prompts and responses in further passes."""
+    backward_tokens: int = 0
+    """Those of passes with a gradient to the inputs."""
+    continuations: int = 0
+    """How many are drawn."""
+    generated_tokens: int = 0
+    """Tokens of continuations."""
+
+    def __add__(self, other: PolicyWork) -> PolicyWork:
+        return PolicyWork(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+    def times(self, count: int) -> PolicyWork:
+        return PolicyWork(**{name: value * count for name, value in vars(self).items()})
+
+
 @kind("relevance")
 class Relevance(Component, ABC):
     """Determines which tokens of a response a criterion's verdict depends on."""
 
     def needs(self) -> frozenset[str]:
-        """Fields of `Rollout` to fill. Known after `setup`."""
+        """Fields of `Rollout` to fill, of `ROLLOUT_NEEDS`. Known after `setup`."""
         return frozenset()
+
+    def needs_before_setup(self) -> frozenset[str]:
+        """What is known of `needs` when a recipe is checked: all of it, unless `setup` decides."""
+        return self.needs() if type(self).setup is Component.setup else frozenset()
 
     def tokenizer(self) -> Any:
         """The tokenizer whose token ids it reads; None when it reads text. Known after `setup`."""
         return None
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """At most what `weigh` asks of the policy for so many responses, for `fgrl plan`; None when it is not known."""
+        return None if "policy" in self.needs_before_setup() else PolicyWork()
 
     @abstractmethod
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
@@ -534,7 +578,7 @@ class Reward(Asker, ABC):
         return None
 
     def fills(self) -> frozenset[str]:
-        """Optional fields of `Rewards` that `score` fills, e.g. "criterion"."""
+        """Optional fields of `Rewards` that `score` fills, e.g. "criterion", and the names of its `columns`."""
         return frozenset()
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
@@ -561,6 +605,13 @@ class Reward(Asker, ABC):
     def _judges(self) -> list[Judge]:
         """The judge that the reward holds, if any."""
         return [part for _path, part in walk(self) if isinstance(part, Judge)][:1]
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """At most what `score` asks of the policy for so many responses, for `fgrl plan`; None when it is not known. What relevances and
+        rewards that it holds ask is counted apart."""
+        own = "policy" in self.needs_before_setup()
+        inside = any("policy" in part.needs_before_setup() for path, part in scorers(self).items() if path)
+        return None if own and not inside else PolicyWork()
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:
@@ -593,7 +644,12 @@ class OfflineAlgorithm(Component, ABC):
     """"pairs" (rows 2i chosen, 2i+1 rejected) or "samples"."""
     head: ClassVar[str] = "lm"
     columns: ClassVar[Mapping[str, Column]] = {}
-    """The columns that `encode` and `prepare` add, e.g. `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
+    """The columns that `encode` and `prepare` add or that come with the data (`reads`), e.g. `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
+
+    def reads(self) -> frozenset[str]:
+        """The `columns` that come with the data: a number, or a list of one number per token, under this name in the `meta` of each
+        sample or pair. Of a pair, {chosen: ..., rejected: ...} has a value for each response."""
+        return frozenset()
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
         """A sample that is not read as a chat: its own ids and columns, at most `max_tokens` together.
@@ -633,8 +689,16 @@ class OfflineAlgorithm(Component, ABC):
         return {}
 
 
-ROLLOUT_NEEDS = frozenset({"old_logp", "ref_logp", "ref_entropy", "ref_kl", "values", "offsets", "text"})
-"""What algorithms and rewards may ask a rollout for."""
+ROLLOUT_NEEDS = frozenset(
+    {"old_logp", "entropy", "ref_logp", "ref_entropy", "ref_kl", "values", "offsets", "text", "policy"}
+)
+"""What algorithms and rewards may ask a rollout for. "policy" is the model that drew the responses: `Rollout.policy`."""
+
+
+GIVEN_NEEDS = ROLLOUT_NEEDS - {"policy"}
+"""What rewards may ask of responses that were not drawn in the same stage: which model drew them is not known there."""
+GRADED_NEEDS = frozenset({"offsets", "text"})
+"""What relevances may ask of the responses that a stage `grade` reads."""
 
 
 def check_needs(
@@ -646,6 +710,43 @@ def check_needs(
         where = f"{field}: " if field else ""
         hint = alternatives(need, sorted(known))
         raise UnknownNeed(f'{where}the {kind} {name} needs "{need}", which nothing computes; {hint}')
+
+
+def scorers(scorer: Reward | Relevance) -> dict[Key, Reward | Relevance]:
+    """A reward or a relevance, and the rewards and relevances that it holds, by their path in it."""
+    inside = {path: part for path, part in walk(scorer) if isinstance(part, Reward | Relevance)}
+    return {(): scorer, **inside}
+
+
+def policy_work(parts: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: DrawnShape) -> PolicyWork | None:
+    """What components, and the rewards and relevances that they hold, ask of the policy together; None when it is not known."""
+    total = PolicyWork()
+    for component in parts:
+        for part in [component] if isinstance(component, OnlineAlgorithm) else scorers(component).values():
+            work = part.policy_work(drawn)
+            if work is None:
+                return None
+            total += work
+    return total
+
+
+def check_scorer(
+    scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str, before_setup: bool = True
+) -> None:
+    """`check_needs` of a reward or a relevance, and of the rewards and relevances that it holds.
+
+    known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores.
+    """
+    for path, part in scorers(scorer).items():
+        where = ".".join(map(str, (field, *path)))
+        needs = part.needs_before_setup() if before_setup else part.needs()
+        for need in sorted(needs & ROLLOUT_NEEDS - set(known)):
+            kind, name = name_of(part)
+            raise UnknownNeed(
+                f'{where}: the {kind} {name} needs "{need}" of the responses, which this stage reads and does not draw: use {name} in '
+                "a stage `rl` or `evaluate`"
+            )
+        check_needs(part, needs, known, where)
 
 
 @kind("online_algorithm")
@@ -678,8 +779,16 @@ class OnlineAlgorithm(Component, ABC):
         return False
 
     def reads(self) -> frozenset[str]:
-        """Optional fields of `Rewards` that it requires."""
+        """Optional fields and `columns` of `Rewards` that it requires: a recipe whose reward does not fill them is refused."""
         return frozenset()
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """At most what `advantages` asks of the policy for so many responses, for `fgrl plan`; None when it is not known.
+
+        Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions to
+        the policy belong in a reward.
+        """
+        return None if "policy" in self.needs() else PolicyWork()
 
     @abstractmethod
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...

@@ -134,7 +134,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """An estimate as text, one line per topic."""
-    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls}
+    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "policy": _policy}
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
@@ -152,6 +152,22 @@ def _calls(calls: Any) -> str:
         f"{count}, {'at most ' * bool(calls.get('bound'))}{calls['prompt tokens']:,} prompt tokens, "
         f"{'an unknown number of' if completion is None else f'at most {completion:,}'} completion tokens, {price}"
     )
+
+
+def _policy(work: Any) -> str:
+    """`at most 96 continuations of 4,608 tokens together, 12,288 tokens in further passes per iteration, 16 times`."""
+    if "unknown" in work:
+        return f"further passes: unknown ({work['unknown']})"
+    each = work["each"]
+    parts = []
+    if each["continuations"]:
+        parts.append(f"{each['continuations']:,} continuations of {each['generated_tokens']:,} tokens together")
+    if each["forward_tokens"]:
+        parts.append(f"{each['forward_tokens']:,} tokens in further passes")
+    if each["backward_tokens"]:
+        parts.append(f"{each['backward_tokens']:,} of them with a gradient")
+    times = f", {work['times']:,} times" if work["times"] else ""
+    return f"at most {', '.join(parts)} per {work['per']}{times}"
 
 
 def _parameters(roles: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from fgrl.evaluation.given import follow_ups, prompt_alone
 from fgrl.evaluation.held_out import HeldOut
 from fgrl.kinds import Engine, Reward
 from fgrl.rollouts import Generated, as_response, draw
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
+from fgrl.rollouts.policies import LentPolicy
 from fgrl.specs import Sampling
 from fgrl.types import Message, Rewards, Rollout, Sample
 
@@ -23,7 +26,7 @@ from fgrl.types import Message, Rewards, Rollout, Sample
 @torch.no_grad()
 def answers(
     asked: HeldOut, name: str, model: Any, reference: Any, prompts: Sequence[Sample], run: Any, *, sampling: Sampling,
-    rewards: Mapping[str, Reward], seed: int, first: int = 0, without_adapter: bool = False,
+    rewards: Mapping[str, Reward], seed: int, first: int = 0, without_adapter: bool = False, fingerprint: str | None = None,
 ) -> list[Answer]:  # fmt: skip
     """`asked.per_prompt` answers to every prompt, in the prompts' order.
 
@@ -34,16 +37,21 @@ def answers(
 
     first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream an
     answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the model
-    with its adapter switched off.
+    with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
     """
     others = {f"reward {key}": reward.tokenizer() for key, reward in rewards.items()}
     rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
     fields = {"logp": "old_logp", "ref_logp": "ref_logp", "kl": "ref_kl", "offsets": "offsets"}
-    needs = frozenset({"offsets"} | {fields[need] for need in asked.needs()}).union(
-        *(reward.needs() for reward in rewards.values())
-    )
+    needs_of_rewards = frozenset().union(*(reward.needs() for reward in rewards.values()))
+    needs = needs_of_rewards | {"offsets"} | {fields[need] for need in asked.needs()}
     if reference is None and not without_adapter and needs & {"ref_logp", "ref_kl", "ref_entropy"}:
         raise DataError("a reward reads the reference model, and there is none: name one of `models` as `reference`")
+    lent_policy = None
+    if needs_of_rewards & {"policy", "entropy"}:
+        lent_policy = LentPolicy(
+            model, asked.engine, sampling, seed=seed, name=name, fingerprint=fingerprint,
+            micro_batch_size=FROZEN_MICRO_BATCH_SIZE,
+        )  # fmt: skip
     every: list[Answer] = []
     chunk = max(1, sampling.batch_size // asked.per_prompt)
     with run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
@@ -55,8 +63,12 @@ def answers(
             samples = [sample for sample, _generated in flat]
             # 2. score
             rows = [{"prompt": generated.prompt_ids, "response": generated.ids} for _sample, generated in flat]
-            rollout = as_rollout(rows, model, needs=needs, reference=reference, samples=samples)
-            scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
+            rollout = as_rollout(
+                rows, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
+                first_row=place * asked.per_prompt,
+            )  # fmt: skip
+            with nullcontext() if lent_policy is None else lent_policy.lend():
+                scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
             answers = [
                 recorded(name, sample, generated, rollout, i, scored, model.tokenizer)
                 for i, (sample, generated) in enumerate(flat)

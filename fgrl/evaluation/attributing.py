@@ -8,10 +8,16 @@ from typing import Any
 import torch
 
 from fgrl import rollouts
+from fgrl.errors import DataError
 from fgrl.evaluation.answer import Attribution
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
+from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import Rewards, Rollout, Sample
 
+NO_POLICY = (
+    'a component needs "policy", the model that drew the responses, and these responses were not drawn here: use it in a stage '
+    "`rl` or `evaluate`, which draw them"
+)
 DECIMALS = 4
 """Of a token's relevance, as it is stored and shown."""
 
@@ -20,18 +26,31 @@ DECIMALS = 4
 def as_rollout(
     rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE, entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
+    lent_policy: LentPolicy | None = None, first_row: int = 0,
 ) -> Rollout:  # fmt: skip
     """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
 
     `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts, one
     a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a separate group.
+
+    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of "policy", and
+    the temperature at which "entropy" is taken (1 without it). Log-probabilities are taken at temperature 1.
     """
+    if "policy" in needs and lent_policy is None:
+        raise DataError(NO_POLICY)
     tokens = rollouts.pad_rows(rows, model.pad_id, model.eos_ids)
     responses = [row["response"] for row in rows]
     if entropies is not None:
         needs = needs - {"ref_entropy"}
     scores: dict[str, Any] = dict(
-        rollouts.score(model, reference, tokens, needs - {"offsets"}, micro_batch_size=micro_batch_size)
+        rollouts.score(
+            model,
+            reference,
+            tokens,
+            needs - {"offsets"},
+            micro_batch_size=micro_batch_size,
+            entropy_temperature=None if lent_policy is None else lent_policy.temperature,
+        )
     )
     rollout = Rollout(
         **vars(tokens),
@@ -39,6 +58,8 @@ def as_rollout(
         samples=[Sample(id=str(i), prompt="") for i in range(len(rows))] if samples is None else list(samples),
         texts=[rollouts.decode(model.tokenizer, ids) for ids in responses],
         offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
+        row=torch.arange(len(rows)) + first_row if "policy" in needs else None,
+        lent_policy=lent_policy if "policy" in needs else None,
         **scores,
     )
     if entropies is not None:

@@ -149,7 +149,14 @@ class LanguageModel(nn.Module):
             for parameter in trained:
                 parameter.requires_grad_(True)
 
-    def hidden(self, tokens: Tokens, *, adapter: bool = True, gradient: bool | None = None) -> Tensor:
+    def embed(self, tokens: Tokens) -> Tensor:
+        """The embeddings [B,P+T,h] of prompts and responses, which the first layer reads; without gradient."""
+        with torch.no_grad():
+            return self.transformer.get_input_embeddings()(torch.cat([tokens.prompt_ids, tokens.response_ids], 1))
+
+    def hidden(
+        self, tokens: Tokens, *, adapter: bool = True, gradient: bool | None = None, embeddings: Tensor | None = None
+    ) -> Tensor:
         """Hidden states [B,T+1,h] from the last prompt token to the last response slot.
 
         Row `[:, t]` is the state before response token t, `[:, t + 1]` the state at it. Position ids count real
@@ -157,13 +164,16 @@ class LanguageModel(nn.Module):
 
         gradient: make the products of a pass with a gradient, or of one without (None: of this one): with the same weights
         and the same batch, both passes then round alike.
+
+        embeddings: [B,P+T,h] to read in place of those of the ids (see `embed`), with a gradient to them.
         """
         gradient = torch.is_grad_enabled() if gradient is None else gradient
         prompt, mask = tokens.prompt_ids.shape[1], self._mask(tokens)
-        inputs: dict[str, Any] = {
-            "input_ids": torch.cat([tokens.prompt_ids, tokens.response_ids], 1),
-            "attention_mask": mask.long(),
-        }
+        inputs: dict[str, Any] = {"attention_mask": mask.long()}
+        if embeddings is None:
+            inputs["input_ids"] = torch.cat([tokens.prompt_ids, tokens.response_ids], 1)
+        else:
+            inputs["inputs_embeds"] = embeddings
         if self.takes_positions:
             inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
         rows, length = mask.shape
@@ -172,7 +182,7 @@ class LanguageModel(nn.Module):
             self.low_precision(),
             self._attention(rows, length, gradient, FEW_SCORES),
         ):
-            if len(mask) > 1 and self.shares_prompts(gradient=gradient):
+            if len(mask) > 1 and embeddings is None and self.shares_prompts(gradient=gradient):
                 first, place = distinct_prompts(tokens)
                 if worth_sharing(len(place), len(first), prompt, tokens.response_ids.shape[1]):
                     return states_after(self.trunk, inputs, prompt, first, place)
@@ -249,9 +259,9 @@ class LanguageModel(nn.Module):
             return nullcontext()
         return torch.autocast(kind, dtype=torch.bfloat16)
 
-    def states(self, tokens: Tokens, *, adapter: bool = True, gradient: bool | None = None) -> Tensor:
-        """Hidden states [N,h] before each of the N real response tokens, in row order; see `hidden`."""
-        return self.hidden(tokens, adapter=adapter, gradient=gradient)[:, :-1][tokens.mask]
+    def states(self, tokens: Tokens, **options: Any) -> Tensor:
+        """Hidden states [N,h] before each of the N real response tokens, in row order; options of `hidden`."""
+        return self.hidden(tokens, **options)[:, :-1][tokens.mask]
 
     def score(
         self,

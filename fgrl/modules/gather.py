@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout,
     Rank r holds the r-th slice of the iteration's prompts; groups are renumbered so that each rank continues the numbers of
     the rank before.
     """
-    device = rollout.mask.device
+    device, lent_policy = rollout.mask.device, rollout.lent_policy
+    rollout = replace(rollout, lent_policy=None)  # each process has it
     gathered: list[Any] = [None] * world
     # as plain mappings: a process may not be able to import the class of another process's rewards
     torch.distributed.all_gather_object(gathered, (vars(rollout.to("cpu")), vars(rewards.to("cpu"))))
@@ -35,4 +37,5 @@ def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout,
     for part in all_rollouts:
         part.group = part.group + first
         first = int(part.group.max()) + 1
-    return concatenate(all_rollouts).to(device), concatenate(all_rewards).to(device)
+    together = replace(concatenate(all_rollouts), lent_policy=lent_policy)
+    return together.to(device), concatenate(all_rewards).to(device)

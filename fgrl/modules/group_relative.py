@@ -21,7 +21,7 @@ torch = lazy.load("torch")
 
 class GroupRelative(PolicyGradient):
     """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to its
-    prompt; a variant changes it in `combine`."""
+    prompt; a variant changes it in `combine`, and leaves tokens out in `credited`."""
 
     min_per_prompt = 2
 
@@ -51,22 +51,29 @@ class GroupRelative(PolicyGradient):
         advantage = torch.where(mask, group[:, None], 0.0)
         # 2. changed by a variant, token by token
         advantage, metrics = self.combine(advantage, rollout, rewards)
+        chosen = self.credited(rollout, rewards)
+        trained = None if chosen is None else mask & chosen
+        counted = mask if trained is None else trained
         # 3. groups in which no response is better than another
-        teaches = ((advantage != 0) & mask).any(dim=1)
+        teaches = ((advantage != 0) & counted).any(dim=1)
         index = ops.group_index(rollout.group)
         teaching = torch.zeros(len(mask), dtype=torch.long, device=mask.device).index_add(0, index, teaches.long())
         live = teaching[index] > 0
         keep = live if self.skip_zero_variance and bool(live.any()) else None
+        if trained is not None:
+            any_trained = trained.any(dim=1)
+            keep = any_trained if keep is None else keep & any_trained
+            metrics["trained"] = Mean(trained.sum(), mask.sum())
         metrics["idle"] = float((~live).float().mean())
         # 4. the KL to the reference
         if rollout.ref_logp is not None and rollout.old_logp is not None:
             log_ratio = torch.where(mask, rollout.old_logp - rollout.ref_logp, 0.0)
             metrics["kl"] = float(log_ratio.sum(dim=1).mean())
         if self.kl_coef and self.kl_in == "reward":
-            penalty = ops.kl(rollout.filled("old_logp"), rollout.filled("ref_logp"), self.kl, mask)
+            penalty = ops.kl(rollout.filled("old_logp"), rollout.filled("ref_logp"), self.kl, counted)
             to_come = penalty.flip(1).cumsum(dim=1).flip(1)
             advantage = torch.where(mask, advantage - self.kl_coef * to_come, 0.0)
-        return Advantages(advantage=advantage, keep=keep, metrics=metrics)
+        return Advantages(advantage=advantage, keep=keep, trained=trained, metrics=metrics)
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
         """The advantage [B,T] to train with, computed from the group's, and metrics of it.
@@ -74,6 +81,11 @@ class GroupRelative(PolicyGradient):
         A variant that reads `rollout.old_logp` has to return False from `can_skip_old_logp`.
         """
         return advantage, {}
+
+    def credited(self, rollout: Rollout, rewards: Rewards) -> Tensor | None:
+        """bool [B,T]: the tokens that every term of the loss counts (surrogate, KL, entropy bonus); None = all. Responses without
+        such a token are left out."""
+        return None
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Clipped surrogate, aggregated over the whole optimizer step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from fgrl.modules.stored_rollouts import RolloutStore
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.modules.units import RolloutUnits
 from fgrl.registry import name_of
+from fgrl.rollouts import policies
 from fgrl.specs import Sampling
 from fgrl.types import Batch, Rewards, Rollout, Sample
 
@@ -75,8 +77,10 @@ class OnlineRounds(Rounds):
         """From the prompts of an iteration to the micro-batches of its optimizer steps."""
         self.model.eval()
         begin = time.perf_counter()
+        seed = seeds.of_round(self.run.seed, number)
+        lent_policy = self._lent_policy(seed, number) if "policy" in self.needs else None
         # the precision is that of training steps, or the probability ratio would not start at 1
-        with process.forward_context(), torch.no_grad():
+        with process.forward_context(), torch.no_grad(), nullcontext() if lent_policy is None else lent_policy.lend():
             # 1. the iteration's prompts, and this process's share of them
             prompts = self.prompts_of(number)
             share = split(range(len(prompts)), process.world)[process.rank]
@@ -84,13 +88,13 @@ class OnlineRounds(Rounds):
             rollout = rollouts.collect(
                 self.model.actor, self.reference, [prompts[i] for i in share],
                 self.sampling, self.engine, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
-                seed=seeds.of_round(self.run.seed, number), first=share[0],
-                micro_batch_size=self.settings.micro_batch_size,
+                seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
             )  # fmt: skip
             collected = time.perf_counter()
             # 3. rewards
             self.reward.at_step(number * self.total_steps // self.count, self.total_steps)
             rewards = self._scored(rollout)
+            check_columns(self.reward, rewards, self.algorithm)
             scored = time.perf_counter()
             # 4. the responses of all processes, without those whose reward is missing
             if process.world > 1:
@@ -109,6 +113,8 @@ class OnlineRounds(Rounds):
             "seconds/score": scored - collected,
             "missing": missing / (missing + len(rollout.mask)),
         }
+        if lent_policy is not None:
+            self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
         self._example = rollout.texts[0]
         self.watch.look(self.metrics, example=self._example)
         # 7. the responses to train on, in optimizer steps of micro-batches
@@ -118,7 +124,6 @@ class OnlineRounds(Rounds):
         if not len(rollout.mask):
             raise Stopped(f"the algorithm keeps none of the responses of iteration {number}")
         units = RolloutUnits(rollout, rewards, advantages, pad_id=self.model.actor.pad_id)
-        seed = seeds.of_round(self.run.seed, number)
         self.steps = order(len(units), self.settings.batch_size, self.algorithm.epochs, seed, even=True)
         self._training_since = time.perf_counter()
         return StepLoader(
@@ -155,6 +160,12 @@ class OnlineRounds(Rounds):
         assert rewards is not None
         return rewards
 
+    def _lent_policy(self, seed: int, number: int) -> policies.LentPolicy:
+        return policies.LentPolicy(
+            self.model.actor, self.engine, self.sampling, seed=seed, name=f"in iteration {number}",
+            micro_batch_size=self.settings.micro_batch_size,
+        )  # fmt: skip
+
     # -- what it takes ------------------------------------------------------------------------------------------------
 
     def prompts_of(self, number: int) -> list[Sample]:
@@ -189,3 +200,18 @@ class OnlineRounds(Rounds):
         self.algorithm.load_state_dict(state["algorithm"])
         self.watch.load_state_dict(state["watch"])
         self.metrics = state["collected"]
+
+
+def check_columns(reward: Reward, rewards: Rewards, algorithm: OnlineAlgorithm) -> None:
+    """Raise `DataError` where rewards have columns that the reward does not declare, or lack what the algorithm reads."""
+    undeclared = sorted(rewards.columns.keys() - reward.fills())
+    if undeclared:
+        raise DataError(
+            f'the reward {name_of(reward)[1]} fills the column "{undeclared[0]}": name it in its `fills()`, so that a recipe can be '
+            "checked before it runs"
+        )
+    for name in sorted(algorithm.reads()):
+        try:
+            rewards.column(name)
+        except ValueError as missing:
+            raise DataError(f"the algorithm {name_of(algorithm)[1]}: {missing}") from None

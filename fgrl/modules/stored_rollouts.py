@@ -53,7 +53,8 @@ class StoredRollout(Answer):
     iteration: int
     """From 0, as the log counts its steps."""
     advantages: list[float | None] | None = None
-    """[T] what the loss weighs each token's probability with, a number a token; None where the response was not trained on."""
+    """[T] what the loss weighs each token's probability with, a number a token, None for a token that the loss does not count; None
+    where the response was not trained on."""
     tokens_left_out: int = 0
     """Tokens at the end of the response that are not stored."""
     spans_left_out: int = 0
@@ -79,10 +80,13 @@ class RolloutStore:
         place = scored.cumsum(0) - 1
         kept = advantages.keep.cpu().tolist() if advantages.keep is not None else None
         trained = [int(place[i]) if scored[i] and (kept is None or kept[place[i]]) else None for i in rows]
+        weights = advantages.advantage
+        if advantages.trained is not None:
+            weights = torch.where(advantages.trained, weights, torch.nan)
         # 3. the lines, and those of the iteration before make room
         self.folder.mkdir(exist_ok=True)
         lines = [
-            self._line(iteration, rollout, rewards, i, None if at is None else advantages.advantage[at])
+            self._line(iteration, rollout, rewards, i, None if at is None else weights[at])
             for i, at in zip(rows, trained, strict=True)
         ]
         write_jsonl(self.folder / f"{iteration}.jsonl", lines)

@@ -12,6 +12,7 @@ from torch import Tensor
 from fgrl import rollouts
 from fgrl.rollouts.rows import EncodedRow
 from fgrl.types import Batch, Column, Rollout, TensorRows, Tokens
+from fgrl.types.columns import NamedTensors
 from fgrl.types.tensors import declarations
 
 
@@ -76,10 +77,12 @@ def collate(rows: Sequence[EncodedRow], pad_id: int, eos_ids: set[int], columns:
         )
     return Batch(
         **vars(tokens),
-        columns={
-            name: columns[name].stack([row["columns"][name] for row in rows], tokens.mask.shape[1])
-            for name in rows[0]["columns"]
-        },
+        columns=NamedTensors(
+            {
+                name: columns[name].stack([row["columns"][name] for row in rows], tokens.mask.shape[1])
+                for name in rows[0]["columns"]
+            }
+        ),
         total_tokens=float(sum(len(row["response"]) for row in rows)),
         total_rows=float(len(rows)),
     )
@@ -121,7 +124,9 @@ class RolloutUnits(Units):
 
         return Batch(
             **vars(tokens),
-            columns={name: column(declaration, value) for name, (declaration, value) in self.columns.items()},
+            columns=NamedTensors(
+                {name: column(declaration, value) for name, (declaration, value) in self.columns.items()}
+            ),
             total_tokens=float(sum(self._counted[unit] for unit in units)),
             total_rows=float(len(units)),
         )

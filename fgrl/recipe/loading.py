@@ -25,7 +25,7 @@ from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
-from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points
+from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
@@ -74,7 +74,8 @@ class Recipe:
         their modules remember of an earlier stage is gone."""
         for file in self.sources:
             forget_file(file)
-            import_file(file)
+        for imported_file in self.data.get("imports", ()):  # in its order, with the files that each of them imports
+            import_file(Path(imported_file))
         return registry.build(Stage, deepcopy(self.data["stages"][stage]), path=("stages", stage))
 
     def graph(self) -> dict[str, list[str]]:
@@ -188,7 +189,7 @@ class _Reading:
                 file = files.expanded(item.value)
                 folder = item.place.file.parent if item.place.file is not None else Path.cwd()
                 wanted.setdefault((folder / file).resolve(), (("imports", index), item.place))
-        for file in _by_recipes - set(wanted):
+        for file in _by_recipes - set(wanted).union(*map(used_by, wanted)):
             forget_file(file)
         _by_recipes.clear()
         for file, (path, place) in wanted.items():
@@ -198,7 +199,7 @@ class _Reading:
                     hint = f'did you mean "{near}"?' if near else "a path is relative to the recipe that names it"
                     raise Problems([Problem(path, f"no such file: {nearby(file)}", hint, place)])
                 import_file(file)
-                _by_recipes.add(file)
+                _by_recipes.update({file}, used_by(file))
             except Problems as raised:
                 for problem in raised.problems:
                     problem.place = problem.place or place

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from fgrl.files import sha256_of_file
 from fgrl.registry import moved
 from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget
@@ -19,6 +22,10 @@ PACKAGE = "fgrl_imported"
 FIRST = -1
 """Rank of places in imported files: what a file lacks is the cause of "unknown" components in the recipe."""
 _imported: dict[Path, str] = {}
+_used: dict[Path, set[Path]] = {}
+"""Which files beside it an imported file imports."""
+_running: dict[Path, ModuleType] = {}
+"""Files that are being imported: two files may import each other."""
 _loaded: set[tuple[str, str]] = set()
 _packages: dict[str, tuple[str, str]] = {}
 _user_files: set[str] = set()
@@ -26,6 +33,9 @@ _user_files: set[str] = set()
 
 def import_file(path: Path) -> ModuleType:
     """Import a user's Python file, once as long as its content is the same; its components are then known.
+
+    It may import the files beside it by their names (`from helpers import spread`, `import helpers`); they are imported as
+    it is, and count as the recipe's own. Names of Python's library are those of the library.
 
     Raises `Problems` when it is not there, cannot be read, or raises: then with the line that raised.
     """
@@ -39,7 +49,9 @@ def import_file(path: Path) -> ModuleType:
         raise Problems([Problem((), f"{nearby(file)}: {message}")]) from None
     digest = hashlib.sha256(source).hexdigest()
     name = _module_name(file)
-    if _imported.get(file) == digest and name in sys.modules:
+    if file in _running:
+        return _running[file]
+    if _imported.get(file) == digest and name in sys.modules and not any(map(_changed, _used.get(file, ()))):
         return sys.modules[name]
     forget(name)
     note_user_files([file])
@@ -47,15 +59,53 @@ def import_file(path: Path) -> ModuleType:
     package.__path__ = []  # a package, so that what is pickled here can be read in another process
     module = ModuleType(name)
     module.__file__ = str(file)
+    module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(file)}
     sys.modules[name] = module
+    _running[file], _used[file] = module, set()
     try:
         exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever it raises is reported as the file's
         del sys.modules[name]
         forget(name)
+        if isinstance(error, Problems):  # of a file that it imports
+            raise
         raise Problems([_raised(file, source.decode("utf-8", errors="replace"), error)]) from error
+    finally:
+        del _running[file]
     _imported[file] = digest
     return module
+
+
+def _importer(file: Path) -> Callable[..., Any]:
+    """What `import` does in a user's file: a file beside it comes before an installed package of its name."""
+
+    def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        beside = file.parent / f"{name}.py"
+        own = level == 0 and "." not in name and name not in sys.stdlib_module_names and name != "fgrl"
+        if not own or beside == file or not beside.is_file():
+            return builtins.__import__(name, namespace, local, fromlist, level)
+        beside = beside.resolve()
+        _used.setdefault(file, set()).add(beside)
+        return import_file(beside)
+
+    return import_beside
+
+
+def used_by(file: Path) -> set[Path]:
+    """The files that an imported file imports, and those that these import."""
+    used: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        more = _used.get(waiting.pop(), set()) - used - {file}
+        used |= more
+        waiting += more
+    return used
+
+
+def _changed(file: Path) -> bool:
+    """Is a file another than the one that was imported, or does it import one that is?"""
+    parts = {file} | used_by(file)
+    return any(not part.is_file() or _imported.get(part) != sha256_of_file(part) for part in parts)
 
 
 def imported() -> dict[Path, str]:
@@ -128,6 +178,4 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
     lines = source.splitlines()
     text = lines[line - 1] if 0 < line <= len(lines) else ""
     hint = moved.hint(error)
-    if isinstance(error, ModuleNotFoundError) and error.name and (file.parent / f"{error.name}.py").exists():
-        hint = f"an imported file stands alone: put {error.name}.py into a package, or both into one file"
     return Problem((), f"cannot be imported: {what}", hint, Place(nearby(file), line, column, text, file, FIRST))

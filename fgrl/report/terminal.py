@@ -71,8 +71,13 @@ class Annotated:
     """Of the response: relevances are of the tokens of kind "response" and "eos"."""
     remarks: Remarks | None = None
     """None: no critic was asked."""
+    layers: dict[str, list[float | None]] = field(default_factory=dict)
+    """More numbers of each token, by what they are: the "advantage" that the loss weighs it with, columns. None: it has none."""
 
     def __post_init__(self) -> None:
+        for name, layer in self.layers.items():
+            if len(layer) != len(self.tokens):
+                raise ValueError(f"{self.title}: {len(self.tokens)} tokens, but {len(layer)} numbers of {name}")
         for name in ("kinds", "segments", "values"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.tokens):
@@ -101,6 +106,8 @@ def print_annotated(items: Iterable[Annotated], console: Console | None = None) 
                 console.print(_legend(scale))
         else:
             console.print(rich_text.Text(plain(item)), soft_wrap=True)
+        for name, layer in item.layers.items():
+            console.print(_layer(item, name, layer, colours), soft_wrap=not colours)
         for criterion in item.criteria:
             console.print(_criterion(item, criterion, colours), soft_wrap=not colours)
         if item.criteria and colours:
@@ -235,6 +242,30 @@ def _style(item: Annotated, place: int, kind: str, segment: int | None, reach: f
     if kind == "eos":
         return "reverse dim"
     return "underline" if segment is not None and segment % 2 else ""
+
+
+def _layer(item: Annotated, name: str, layer: Sequence[float | None], colours: bool) -> Text:
+    """One number where all tokens of the response have the same; else the response with the number of each token, or shaded."""
+    places = [place for place, kind in enumerate(item.kinds) if kind in ("response", "eos")]
+    values = [layer[place] for place in places]
+    result = rich_text.Text().append(visible(name), "bold")
+    if len(set(values)) <= 1:
+        value = values[0] if values else None
+        return result.append("  none" if value is None else f"  {signed(value)} on every token")
+    known = [value for value in values if value is not None]
+    reach = max(map(abs, known), default=0.0)
+    result.append(
+        f"  of {len(known)} of {len(values)} tokens, from {signed(min(known))} to {signed(max(known))}\n", "dim"
+    )
+    for place, value in zip(places, values, strict=True):
+        text = _shown(item.tokens[place])
+        if value is None:
+            result.append(text, "dim")
+        elif colours:
+            result.append(text, f"black on {_heat(value, reach or 1.0)}")
+        else:
+            result.append(f"{text}({signed(value)})")
+    return result
 
 
 def _criterion(item: Annotated, criterion: Attribution, colours: bool) -> Text:

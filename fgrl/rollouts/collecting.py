@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fgrl import models
     from fgrl.kinds import Ended, Engine
     from fgrl.models import LanguageModel
+    from fgrl.rollouts.policies import LentPolicy
 else:
     models = lazy.load("fgrl.models")
     torch = lazy.load("torch")
@@ -62,20 +63,30 @@ def score(
     temperature: float = 1.0,
     critic: LanguageModel | None = None,
     micro_batch_size: int = 8,
+    entropy_temperature: float | None = None,
 ) -> dict[str, Tensor]:
     """The score fields of `Rollout` that are in `needs`, each [B,T] float32 on the device of `tokens`, without dropout.
 
-    Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `ref_entropy` at temperature 1: segments are cut
-    by the reference's own distribution. `reference` None means the model with its adapter switched off.
+    Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `entropy` at `entropy_temperature` (None: the same),
+    `ref_entropy` at temperature 1: segments are cut by the reference's own distribution. `reference` None means the model with
+    its adapter switched off.
     """
     other = model if reference is None else reference
 
     def compute(part: Tokens) -> dict[str, Tensor]:
         scored: dict[str, Tensor] = {}
-        if needs & {"old_logp", "ref_kl"}:
+        if needs & {"old_logp", "entropy", "ref_kl"}:
             states = model.states(part)
-        if "old_logp" in needs:
-            scored["old_logp"] = model.score_states(states, part, temperature=temperature).logp
+        if needs & {"old_logp", "entropy"}:
+            own = model.score_states(
+                states,
+                part,
+                temperature=temperature,
+                entropy="entropy" in needs,
+                entropy_temperature=entropy_temperature,
+            )
+            scored |= {"old_logp": own.logp} if "old_logp" in needs else {}
+            scored |= {"entropy": own.entropy} if own.entropy is not None else {}
         if needs & {"ref_logp", "ref_entropy", "ref_kl"}:
             others = other.states(part, adapter=reference is not None)
         if needs & {"ref_logp", "ref_entropy"}:
@@ -113,8 +124,11 @@ def collect(
     first: int = 0,
     critic: LanguageModel | None = None,
     micro_batch_size: int = 8,
+    lent_policy: LentPolicy | None = None,
 ) -> Rollout:
     """Draw `per_prompt` responses to every prompt (see `draw`) and fill the fields of `Rollout` that are in `needs`.
+
+    `lent_policy` is `model`, for components that need "policy".
 
     Raises ValueError for a field that cannot be computed, and for settings under which `old_logp` would be inexact
     (`check_exact`). `reference` None means the policy with its adapter switched off.
@@ -124,6 +138,8 @@ def collect(
         raise ValueError(f"a rollout has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(ROLLOUT_NEEDS))}")
     if needs & {"old_logp", "ref_logp", "ref_kl"}:
         check_exact(sampling)
+    if "policy" in needs and lent_policy is None:
+        raise ValueError("the policy is needed; lend it with fgrl.rollouts.policies.LentPolicy")
     if "values" in needs and critic is None:
         raise ValueError("values are needed, but there is no critic")
     if needs & {"ref_logp", "ref_entropy", "ref_kl"} and reference is None and not model.adapted:
@@ -145,6 +161,8 @@ def collect(
         samples=[prompt for prompt in prompts for _ in range(per_prompt)],
         texts=[row.response.text for row in rows],
         offsets=[offsets(model.tokenizer, row.ids) for row in rows] if "offsets" in needs else None,
+        row=torch.arange(len(rows)) + first * per_prompt if "policy" in needs else None,
+        lent_policy=lent_policy if "policy" in needs else None,
         **scored,
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fgrl import rollouts
@@ -41,12 +42,64 @@ def pairs(
     max_prompt: int,
     max_tokens: int,
     columns: Mapping[str, Column] | None = None,
+    reads: Collection[str] = (),
 ) -> TokenTable:
-    """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added."""
+    """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added, `reads` names those that come with the
+    pairs (`carried`)."""
     table = TokenTable(columns)
+    given: list[tuple[str, Mapping[str, Any]]] = []
     for pair in preferences:
         add(table, model, pair.prompt, (pair.chosen, pair.rejected), max_prompt, max_tokens)
+        given += [(f"pair {pair.id}, {side}", of_side(pair.meta, side)) for side in SIDES] if reads else []
+    carry(table, given, reads)
     return fitting(table, model)
+
+
+SIDES = ("chosen", "rejected")
+
+
+def of_side(meta: Mapping[str, Any], side: str) -> dict[str, Any]:
+    """What a pair's `meta` has for one of its responses: {chosen: ..., rejected: ...} is divided, anything else is of both."""
+    divided = {name: isinstance(value, Mapping) and set(value) == set(SIDES) for name, value in meta.items()}
+    return {name: value[side] if divided[name] else value for name, value in meta.items()}
+
+
+def carry(table: TokenTable, given: Sequence[tuple[str, Mapping[str, Any]]], reads: Collection[str]) -> None:
+    """Set the columns `reads` of all rows from what came with each of them. given: where it stands, and the values by name."""
+    for row, (where, values) in zip(table, given, strict=bool(given)):
+        for name in sorted(reads):
+            if name not in values:
+                raise DataError(
+                    f'{where}: its meta has no "{name}", which the algorithm reads: keep it with `columns: {{meta: [{name}]}}` of the '
+                    "reader, or have an annotator or a pair builder write it"
+                )
+            length, lost = len(row["response"]), row["lost"][1]
+            row["columns"][name] = carried(values[name], table.declared[name], length, lost, f'{where}: meta "{name}"')
+
+
+def carried(value: Any, declared: Column, length: int, lost: int, where: str) -> Tensor:
+    """A value of a sample or a pair as a column: a number, or where the column has one per token a list of them.
+
+    length: tokens of the response as it is trained on, with the end-of-sequence token, after `lost` were cut off. The list is about
+    the whole response; where it lacks the end-of-sequence token, this one has the declared fill.
+    """
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
+        raise DataError(f"{where}: wants numbers, got {str(value)[:80]}")
+    if not declared.axes:
+        if isinstance(value, list):
+            raise DataError(f"{where}: wants a number, got a list of {len(value)}")
+        return torch.tensor(float(value))
+    whole = length + lost
+    if not isinstance(value, list) or len(value) not in (whole, whole - 1):
+        got = f"{len(value)}" if isinstance(value, list) else f"{value}"
+        raise DataError(
+            f"{where}: wants a list of one number per token of the response, {whole} (or {whole - 1} without its end), got {got}"
+        )
+    kept = [float(number) for number in [*value, declared.fill][:length]]
+    if lost:  # the last token was overwritten by an end-of-sequence token
+        kept[-1] = declared.fill
+    return torch.tensor(kept)
 
 
 def fitting(table: TokenTable, model: Any) -> TokenTable:
@@ -70,8 +123,13 @@ def units(stage: Any, model: Any, limit: int | None = None) -> RowGroups:
     """The stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
     if stage.algorithm.data == "pairs":
         preferences = islice(stage.data.pairs(), limit)
-        declared = stage.algorithm.columns
-        return RowGroups(pairs(preferences, model, stage.max_prompt_tokens, stage.max_tokens, declared), each=2)
+        algorithm = stage.algorithm
+        table = pairs(
+            preferences, model, stage.max_prompt_tokens, stage.max_tokens, algorithm.columns, algorithm.reads()
+        )
+        return RowGroups(table, each=2)
+    reads = stage.algorithm.reads()
+    given: list[tuple[str, Mapping[str, Any]]] = []
     table = TokenTable(stage.algorithm.columns)
     columns: list[Mapping[str, Tensor]] = []
     for sample in islice(stage.data.read(), limit):
@@ -81,8 +139,11 @@ def units(stage: Any, model: Any, limit: int | None = None) -> RowGroups:
                 table.add(encoded.prompt, encoded.response, eos_ids=model.eos_ids)
                 table.prompt_digests.extend(trained_prompts.digests(sample.prompt))
                 columns.append(encoded.columns)
+                given += [(f"sample {sample.id}", sample.meta)] if reads else []
             continue
+        given += [(f"sample {sample.id}", sample.meta)] if reads else []
         add(table, model, sample.prompt, [target(sample)], stage.max_prompt_tokens, stage.max_tokens)
     for row, values in zip(table, columns, strict=bool(columns)):
         row["columns"].update(values)
+    carry(table, given, reads)
     return RowGroups(fitting(table, model), each=1)

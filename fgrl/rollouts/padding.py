@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,25 @@ FROZEN_MICRO_BATCH_SIZE = 16
 """Rows of one pass of a frozen model over given responses, where no setting of the recipe chooses it."""
 
 
+def micro_batches(
+    tokens: Tokens, micro_batch_size: int, device: Any = None, *, shared: bool = True
+) -> Iterator[tuple[Tensor, Tokens]]:
+    """Indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once.
+
+    Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a prompt in
+    common (`models.arrange`).
+    """
+    prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
+    lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
+    sizes = [min(micro_batch_size, len(prompts) - start) for start in range(0, len(prompts), micro_batch_size)]
+    chosen = models.arrange(prompts, lengths, responses, sizes, shared=shared)
+    order = torch.tensor(chosen, dtype=torch.long, device=tokens.mask.device)
+    for start in range(0, len(order), micro_batch_size):
+        rows = order[start : start + micro_batch_size]
+        part = trim(select(tokens, rows))
+        yield rows, part if device is None else part.to(device)
+
+
 def in_micro_batches(
     tokens: Tokens,
     compute: Callable[[Tokens], dict[str, Tensor]],
@@ -85,23 +104,14 @@ def in_micro_batches(
     *,
     shared: bool = True,
 ) -> dict[str, Tensor]:
-    """Run `compute` over micro-batches of rows, each trimmed, and put the [b,t] results back in order.
+    """Run `compute` over `micro_batches`, and put the [b,t] results back in order.
 
-    Rows of one micro-batch have similar lengths or, where the models of `compute` read `shared` prompts once, a prompt in
-    common (`models.arrange`). Results are zero-padded to [B,T] and returned on the device of `tokens`.
+    Results are zero-padded to [B,T] and returned on the device of `tokens`.
     """
-    home = tokens.mask.device
-    prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
-    lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
-    sizes = [min(micro_batch_size, len(prompts) - start) for start in range(0, len(prompts), micro_batch_size)]
-    chosen = models.arrange(prompts, lengths, responses, sizes, shared=shared)
-    order = torch.tensor(chosen, dtype=torch.long, device=home)
     whole: dict[str, Tensor] = {}
-    for start in range(0, len(order), micro_batch_size):
-        rows = order[start : start + micro_batch_size]
-        part = trim(select(tokens, rows))
-        for name, result in compute(part if device is None else part.to(device)).items():
+    for rows, part in micro_batches(tokens, micro_batch_size, device, shared=shared):
+        for name, result in compute(part).items():
             if name not in whole:
-                whole[name] = torch.zeros(tokens.mask.shape, dtype=result.dtype, device=home)
-            whole[name][rows, : result.shape[1]] = result.to(home)
+                whole[name] = torch.zeros(tokens.mask.shape, dtype=result.dtype, device=tokens.mask.device)
+            whole[name][rows, : result.shape[1]] = result.to(tokens.mask.device)
     return whole

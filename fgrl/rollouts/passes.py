@@ -37,7 +37,8 @@ PART = 32
 def identity(spec: ModelSpec, run: Run) -> str:
     """A text that identifies the weights: the digest of the files when another stage made them."""
     if isinstance(spec.base, Ref):
-        return digests.digest_of_folder(run.path(spec.base))
+        digest = digests.digest_of_folder(run.path(spec.base))
+        return digest if spec.step is None else f"{digest} step {spec.step}"
     return models.fingerprint(spec)
 
 

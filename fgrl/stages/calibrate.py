@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.files import write_json
-from fgrl.kinds import Normalizer, Peek, Reader, Reward, Run, Stage
+from fgrl.kinds import GIVEN_NEEDS, Normalizer, Peek, Reader, Reward, Run, Stage, check_scorer
 from fgrl.modules.memory import PassShape, Role, Workload, estimate
 from fgrl.registry import Key, Unkeyed, register
 from fgrl.specs import ModelSpec, check_lengths
@@ -59,6 +59,11 @@ class CalibrateStage(Stage):
             check_lengths(self.max_prompt_tokens, self.max_tokens)
         return self
 
+    @model_validator(mode="after")
+    def _known_needs(self) -> CalibrateStage:
+        check_scorer(self.reward, GIVEN_NEEDS, field="reward")
+        return self
+
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, "lm")}
 
@@ -74,6 +79,7 @@ class CalibrateStage(Stage):
         rows = self._rows(model, limit=run.limit)
         if not rows:
             raise DataError("no pairs to calibrate on")
+        check_scorer(self.reward, GIVEN_NEEDS, field="reward", before_setup=False)
         # 2. the entropies that cut them, computed once and kept in the cache
         entropies = passes.entropies(rows, run, self.model) if "ref_entropy" in self.reward.needs() else None
         # 3. raw reward and location of every segment of every response

@@ -16,7 +16,7 @@ from fgrl.evaluation.comparison import Compared, means_by_name
 from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.files import write_json
-from fgrl.kinds import Metric, Peek, Reader, Reward, Run, Stage, check_needs
+from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
 from fgrl.llm import estimating
 from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
@@ -24,6 +24,7 @@ from fgrl.stages import names, overlaps, sizes
 from fgrl.types import Product, Ref, Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
+policy_records = lazy.load("fgrl.evaluation.policy_records")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 
@@ -85,7 +86,7 @@ class EvaluateStage(Stage, HeldOut):
     @model_validator(mode="after")
     def _metrics(self) -> EvaluateStage:
         for name, reward in self.rewards.items():
-            check_needs(reward, reward.needs_before_setup(), field=f"rewards.{name}")
+            check_scorer(reward, field=f"rewards.{name}")
         for metric in self.metrics:
             metric.check_rewards(self.rewards)
             metric.check_models(self.names, self.baseline)
@@ -112,9 +113,17 @@ class EvaluateStage(Stage, HeldOut):
         roles = [role for name, reward in self.rewards.items() for role in sizes.scorers(f"reward {name}", reward)]
         return (
             sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
+            | self._policy_work()
             | self._calls(peek)
             | overlaps.in_plan(self.models, self.prompts, peek)
         )
+
+    def _policy_work(self) -> dict[str, Any]:
+        """What the rewards ask of each model for the answers to one prompt."""
+        if self.sampling is None:
+            return {}
+        drawn = DrawnShape(self.per_prompt, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
+        return sizes.policy_work(policy_work(self.rewards.values(), drawn), "prompt and model")
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """How many questions are asked, in a plan: exactly where all answers are given, else at most."""
@@ -158,6 +167,8 @@ class EvaluateStage(Stage, HeldOut):
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)
         prompts = self.asked(run.limit)
+        for name, reward in self.rewards.items():
+            check_scorer(reward, field=f"rewards.{name}", before_setup=False)
         for reward in self.rewards.values():
             reward.check_prompts(prompts)
         for metric in self.metrics:
@@ -173,22 +184,30 @@ class EvaluateStage(Stage, HeldOut):
         # 1. answers, one file a model
         answers: dict[str, list[Answer]] = {}
         reference = self.likelihoods_of
+        credits_policy = any("policy" in reward.needs() for reward in self.rewards.values())
+        answered_by: dict[str, str] = {}
         for name, spec in self.models.items():
             part = run.dir / f"answers-{name}.jsonl"
+            if credits_policy:
+                answered_by[name] = policy_records.checked(run, name, spec, part)
             if not part.exists():
                 other = None if reference is None else run.model(self.models[reference])
                 model = run.model(spec)
+                if credits_policy:
+                    policy_records.check_model(run, name, spec, model)
                 own: list[Answer] = []
                 for sampling, group in self._samplings(prompts):
                     own += answering.answers(
                         self, name, model, other, group, run, sampling=sampling, rewards=self.rewards, seed=run.seed,
-                        first=len(own) // self.per_prompt,
+                        first=len(own) // self.per_prompt, fingerprint=answered_by.get(name),
                     )  # fmt: skip
                 write_answers(part, {name: own})
             answers[name] = read_answers(part)[name]
             run.stop_if_interrupted()
         for name, reader in self.given.items():
             answers[name] = given.answers(name, reader.read(), prompts, cut=cut)
+        if answered_by:
+            write_json(run.out / policy_records.FILE, answered_by)
         write_answers(run.out / "answers.jsonl", {name: judged(self.metrics, own) for name, own in answers.items()})
         for benchmark in self.files:
             answer_files.write(benchmark, run.out, answers)

@@ -60,6 +60,16 @@ class FinetuneStage(TrainingStage):
     """Evaluate the model while it trains, on held-out prompts and on `holdout`; null: not at all."""
 
     @model_validator(mode="after")
+    def _known_columns(self) -> FinetuneStage:
+        undeclared = sorted(self.algorithm.reads() - self.algorithm.columns.keys())
+        if undeclared:
+            raise ValueError(
+                f'{name_of(self.algorithm)[1]} reads "{undeclared[0]}" of the data without declaring the column: name it in its `columns`, '
+                "with per_token(fill=...) or per_response()"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check(self) -> FinetuneStage:
         if self.evaluate is None:
             return self

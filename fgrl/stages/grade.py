@@ -17,7 +17,7 @@ from fgrl.evaluation.span_numbers import GradedResponse, Place
 from fgrl.evaluation.span_sets import Labels, MarkedResponse, Marks, Offsets, SpanSet, Unit
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json, write_json_lines
-from fgrl.kinds import Peek, Reader, Relevance, Stage
+from fgrl.kinds import GRADED_NEEDS, Peek, Reader, Relevance, Stage, check_scorer
 from fgrl.llm import estimating
 from fgrl.modules.memory import Workload, estimate
 from fgrl.ops.spans import Conflict, TokenPolicy
@@ -107,6 +107,8 @@ class GradeStage(Stage):
             raise ValueError("labels: wants at least one label, and a different value for each")
         if self.policy is None and (self.units == "tokens" or self.relevance):
             raise ValueError("policy: name the model whose tokens are counted")
+        for name, relevance in self.relevance.items():
+            check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}")
         if self.lines and not self.right:
             raise ValueError("lines: there is no set of spans to read them with; name one under `right`")
         if self.judge is not None:
@@ -298,6 +300,8 @@ class GradeStage(Stage):
         samples = [sample for sample in read if relevance_grading.text_of(sample)]
         if not samples:
             raise DataError("there are no responses with marked spans to grade on")
+        for name, relevance in self.relevance.items():
+            check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}", before_setup=False)
         rules = CriterionRules(run)
         graded: dict[str, list[relevance_grading.Graded]] = {name: [] for name in self.relevance}
         with run.progress("responses", len(samples) * len(graded)) as ticker:

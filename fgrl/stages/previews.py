@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from fgrl import rollouts
 from fgrl.evaluation.attributing import attributions
 from fgrl.report.terminal import Annotated, Remarks
-from fgrl.types import Annotation, Rewards, Rollout, Sample
+from fgrl.types import Advantages, Annotation, Rewards, Rollout, Sample
 
 
 def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
@@ -31,13 +34,22 @@ def of_row(row: Mapping[str, Any], tokenizer: Any) -> Annotated:
     if row["finished"]:
         kinds[-1] = "eos"
     segment, lost = row["columns"].get("segment"), row["lost"]
+    others = {name: value for name, value in row["columns"].items() if name != "segment"}
     return Annotated(
         title=f"{_tokens('prompt', len(prompt), lost[0])}, {_tokens('response', len(response), lost[1])}",
         tokens=rollouts.token_texts(tokenizer, prompt + response),
         kinds=kinds,
         segments=None if segment is None else [-1] * len(prompt) + segment.tolist(),
         values=None,
+        layers={name: _layer(prompt, value.tolist()) for name, value in others.items() if value.ndim},
+        note=", ".join(f"{name} {value.item():g}" for name, value in others.items() if not value.ndim),
     )
+
+
+def _layer(prompt: Sequence[int], values: Sequence[float], shown: Sequence[bool] | None = None) -> list[float | None]:
+    """Values of a response's tokens as those of the whole sequence; None where there is none."""
+    kept = values if shown is None else [value if there else None for value, there in zip(values, shown, strict=True)]
+    return [*[None] * len(prompt), *(value if value is not None and math.isfinite(value) else None for value in kept)]
 
 
 def _tokens(what: str, count: int, lost: int) -> str:
@@ -47,12 +59,15 @@ def _tokens(what: str, count: int, lost: int) -> str:
 
 
 def of_rollout(
-    rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None
-) -> Iterator[Annotated]:
-    """Scored responses, with the criteria of their prompts where the reward tells verdicts.
+    rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None,
+    advantages: Advantages | None = None,
+) -> Iterator[Annotated]:  # fmt: skip
+    """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of the reward.
 
     lost: tokens that were cut from each prompt and response; None: of drawn responses, that of their prompts is computed.
+    advantages: of the responses whose reward is not missing; they are shown where the loss counts a token.
     """
+    place = torch.cumsum(~torch.isnan(rewards.response), 0) - 1
     for i, length in enumerate(rollout.mask.sum(dim=1).tolist()):
         prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist()
         response = rollout.response_ids[i, :length].tolist()
@@ -64,6 +79,19 @@ def of_rollout(
             cut = len(rollouts.encode_prompt(tokenizer, rollout.samples[i].prompt)) - len(prompt), 0
         else:
             cut = lost[i]
+        layers = {
+            name: _layer(prompt, value[i, :length].tolist())
+            for name, value in rewards.columns.items()
+            if value.ndim == 2
+        }
+        notes = [f"{name} {float(value[i]):g}" for name, value in rewards.columns.items() if value.ndim == 1]
+        if advantages is not None and not bool(rewards.response[i].isnan()):
+            at = int(place[i])
+            if advantages.keep is not None and not bool(advantages.keep[at]):
+                notes.append("not trained on: the algorithm leaves this response out")
+            else:
+                trained = None if advantages.trained is None else advantages.trained[at, :length].tolist()
+                layers["advantage"] = _layer(prompt, advantages.advantage[at, :length].tolist(), trained)
         yield Annotated(
             title=f"{_tokens('prompt', len(prompt), cut[0])}, {_tokens('response', length, cut[1])}, "
             f"reward {float(rewards.response[i]):.3f}",
@@ -73,6 +101,8 @@ def of_rollout(
             values=[0.0] * len(prompt) + rewards.token[i, :length].tolist(),
             criteria=attributions(rewards, rollout.samples[i], i, length) or [],
             remarks=None if rewards.annotations is None else _remarks(rewards.annotations[i], rollout.texts[i]),
+            layers=layers,
+            note=", ".join(notes),
         )
 
 

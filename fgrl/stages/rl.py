@@ -12,7 +12,20 @@ from pydantic import Field, model_validator
 from fgrl import lazy
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
-from fgrl.kinds import Engine, OnlineAlgorithm, Peek, Reader, Reward, Run, ToDraw, check_needs, default_engine
+from fgrl.kinds import (
+    DrawnShape,
+    Engine,
+    OnlineAlgorithm,
+    Peek,
+    Reader,
+    Reward,
+    Run,
+    ToDraw,
+    check_needs,
+    check_scorer,
+    default_engine,
+    policy_work,
+)
 from fgrl.llm import estimating
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.evaluations import TrainingEvaluation
@@ -27,10 +40,13 @@ from fgrl.types import Sample
 if TYPE_CHECKING:
     from fgrl.modules.training_module import TrainingModule
 models = lazy.load("fgrl.models")
+gather = lazy.load("fgrl.modules.gather")
 online = lazy.load("fgrl.modules.online")
+policies = lazy.load("fgrl.rollouts.policies")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
+torch = lazy.load("torch")
 training = lazy.load("fgrl.modules.trainer")
 
 
@@ -88,7 +104,7 @@ class RLStage(TrainingStage):
     @model_validator(mode="after")
     def _known_needs(self) -> RLStage:
         check_needs(self.algorithm, self.algorithm.needs(), field="algorithm")
-        check_needs(self.reward, self.reward.needs_before_setup(), field="reward")
+        check_scorer(self.reward, field="reward")
         return self
 
     @model_validator(mode="after")
@@ -155,7 +171,14 @@ class RLStage(TrainingStage):
             copies=rollout.engine.copies_weights(),
             notes={"reference": "actor without its adapter"} if frozen and self.model.lora else {},
         )  # fmt: skip
-        return estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
+        return estimate(workload, peek) | self._policy_work(peek) | self._calls(peek) | overlaps.in_training(self, peek)
+
+    def _policy_work(self, peek: Peek) -> dict[str, Any]:
+        """What reward and algorithm ask of the policy in an iteration, and in how many iterations where that is fixed."""
+        at_once, train = self._prompts_at_once(peek.limit)
+        sampling = self.rollout.sampling
+        drawn = DrawnShape(at_once * self.rollout.per_prompt, sampling.max_prompt_tokens, sampling.max_new_tokens)
+        return sizes.policy_work(policy_work([self.reward, self.algorithm], drawn), "iteration", train.iterations)
 
     def total_steps(self) -> int | None:
         return self.train.iterations
@@ -213,7 +236,7 @@ class RLStage(TrainingStage):
         # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
         training.check(self.train)
         self.setup(run)
-        check_needs(self.reward, self.reward.needs())
+        check_scorer(self.reward, field="reward", before_setup=False)
         actor = run.model(self.model, head="lm", trainable=True)
         critic = None
         if self.algorithm.uses_critic():
@@ -249,12 +272,27 @@ class RLStage(TrainingStage):
         models.save(actor, folder, {"algorithm": dump(self.algorithm)})
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Responses of the policy before training, with segments and token rewards."""
+        """Responses of the policy before training, `per_prompt` to each prompt, with segments, token rewards, and the advantages
+        that the loss would weigh their tokens with if they were the iteration."""
         self.setup(run)
         model = run.model(self.model.model_copy(update={"lora": None}))
-        rollout = rollouts.collect(
-            model, model, list(islice(self.prompts.read(), count)), sampling=self.rollout.sampling,
-            engine=self.rollout.engine, needs=self.reward.needs(), seed=run.seed,
+        needs, per_prompt = self.reward.needs() | self.algorithm.needs(), self.rollout.per_prompt
+        critic = None
+        if "values" in needs:
+            critic = run.model((self.critic or self.model).model_copy(update={"lora": None}), head="scalar")
+        lent = policies.LentPolicy(
+            model, self.rollout.engine, self.rollout.sampling, seed=run.seed, name="before training",
+            micro_batch_size=self.train.micro_batch_size,
         )  # fmt: skip
-        self.reward.at_step(0, self.train.iterations or self.train.epochs)
-        yield from previews.of_rollout(rollout, self.reward.scored(rollout), model.tokenizer)
+        prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
+        with torch.no_grad(), lent.lend():
+            rollout = rollouts.collect(
+                model, model, prompts, self.rollout.sampling, self.rollout.engine, needs, per_prompt=per_prompt,
+                seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
+            )  # fmt: skip
+            self.reward.at_step(0, self.train.iterations or self.train.epochs)
+            rewards = self.reward.scored(rollout)
+            online.check_columns(self.reward, rewards, self.algorithm)
+            scored, known, _missing = gather.drop_missing(rollout, rewards)
+            advantages = self.algorithm.advantages(scored, known) if len(scored.mask) else None
+        yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages)

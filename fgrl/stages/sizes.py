@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fgrl.kinds import Engine, Peek
+from fgrl.kinds import Engine, Peek, PolicyWork
 from fgrl.modules.memory import PassShape, Role, Workload, estimate
 from fgrl.modules.trainer import TrainSettings
 from fgrl.registry import Settings, walk
@@ -21,6 +21,15 @@ def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
 def trained(train: TrainSettings, tokens: int, each: int = 1) -> PassShape:
     """A micro-batch of training, of units of `each` rows with at most `tokens` tokens."""
     return PassShape(min(train.micro_batch_size, -(-train.batch_size // train.devices)) * each, tokens)
+
+
+def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> dict[str, Any]:
+    """A part of a plan: what components ask of the policy `per` iteration or prompt, of which there are `times`; {} for nothing."""
+    if work == PolicyWork():
+        return {}
+    if work is None:
+        return {"policy": {"unknown": "a component that needs the policy has no `policy_work`"}}
+    return {"policy": {"each": vars(work), "per": per, "times": times}}
 
 
 def scorers(name: str, component: Settings) -> Iterator[Role]:

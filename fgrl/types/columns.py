@@ -7,13 +7,14 @@ or an algorithm adds a column by subclassing `Rewards` or `Advantages`:
     class WeightedRewards(Rewards):
         weight: Tensor = field(kw_only=True, metadata={"column": per_token(fill=1.0)})
 
-and reads it in its loss as `batch.columns["weight"]`. A field without a declaration is an error.
+and reads it in its loss as `batch.columns["weight"]`. A field without a declaration is an error. Columns that only carry numbers
+need no subclass: `Rewards(..., columns={"weight": weight})`, tensors [B] or [B,T].
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,6 +119,53 @@ class Shared:
         if self.merge is None:
             raise TypeError("parts cannot be put together")
         return self.merge(values, counts)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A mapping of tensors [B] and [B,T] by name; 0 stands beyond the end of each response."""
+
+    def column(self, value: Tensor) -> Column:
+        """The declaration of one of them."""
+        return per_token(fill=0) if value.ndim == 2 else per_response()
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise TypeError for anything but tensors [B] and [B,T] by name."""
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name}: a mapping of tensors by name is declared, got {type(value).__name__}")
+        for key, item in value.items():
+            if not isinstance(item, torch.Tensor) or item.ndim not in (1, 2):
+                got = f"the shape {list(item.shape)}" if isinstance(item, torch.Tensor) else type(item).__name__
+                raise TypeError(f"{name}[{key!r}]: wants a tensor [response] or [response, token], got {got}")
+
+    def take(self, value: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+        """The rows with these indices, in their order."""
+        return {key: item[rows.to(item.device)] for key, item in value.items()}
+
+    def concatenate(self, values: Sequence[Mapping[str, Tensor]], counts: Sequence[int]) -> dict[str, Tensor]:
+        """The rows of several parts, padded to common widths. Raises ValueError when the parts have different columns."""
+        if any(value.keys() != values[0].keys() for value in values):
+            raise ValueError(f"the parts have different columns: {', '.join(sorted(set().union(*values)))}")
+        return {
+            key: self.column(item).concatenate([value[key] for value in values], counts)
+            for key, item in values[0].items()
+        }
+
+
+class NamedTensors(dict[str, Any]):
+    """Columns by name, which says what there is where one is missing."""
+
+    def __missing__(self, name: str) -> Any:
+        known = ", ".join(sorted(self)) or "none"
+        raise KeyError(
+            f'there is no column "{name}"; there are: {known}. An algorithm declares the columns of the rewards that it reads in '
+            "`reads()`, and what of the rollout it needs in `needs()`; a reward declares the columns that it fills in `fills()`"
+        )
+
+
+def named() -> Named:
+    """Tensors [B] and [B,T] by name."""
+    return Named()
 
 
 def per_response() -> Column:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 from fgrl import lazy
 from fgrl.types.columns import (
     Column,
+    Named,
     Shared,
+    named,
     of_all_rows,
     per_criterion,
     per_criterion_token,
@@ -42,7 +44,7 @@ class TensorRows:
 
         def change(value: Any) -> Any:
             if isinstance(value, dict):
-                return {key: change(item) for key, item in value.items()}
+                return type(value)({key: change(item) for key, item in value.items()})
             return function(value) if isinstance(value, torch.Tensor) else value
 
         return replace(self, **{item.name: change(getattr(self, item.name)) for item in fields(self)})
@@ -57,17 +59,23 @@ class TensorRows:
         })  # fmt: skip
 
     def tensors(self) -> dict[str, tuple[Column, Tensor]]:
-        """The declaration and the value of every column that is a tensor."""
-        return {
-            name: (declaration, getattr(self, name))
-            for name, declaration in declarations(type(self)).items()
-            if isinstance(declaration, Column) and isinstance(getattr(self, name), torch.Tensor)
-        }
+        """The declaration and the value of every column that is a tensor. Raises ValueError for two of one name."""
+        columns: dict[str, tuple[Column, Tensor]] = {}
+        for name, declaration in declarations(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(declaration, Column) and isinstance(value, torch.Tensor):
+                columns[name] = (declaration, value)
+            elif isinstance(declaration, Named):
+                if twice := sorted(columns.keys() & value.keys()):
+                    raise ValueError(f"two columns of {type(self).__name__} are called {twice[0]}; rename one of them")
+                columns |= {key: (declaration.column(item), item) for key, item in value.items()}
+        return columns
 
 
-def declarations(record: type[TensorRows]) -> dict[str, Column | Shared]:
+def declarations(record: type[TensorRows]) -> dict[str, Column | Named | Shared]:
     """The columns of a class of `TensorRows` by field. Raises TypeError for a field without a declaration."""
-    undeclared = [item.name for item in fields(record) if not isinstance(item.metadata.get("column"), Column | Shared)]
+    declared = (Column, Named, Shared)
+    undeclared = [item.name for item in fields(record) if not isinstance(item.metadata.get("column"), declared)]
     if undeclared:
         raise TypeError(
             f"{record.__name__}.{undeclared[0]} does not declare its column; write for example {undeclared[0]}: Tensor = "
@@ -98,8 +106,19 @@ OUTSIDE_SEGMENTS = {"column": per_token(fill=-1)}
 PROMPT_TOKEN = {"column": per_prompt_token(fill=0)}
 CRITERION = {"column": per_criterion()}
 CRITERION_TOKEN = {"column": per_criterion_token(fill=0)}
+NAMED = {"column": named()}
 METRICS = {"column": of_all_rows(lambda values, counts: merged(zip(values, counts, strict=True)))}
 WHOLE_STEP = {"column": of_all_rows()}
+LENT_POLICY = {"column": of_all_rows(lambda values, counts: the_same(values))}
+NEED_OF_FIELD = {"lent_policy": "policy", "row": "policy"}
+"""What to ask for in `needs` where it is not called as the field that it fills."""
+
+
+def the_same(values: Sequence[Any]) -> Any:
+    """The object that all parts have. Raises ValueError for different ones."""
+    if any(value is not values[0] for value in values):
+        raise ValueError("the parts were drawn by different models")
+    return values[0]
 
 
 @dataclass
@@ -121,6 +140,8 @@ class Rollout(Tokens):
     samples: list[Sample] = field(metadata=RESPONSE)
     texts: list[str] = field(metadata=RESPONSE)  # decoded responses without special tokens
     old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that sampled
+    # [B,T] nats, of the distribution that token t was drawn from: the policy's, at the temperature of sampling
+    entropy: Tensor | None = field(default=None, metadata=TOKEN)
     ref_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, frozen reference
     # [B,T] nats, of the reference's distribution that token t was drawn from
     ref_entropy: Tensor | None = field(default=None, metadata=TOKEN)
@@ -130,12 +151,24 @@ class Rollout(Tokens):
     values: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] of the state before token t
     # characters of `texts` that each token covers
     offsets: list[list[tuple[int, int]]] | None = field(default=None, metadata=RESPONSE)
+    # [B] long: the response's number among all that are drawn together, which names its random stream
+    row: Tensor | None = field(default=None, metadata=RESPONSE)
+    lent_policy: Any = field(default=None, metadata=LENT_POLICY)  # `fgrl.rollouts.policies.LentPolicy`
+
+    @property
+    def policy(self) -> Any:
+        """The model that drew the responses, as a `fgrl.rollouts.policies.Policy`, for a component whose `needs` contain "policy".
+
+        Raises ValueError when nobody asked for it.
+        """
+        return self.filled("lent_policy").of(self)
 
     def filled(self, name: str) -> Any:
         """A field that is filled on request; raises ValueError when nobody asked for it."""
         value = getattr(self, name)
         if value is None:
-            raise ValueError(f"the rollout has no {name}; ask for it in `needs`")
+            need = NEED_OF_FIELD.get(name, name)
+            raise ValueError(f"the rollout has no {need}; ask for it in `needs`")
         return value
 
 
@@ -167,7 +200,17 @@ class Rewards(TensorRows):
     verdict: Tensor | None = field(default=None, metadata=CRITERION)
     # what a critic wrote about each response; None where it failed
     annotations: list[Annotation | None] | None = field(default=None, metadata=RESPONSE)
+    # [B] or [B,T] by name: what the reward declares in `fills`, for algorithms that name it in `reads`
+    columns: Mapping[str, Tensor] = field(default_factory=dict, metadata=NAMED)
     metrics: Mapping[str, Number] = field(default_factory=dict, metadata=METRICS)
+
+    def column(self, name: str) -> Any:
+        """An optional field, or one of `columns`. Raises ValueError when the reward does not fill it."""
+        value = self.columns.get(name, getattr(self, name, None))
+        if value is None:
+            filled = ", ".join(sorted(self.columns)) or "none"
+            raise ValueError(f'the reward fills no "{name}"; its columns: {filled}')
+        return value
 
 
 @dataclass
@@ -180,6 +223,7 @@ class Advantages(TensorRows):
     trained: Tensor | None = field(
         default=None, metadata=TOKEN
     )  # [B,T] bool: the tokens that the loss counts; None = all
+    columns: Mapping[str, Tensor] = field(default_factory=dict, metadata=NAMED)  # [B] or [B,T] by name, for the loss
     metrics: Mapping[str, Number] = field(default_factory=dict, metadata=METRICS)
 
 

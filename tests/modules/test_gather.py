@@ -31,7 +31,7 @@ def in_one_process(rank: int, port: int, folder: Path) -> None:
         rollout, rewards, dropped = gather.drop_missing(rollout, rewards)
         units = RolloutUnits(rollout, rewards, pad_id=9)
         batches = list(StepLoader(units, [Step([0, 1, 2, 3])], micro_batches=2, rank=rank, world=2))
-        seen = [(batch.mask, batch.prompt_mask, batch.columns) for batch in batches]
+        seen = [(batch.mask, batch.prompt_mask, dict(batch.columns)) for batch in batches]
         torch.save(
             {
                 "dropped": dropped, "group": rollout.group, "notes": rewards.notes, "seen": seen,

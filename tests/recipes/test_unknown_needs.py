@@ -18,16 +18,16 @@ from typing import Any, ClassVar
 
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.evaluation.comparison import Compared
-from fgrl.kinds import Metric, Reward, Segmenter
+from fgrl.kinds import Metric, Relevance, Reward, Segmenter
 from fgrl.registry import register
 
 
 @register("needy_ppo")
 class NeedyPPO(PPO):
-    """PPO that reads the policy's entropy."""
+    """PPO that reads the policy's entropy under a wrong name."""
 
     def needs(self) -> frozenset[str]:
-        return super().needs() | {"entropy"}
+        return super().needs() | {"entropies"}
 
 
 @register("needy_reward")
@@ -38,6 +38,16 @@ class NeedyReward(Reward):
         return frozenset({"ref_entropi"})
 
     def score(self, rollout: Any) -> Any: ...
+
+
+@register("needy_relevance")
+class NeedyRelevance(Relevance):
+    """A relevance that reads hidden states."""
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"hidden_states"})
+
+    def weigh(self, rollout: Any, checked: Any) -> Any: ...
 
 
 @register("needy_segmenter")
@@ -64,9 +74,11 @@ class NeedyMetric(Metric):
     ("override", "says"),
     [
         ("stages.policy.algorithm=needy_ppo",
-         'the online_algorithm needy_ppo needs "entropy", which nothing computes; did you mean "ref_entropy"?'),
+         'the online_algorithm needy_ppo needs "entropies", which nothing computes; did you mean "entropy"?'),
         ("stages.policy.reward=needy_reward", 'the reward needy_reward needs "ref_entropi", which nothing computes'),
         ("stages.evaluate.rewards.segment=needy_reward", 'the reward needy_reward needs "ref_entropi"'),
+        ("stages.policy.reward={name: rubric, relevance: needy_relevance}",
+         'the relevance needy_relevance needs "hidden_states", which nothing computes'),
         ("stages.reward_model.algorithm.segmenter=needy_segmenter", "choices: entropy, text"),
         ("stages.evaluate.metrics=[needy_metric]", "choices: kl, logp, offsets, ref_logp"),
     ],

@@ -93,6 +93,35 @@ def test_another_recipe_does_not_know_the_file_and_may_bring_the_same_name() -> 
     assert load("r.yaml").stages["a"].shape.area() == 1.0
 
 
+def test_files_import_the_files_beside_them() -> None:
+    """Also each other, and inside a function; a changed one is imported again, with those that import it."""
+    Path("mine").mkdir()
+    star = STAR.format(name="star", area="SIZE + later()").replace(
+        "import Shape", "import Shape\nfrom sizes import SIZE"
+    )
+    more = "\n\ndef later() -> float:\n    import more\n    return more.MORE\n"
+    Path("mine/star.py").write_text(star + more)
+    Path("mine/sizes.py").write_text("import more\nimport random\nSIZE = 1.0 + more.MORE\n")
+    Path("mine/more.py").write_text("import sizes\nMORE = 0.5\n")
+    Path("mine/random.py").write_text("raise RuntimeError('Python has one of this name')\n")
+    Path("mine/r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n"))
+    loaded = load("mine/r.yaml")
+    assert loaded.stages["a"].shape.area() == 2.0
+    assert {file.name for file in loaded.sources} == {"star.py", "sizes.py", "more.py"}
+    assert not {"star", "sizes", "more"} & set(sys.modules)
+    assert loaded.built_anew("a").shape.area() == 2.0
+    Path("mine/more.py").write_text("import sizes\nMORE = 1.0\n")
+    again = load("mine/r.yaml")
+    assert again.stages["a"].shape.area() == 3.0
+    assert again.sources != loaded.sources
+    Path("mine/more.py").write_text("MORE = 1.0 / 0\n")
+    with pytest.raises(Problems, match=r"mine/more\.py:1:8: cannot be imported: ZeroDivisionError"):
+        load("mine/r.yaml")
+    Path("without.yaml").write_text(RECIPE.format(imports=""))
+    with pytest.raises(Problems, match='unknown shape "star"'):
+        load("without.yaml")
+
+
 @pytest.mark.parametrize("annotation", ["Undefined", "io.StringIO"])
 def test_a_field_that_no_recipe_can_fill_is_refused_with_the_file(annotation: str) -> None:
     """Validators are built late; a class from outside must not fail only then."""

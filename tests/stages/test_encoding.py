@@ -11,9 +11,11 @@ from training_helpers import tiny
 
 from fgrl import rollouts
 from fgrl.errors import DataError
+from fgrl.modules.units import EncodedUnits
 from fgrl.rollouts import encoding
+from fgrl.rollouts.rows import RowGroups
 from fgrl.stages import previews
-from fgrl.types import Pair, Response, Sample
+from fgrl.types import Pair, Response, Sample, per_response, per_token
 
 TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at night.", "Why?", ""]
 
@@ -21,7 +23,7 @@ TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at
 def stage(data: str, records: list[Any], **sizes: int) -> Any:
     reader = SimpleNamespace(pairs=lambda: iter(records), read=lambda: iter(records))
     return SimpleNamespace(
-        algorithm=SimpleNamespace(data=data, encode=lambda *_: None, columns={}),
+        algorithm=SimpleNamespace(data=data, encode=lambda *_: None, columns={}, reads=frozenset),
         data=reader,
         **{"max_prompt_tokens": 20, "max_tokens": 40} | sizes,
     )
@@ -111,3 +113,43 @@ def test_inspection_shows_what_is_cut(tiny_model_dir: Path) -> None:
     prompt = f"20 prompt tokens, the first {whole[0] - 20} of {whole[0]} are cut"
     assert shown[0] == f"{prompt}, 20 response tokens, the last {whole[1] - 20} of {whole[1]} are cut"
     assert shown[1] == f"{prompt}, {len(rejected['response'])} response tokens"
+
+
+def test_columns_of_pairs_reach_the_loss(tiny_model_dir: Path) -> None:
+    """Numbers, and lists with one number per token, of both responses or of each; cut with their responses."""
+    model = tiny(tiny_model_dir)
+    count = len(rollouts.encode_response(model.tokenizer, "Say lamp.", model.end_id))
+    other = len(rollouts.encode_response(model.tokenizer, "No.", model.end_id))
+    weight = {"chosen": [0.5 + i for i in range(count - 1)], "rejected": [2.0] * other}
+    pairs = [
+        Pair(id="p", prompt="A", chosen="Say lamp.", rejected="No.", meta={"weight": weight, "sure": 0.25, "more": 1})
+    ]
+    columns = {"weight": per_token(fill=1.0), "sure": per_response()}
+    table = encoding.pairs(pairs, model, 64, 256, columns, {"weight", "sure"})
+    assert [row["columns"]["weight"].tolist() for row in table] == [[*weight["chosen"], 1.0], weight["rejected"]]
+    assert [row["columns"]["sure"].item() for row in table] == [0.25, 0.25]
+    batch = EncodedUnits(RowGroups(table, each=2), pad_id=0, eos_ids=model.eos_ids, columns=columns).batch([0])
+    assert batch.columns["weight"].shape == batch.mask.shape
+    assert batch.columns["weight"][1, other:].unique().tolist() == [1.0]
+    shown = previews.of_row(table[0], model.tokenizer)
+    assert shown.layers["weight"][-2:] == [weight["chosen"][-1], 1.0]
+    assert shown.note == "sure 0.25"
+    # a response that is cut loses the numbers of its end
+    prompt = len(rollouts.encode_prompt(model.tokenizer, "A"))
+    cut = encoding.pairs(pairs, model, 64, prompt + 3, columns, {"weight", "sure"})
+    assert cut[0]["columns"]["weight"].tolist() == [0.5, 1.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({}, 'pair p, chosen: its meta has no "weight", which the algorithm reads'),
+        ({"weight": [1.0, 2.0]}, r'meta "weight": wants a list of one number per token of the response, \d+ \(or \d+ without its end'),
+        ({"weight": 1.0}, "got 1.0"),
+        ({"weight": {"chosen": ["a"], "rejected": [1]}}, r"wants numbers, got \['a'\]"),
+    ],
+)  # fmt: skip
+def test_columns_that_do_not_fit_are_refused(meta: dict[str, Any], said: str, tiny_model_dir: Path) -> None:
+    pair = Pair(id="p", prompt="A", chosen="Say lamp to me.", rejected="No.", meta=meta)
+    with pytest.raises(DataError, match=said):
+        encoding.pairs([pair], tiny(tiny_model_dir), 64, 256, {"weight": per_token(fill=1.0)}, {"weight"})

@@ -1,0 +1,50 @@
+"""Which model drew answers that were credited with the help of that model (rewards that need "policy").
+
+In the product of an evaluation:
+
+    answered_by.json    for each model that answered, by its name in the recipe, what identifies its weights
+
+While it runs, `answers-NAME.answered_by.json` beside the answers of one model has the same, and is compared before answers that a
+killed process left are used.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fgrl.errors import PolicyNotLent
+from fgrl.files import write_json
+from fgrl.kinds import Run
+from fgrl.rollouts import passes
+from fgrl.specs import ModelSpec
+
+FILE = "answered_by.json"
+
+
+def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
+    """What identifies the weights of `spec`, recorded beside `part`, the file for the model's answers.
+
+    Raises `PolicyNotLent` when the file exists and another model's answers are in it.
+    """
+    identity, file = passes.identity(spec, run), part.with_suffix(f".{FILE}")
+    if part.exists():
+        recorded = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if recorded != identity:
+            raise PolicyNotLent(
+                f"{part}: these answers were credited with another model ({recorded or 'not recorded'}) than {name}, "
+                f"{spec.base!r} ({identity}): delete the file, and run again"
+            )
+    elif run.rank == 0:
+        write_json(file, identity)
+    return identity
+
+
+def check_model(run: Run, name: str, spec: ModelSpec, model: Any) -> None:
+    """Raise `PolicyNotLent` when the loaded `model` has other weights than those of `spec`."""
+    identity, loaded = passes.identity(spec, run), passes.identity(model.spec, run)
+    if identity != loaded:
+        raise PolicyNotLent(
+            f"{name}: the recipe names {spec.base!r} ({identity}), and the model that answers is {model.spec.base!r} ({loaded})"
+        )

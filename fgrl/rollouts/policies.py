@@ -1,0 +1,303 @@
+"""The policy that answered, as rewards, relevances and algorithms use it (their `needs` contain "policy").
+
+    policy = rollout.policy
+    policy.score(tokens, entropy=True)               # log-probabilities and entropies of any tokens
+    policy.continuations(row, position, k=8)         # further endings of a response, from any of its tokens
+    for rows, part in policy.micro_batches(tokens):  # passes of your own
+        embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
+
+A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no component can
+credit answers of one model with another one that it remembers.
+
+Left out: gradients with respect to the policy's weights (the loss has them), and continuations at another temperature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from fgrl import lazy
+from fgrl.errors import PolicyNotLent
+from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad
+from fgrl.rollouts.text import decode, offsets
+from fgrl.specs import Sampling
+from fgrl.types import Rollout, Tokens
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from fgrl import models
+    from fgrl.kinds import Engine
+    from fgrl.models import LanguageModel, Scores
+else:
+    models = lazy.load("fgrl.models")
+    torch = lazy.load("torch")
+
+Place = tuple[int, int]
+"""(row, position): the state of response `row` after its first `position` tokens."""
+
+
+@dataclass
+class PolicyUse:
+    """What components asked of a policy."""
+
+    forward_tokens: int = 0
+    """Real tokens of prompts and responses in passes, without and with a gradient."""
+    backward_tokens: int = 0
+    """Those of passes with a gradient to the inputs."""
+    continuations: int = 0
+    generated_tokens: int = 0
+    seconds: float = 0.0
+    """Of the passes and of drawing; a backward pass is the component's own."""
+
+
+def metrics_of(uses: Sequence[PolicyUse]) -> dict[str, float]:
+    """What the components of all processes asked of the policy, for the log."""
+    totals = {item.name: float(sum(getattr(use, item.name) for use in uses)) for item in fields(PolicyUse)}
+    return {"seconds/policy": totals.pop("seconds")} | {f"policy/{name}": total for name, total in totals.items()}
+
+
+class LentPolicy:
+    """A model, lent to the components that score one batch of its responses."""
+
+    def __init__(
+        self, model: LanguageModel, engine: Engine, sampling: Sampling, *, seed: int, name: str,
+        fingerprint: str | None = None, micro_batch_size: int = 8,
+    ) -> None:  # fmt: skip
+        """seed: that of the responses. name and fingerprint: which model it is, and what identifies its weights."""
+        self.engine, self.sampling, self.seed, self.name, self.fingerprint = engine, sampling, seed, name, fingerprint
+        self.micro_batch_size = micro_batch_size
+        self.use = PolicyUse()
+        self._model, self._lent = model, False
+
+    @contextmanager
+    def lend(self) -> Iterator[LentPolicy]:
+        """Inside, the policy can be used. It is in evaluation mode and its parameters take no gradients; afterwards it is as before."""
+        parameters = list(self._model.parameters())
+        before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
+        with models.evaluating(self._model):
+            for parameter in parameters:
+                parameter.requires_grad_(False)
+                parameter.grad = None
+            self._lent = True
+            try:
+                yield self
+            finally:
+                self._lent = False
+                for parameter, (trained, gradient) in zip(parameters, before, strict=True):
+                    parameter.requires_grad_(trained)
+                    parameter.grad = gradient
+
+    @property
+    def model(self) -> LanguageModel:
+        """Raises `PolicyNotLent` outside of `lend`."""
+        if not self._lent:
+            raise PolicyNotLent(
+                f"the policy {self.name} was lent for responses that are scored already: a component that keeps it would credit "
+                "other responses with it; take `rollout.policy` of the rollout that is given, each time"
+            )
+        return self._model
+
+    @property
+    def temperature(self) -> float:
+        """At which probabilities are taken: that of sampling, 1 for greedy decoding."""
+        return self.sampling.temperature or 1.0
+
+    def of(self, rollout: Rollout) -> Policy:
+        """The policy, for responses that it drew."""
+        return Policy(self, rollout)
+
+
+class Policy:
+    """The model that drew the responses of a rollout, in evaluation mode."""
+
+    def __init__(self, lent: LentPolicy, rollout: Rollout) -> None:
+        self._lent, self._rollout = lent, rollout
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model itself: no gradient goes to its parameters, and none stays on them."""
+        return self._lent.model
+
+    @property
+    def name(self) -> str:
+        return self._lent.name
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Identifies the weights; None while they are trained."""
+        return self._lent.fingerprint
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the responses were drawn."""
+        return self._lent.sampling
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.model.tokenizer
+
+    @property
+    def temperature(self) -> float:
+        """See `LentPolicy.temperature`."""
+        return self._lent.temperature
+
+    # -- passes --------------------------------------------------------------------------------------------------------
+
+    def score(self, tokens: Tokens, *, entropy: bool = False) -> Scores:
+        """Log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in micro-batches.
+
+        Entry t is of the distribution before response token t, at the temperature of sampling; 0 outside the mask.
+        """
+        began, model = time.perf_counter(), self.model
+
+        def compute(part: Tokens) -> dict[str, Tensor]:
+            scores = model.score(part, temperature=self.temperature, entropy=entropy)
+            return {name: value for name, value in vars(scores).items() if value is not None}
+
+        with torch.no_grad():
+            shared = model.shares_prompts(gradient=False)
+            scored = in_micro_batches(tokens, compute, self._lent.micro_batch_size, model.device, shared=shared)
+        self._count(tokens, began)
+        return models.Scores(**scored)
+
+    def micro_batches(self, tokens: Tokens) -> Iterator[tuple[Tensor, Tokens]]:
+        """(row indices [b], these rows on the model's device, trimmed) for passes of your own, until all rows have come once."""
+        return micro_batches(tokens, self._lent.micro_batch_size, self.model.device, shared=False)
+
+    def input_gradient(
+        self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The embeddings [B,P+T,h] of one micro-batch, and the gradient of `outcome` with respect to them.
+
+        outcome: a scalar of the scores of the response tokens (see `score`), summed over the rows.
+        """
+        with torch.enable_grad():
+            embeddings = self.embed(tokens).requires_grad_()
+            scores = self.score_embeddings(tokens, embeddings, entropy=entropy)
+            (gradient,) = torch.autograd.grad(outcome(scores), embeddings)
+        return embeddings.detach(), gradient
+
+    def embed(self, tokens: Tokens) -> Tensor:
+        """The embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to them."""
+        return self.model.embed(tokens)
+
+    def score_embeddings(self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False) -> Scores:
+        """`score` of one micro-batch that reads `embeddings` [B,P+T,h] in place of its tokens' own, with a gradient to them.
+
+        Rewards are computed without gradients: compute with the result inside `torch.enable_grad()`.
+        """
+        began = time.perf_counter()
+        with torch.enable_grad():
+            states = self.model.states(tokens, embeddings=embeddings)
+            scores = self.model.score_states(states, tokens, temperature=self.temperature, entropy=entropy)
+        self._count(tokens, began, gradient=True)
+        return scores
+
+    def _count(self, tokens: Tokens, began: float, gradient: bool = False) -> None:
+        use, count = self._lent.use, int(tokens.prompt_mask.sum() + tokens.mask.sum())
+        use.forward_tokens += count
+        use.backward_tokens += count if gradient else 0
+        use.seconds += time.perf_counter() - began
+
+    # -- continuations -------------------------------------------------------------------------------------------------
+
+    def continuations(self, row: int, position: int, k: int, stream: str = "") -> list[list[int]]:
+        """`k` endings drawn after the first `position` tokens of response `row`, as token ids; see `continuations_at`."""
+        return self.continuations_at([(row, position)], k, stream)[0]
+
+    def continuations_at(self, places: Sequence[Place], k: int, stream: str = "") -> list[list[list[int]]]:
+        """`k` endings for each (row, position): token ids drawn after the first `position` tokens of response `row`, as the
+        response was drawn, within what is left of its `max_new_tokens`. A response that has ended there has only empty ones.
+
+        Ending i draws from a random stream that the seed of the responses, `stream` (a name of your own, so that two components draw
+        independently), the response's number, the position and i name: neither batching nor processes nor a resumed
+        training change it. Raises ValueError for a place that the response does not have.
+        """
+        if k < 1:
+            raise ValueError(f"{k} continuations: wants at least 1")
+        began, rollout = time.perf_counter(), self._rollout
+        endings: list[list[list[int]]] = [[[] for _ in range(k)] for _ in places]
+        left: dict[int, int] = {}
+        for number, (row, position) in enumerate(places):
+            length = int(rollout.mask[row].sum())
+            if not 0 <= position <= length:
+                raise ValueError(f"response {row} has {length} tokens, so no position {position}")
+            budget = self.sampling.max_new_tokens - position
+            if budget > 0 and not bool(rollout.eos[row, :position].any()):
+                left[number] = budget
+        for together in self._drawn_together(places, left, k):
+            longest = max(left[number] for number in together)
+            position = places[together[0]][1]
+            drawn = self._lent.engine.generate(
+                self.model, [self._read(*places[number]) for number in together for _ in range(k)],
+                self.sampling.model_copy(
+                    update={"max_new_tokens": longest, "min_new_tokens": max(0, self.sampling.min_new_tokens - position)}
+                ),
+                seed=self._lent.seed, rows=[self._stream(*places[number], i, stream) for number in together for i in range(k)],
+            )  # fmt: skip
+            for place, number in enumerate(together):
+                endings[number] = [ids[: left[number]] for ids in drawn[place * k : (place + 1) * k]]
+        use = self._lent.use
+        use.continuations += len(left) * k
+        use.generated_tokens += sum(len(ids) for own in endings for ids in own)
+        use.seconds += time.perf_counter() - began
+        return endings
+
+    def _drawn_together(self, places: Sequence[Place], left: dict[int, int], k: int) -> Iterator[list[int]]:
+        """The numbers of `places` in groups that are drawn with one limit on length; what exceeds a response's own is cut off.
+
+        Where the model has positions for no more than that, or some tokens must not end a response yet, only equal limits are
+        drawn together.
+        """
+        most = self.model.max_tokens
+        at_once = max(1, self.sampling.batch_size // k)
+        group: list[int] = []
+        for number in sorted(left, key=lambda number: (-left[number], number)):
+            first = group[0] if group else number
+            longest = len(self._read(*places[number])) + left[first]
+            exact = self.sampling.min_new_tokens > 0 or (most is not None and longest > most)
+            if group and (len(group) == at_once or (exact and left[number] != left[first])):
+                yield group
+                group = []
+            group.append(number)
+        if group:
+            yield group
+
+    def completed(self, places: Sequence[Place], k: int, stream: str = "") -> Rollout:
+        """`continuations_at` as whole responses: rows i k to i k + k - 1 begin with the tokens before `places[i]`; their `group` is i."""
+        endings = self.continuations_at(places, k, stream)
+        kept = [self._rollout.response_ids[row, :position].tolist() for row, position in places]
+        responses = [beginning + ids for beginning, own in zip(kept, endings, strict=True) for ids in own]
+        rollout = self.responses_to([row for row, _position in places for _ in range(k)], responses)
+        rollout.group = torch.arange(len(places)).repeat_interleave(k)
+        return rollout
+
+    def responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]]) -> Rollout:
+        """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward can score."""
+        whole, model = self._rollout, self.model
+        prompts = [whole.prompt_ids[row][whole.prompt_mask[row]].tolist() for row in rows]
+        tokens = pad(prompts, responses, model.pad_id, model.eos_ids)
+        return Rollout(
+            **vars(tokens),
+            group=torch.arange(len(rows)),
+            samples=[whole.samples[row] for row in rows],
+            texts=[decode(model.tokenizer, ids) for ids in responses],
+            offsets=[offsets(model.tokenizer, ids) for ids in responses],
+        )
+
+    def _read(self, row: int, position: int) -> list[int]:
+        """The prompt and the beginning of a response, as the model reads them."""
+        whole = self._rollout
+        prompt = whole.prompt_ids[row][whole.prompt_mask[row]].tolist()
+        return prompt + whole.response_ids[row, :position].tolist()
+
+    def _stream(self, row: int, position: int, k: int, stream: str) -> int:
+        name = f"{stream}\0{int(self._rollout.filled('row')[row])}\0{position}\0{k}"
+        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,149 @@
+"""A reward that asks for the policy, in an evaluation: each answer is credited with the model that drew it, and with no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_recipe
+from scratch_registry import scratch
+from tiny_recipe import a_run
+from training_helpers import tiny
+
+from fgrl.errors import PolicyNotLent
+from fgrl.evaluation.answer import read_answers
+from fgrl.pipeline import execute
+from fgrl.recipe import load
+from fgrl.registry import Problems, outside
+from fgrl.specs import ModelSpec
+
+SOURCE = '''\
+import torch
+
+from fgrl.kinds import Relevance, Reward
+from fgrl.registry import register
+from fgrl.types import Rewards
+
+KEPT = []
+
+
+@register("own_words")
+class OwnWords(Reward):
+    """How probable the policy finds each token of its own continuation from the second token on."""
+
+    remembers: bool = False
+    """Credit with the first policy that this file ever saw."""
+
+    def needs(self):
+        return frozenset({"policy"})
+
+    def score(self, rollout):
+        KEPT.append(rollout.policy)
+        policy = KEPT[0] if self.remembers else rollout.policy
+        rows = range(len(rollout.mask))
+        whole = policy.completed([(row, 1) for row in rows], 1)
+        logp = policy.score(whole).logp.sum(dim=1)
+        token = torch.where(rollout.mask, rollout.policy.score(rollout, entropy=True).entropy, 0.0)
+        return Rewards(logp, token, rollout.mask)
+
+
+@register("by_policy")
+class ByPolicy(Relevance):
+    """A relevance that asks for the policy."""
+
+    def needs(self):
+        return frozenset({"policy"})
+
+    def weigh(self, rollout, checked): ...
+'''
+LESS = (
+    "stages.reward_model=null", "stages.calibrate=null", "stages.policy.train.iterations=1",
+    "stages.policy.algorithm={name: grpo}", "stages.policy.rollout.per_prompt=2", "stages.policy.reward=own_words",
+    "stages.policy.train.warmup=0.0", "stages.evaluate.rewards={own: own_words}", "stages.evaluate.sampling.temperature=0.7",
+)  # fmt: skip
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(outside, "_imported", {})
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    path = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
+    (path.parent / "own_words.py").write_text(SOURCE, encoding="utf-8")
+    path.write_text(path.read_text() + "imports: [own_words.py]\n")
+    return path
+
+
+def answers_of(runs: Path) -> tuple[bytes, Path]:
+    (folder,) = (runs / "stages").glob("evaluate-*")
+    return (folder / "out" / "answers.jsonl").read_bytes(), folder
+
+
+def test_the_same_key_gives_the_same_bytes_whether_the_policy_was_cached(recipe: Path, tmp_path: Path) -> None:
+    with scratch():
+        assert execute(load(recipe, [*LESS]), tmp_path / "together").exit == 0
+        assert execute(load(recipe, [*LESS, "stages.evaluate=null"]), tmp_path / "apart").exit == 0
+        assert execute(load(recipe, [*LESS]), tmp_path / "apart").exit == 0
+    (together, folder), (apart, other) = answers_of(tmp_path / "together"), answers_of(tmp_path / "apart")
+    assert folder.name == other.name
+    assert together == apart
+    # the product names the two models
+    names = json.loads((folder / "out" / "answered_by.json").read_text())
+    assert names.keys() == {"sft", "policy"}
+    assert names["sft"].startswith("folder:")
+    assert names["policy"] != names["sft"]
+    # and an answer's reward is that of the model which drew it
+    answers = read_answers(folder / "out" / "answers.jsonl")
+    assert [answer.rewards["own"] for answer in answers["sft"]] != [
+        answer.rewards["own"] for answer in answers["policy"]
+    ]
+
+
+def test_another_model_is_refused(
+    recipe: Path, tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scratch():
+        stage = load(recipe, LESS).stages["evaluate"]
+        again = ModelSpec(base=str(tiny_model_dir), dtype="bfloat16")
+        stage = stage.model_copy(update={"models": {"sft": ModelSpec(base=str(tiny_model_dir)), "again": again}})
+        # 1. a component that remembers the model of the answers before
+        stage.rewards["own"].remembers = True
+        with pytest.raises(PolicyNotLent, match="the policy sft was lent for responses that are scored already"):
+            stage.run(a_run(tmp_path / "remembered"))
+        stage.rewards["own"].remembers = False
+        # 2. answers that a killed process left, of another model
+        run = a_run(tmp_path / "killed")
+        stage.run(run)
+        (run.dir / "answers-sft.answered_by.json").write_text('"another"')
+        with pytest.raises(
+            PolicyNotLent, match=r"answers-sft.jsonl: these answers were credited with another model \(another\)"
+        ):
+            stage.run(run)
+        (run.dir / "answers-sft.answered_by.json").unlink()
+        with pytest.raises(PolicyNotLent, match="not recorded"):
+            stage.run(run)
+        # 3. a run that loads other weights than the recipe names
+        run = a_run(tmp_path / "planted")
+        shutil.copytree(tiny_model_dir, tmp_path / "other")
+        (tmp_path / "other" / "more").write_text("x")
+        monkeypatch.setattr(run, "model", lambda spec, **_more: tiny(tmp_path / "other"))
+        with pytest.raises(PolicyNotLent, match=r"sft: the recipe names .* and the model that answers is .*other"):
+            stage.run(run)
+
+
+def test_stages_that_do_not_draw_the_responses_refuse_such_components(recipe: Path) -> None:
+    grade = (
+        "{name: grade_relevance, data: {name: jsonl, path: PAIRS}, policy: '${vars.base}', relevance: {x: by_policy}}"
+    )
+    grade = grade.replace("PAIRS", str(recipe.with_name("pairs.jsonl")))
+    rubric = "{name: rubric, relevance: by_policy}"
+    with scratch():
+        for override, kind in (
+            ("stages.calibrate.reward=own_words", "reward own_words"),
+            (f"stages.calibrate.reward={rubric}", "relevance by_policy"),
+            (f"stages.grade={grade}", "relevance by_policy"),
+        ):
+            with pytest.raises(Problems, match=f'{kind} needs "policy" of the responses, which this stage reads'):
+                load(recipe, [override])
+        assert load(recipe, [f"stages.policy.reward={rubric}"]).stages

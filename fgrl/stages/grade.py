@@ -355,6 +355,8 @@ class GradeRelevanceStage(Stage):
     @model_validator(mode="after")
     def _baseline(self) -> GradeRelevanceStage:
         names.check("relevance", self.relevance, self.baseline)
+        for name, relevance in self.relevance.items():
+            check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}")
         return self
 
     @property

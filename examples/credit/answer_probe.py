@@ -1,0 +1,48 @@
+"""How probable the policy finds the right answer after a response: the response, a conclusion, and the prompt's reference.
+
+The response may say anything; what counts is whether it makes the policy expect the reference afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fgrl.errors import DataError
+
+
+@dataclass
+class Probe:
+    """Responses with their probes appended."""
+
+    tokens: object
+    """A rollout: response i, without its end-of-sequence token, then the conclusion and the reference."""
+    answer: torch.Tensor
+    """bool [B,T']: the tokens of the reference."""
+    response: torch.Tensor
+    """bool [B,T']: the tokens of the response itself."""
+
+    def mean_logp(self, scores):
+        """[B] nats per answer token, from the scores of `tokens` (or of rows of them that have the same width)."""
+        return (scores.logp * self.answer).sum(dim=1) / self.answer.sum(dim=1)
+
+
+def probe(rollout, conclusion):
+    """Every response with the conclusion and the first reference of its prompt."""
+    policy = rollout.policy
+    rows, sizes = [], []
+    for row, sample in enumerate(rollout.samples):
+        if sample.reference is None:
+            raise DataError(f"prompt {sample.id} has no reference, whose probability is to be measured")
+        reference = sample.reference if isinstance(sample.reference, str) else sample.reference[0]
+        said = rollout.response_ids[row][rollout.mask[row] & ~rollout.eos[row]].tolist()
+        between, answer = (
+            policy.tokenizer(text, add_special_tokens=False).input_ids for text in (conclusion, f" {reference}")
+        )
+        rows.append(said + between + answer)
+        sizes.append((len(said), len(said) + len(between)))
+    tokens = policy.responses_to(range(len(rows)), rows)
+    place = torch.arange(tokens.mask.shape[1])
+    ends, starts = torch.tensor(sizes).T
+    return Probe(tokens, tokens.mask & (place >= starts[:, None]), place < ends[:, None])

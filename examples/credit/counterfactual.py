@@ -1,0 +1,78 @@
+"""Counterfactual importance (arXiv 2602.09331): a passage matters as much as the right answer becomes less probable without it.
+
+1. cut the response into passages, 2. replace the tokens of one passage by padding, 3. measure how far the log-probability of the
+answer drops, 4. weigh the tokens of a passage by its drop. docs/credit/counterfactual.md lists what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from answer_probe import probe
+from pydantic import Field
+
+from fgrl.kinds import PolicyWork, Reward, Segmenter
+from fgrl.registry import build, register
+from fgrl.rollouts import select
+from fgrl.types import Segmentable
+
+
+@register("counterfactual_importance")
+class CounterfactualImportance(Reward):
+    """Another reward, with the columns "drop" and "weight" of each token, for `weighted_grpo`."""
+
+    reward: Reward
+    """What a response is worth."""
+    segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
+    """Cuts the response into passages; one that needs no entropies."""
+    conclusion: str = "\nThe answer is"
+    """Stands between the response and the reference."""
+    boost: float = Field(1.0, ge=0)
+    """The passage with the largest drop weighs 1 + boost, one without a drop 1, before the weights are scaled to a mean of 1."""
+
+    def setup(self, run):
+        self.reward.setup(run)
+
+    def needs(self):
+        return frozenset({"policy", "offsets"}) | self.reward.needs()
+
+    def needs_before_setup(self):
+        return frozenset({"policy", "offsets"}) | self.reward.needs_before_setup()
+
+    def fills(self):
+        return frozenset({"drop", "weight"}) | self.reward.fills()
+
+    def policy_work(self, drawn):
+        """At most one passage per two tokens, each with one pass; and one pass over the whole responses."""
+        return PolicyWork(forward_tokens=drawn.tokens * (1 + drawn.response_tokens // 2))
+
+    def score(self, rollout):
+        rewards, mask = self.reward.score(rollout), rollout.mask.cpu()
+        # 1. passages
+        view = Segmentable(
+            rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets
+        )
+        passage = self.segmenter.segment_ids(view).cpu()
+        cases = [(row, number) for row in range(len(mask)) for number in range(int(passage[row].max()) + 1)]
+        # 2. each of them replaced by padding
+        whole = probe(rollout, self.conclusion)
+        rows = torch.tensor([row for row, _number in cases], dtype=torch.long)
+        masked = select(whole.tokens, rows)
+        wide = torch.nn.functional.pad(passage, (0, max(0, masked.mask.shape[1] - passage.shape[1])), value=-1)
+        inside = wide[:, : masked.mask.shape[1]][rows] == torch.tensor([number for _row, number in cases])[:, None]
+        masked.response_ids = torch.where(
+            inside & whole.response[rows], rollout.policy.model.pad_id, masked.response_ids
+        )
+        # 3. the drop of the answer's log-probability, nats per token of the answer
+        before = whole.mean_logp(rollout.policy.score(whole.tokens))
+        after = replace(whole, answer=whole.answer[rows]).mean_logp(rollout.policy.score(masked))
+        drop = torch.zeros(mask.shape)
+        for (row, number), fall in zip(cases, (before[rows] - after).tolist(), strict=True):
+            drop[row] += torch.where(passage[row] == number, fall, 0.0)
+        # 4. weights with a mean of 1 over each response
+        most = drop.clamp(min=0).amax(dim=1, keepdim=True).clamp(min=1e-6)
+        weight = torch.where(mask, 1.0 + self.boost * drop.clamp(min=0) / most, 0.0)
+        weight = weight * mask.sum(dim=1, keepdim=True) / weight.sum(dim=1, keepdim=True)
+        columns = {"drop": drop.to(rollout.mask.device), "weight": weight.to(rollout.mask.device)}
+        return replace(rewards, columns={**rewards.columns, **columns})

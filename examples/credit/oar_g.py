@@ -1,0 +1,79 @@
+"""Outcome-grounded advantage reshaping by gradients, OAR-G (arXiv 2601.07408): a token matters as much as the probability of the
+right answer reacts to its embedding.
+
+1. influence |gradient . embedding| of each token, from one backward pass, 2. scaled to [0, 1] in its response, 3. low ones are
+damped and high ones raised (bi-level gating), 4. the weights of a response have a mean of 1. See docs/credit/oar_g.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from answer_probe import probe
+from pydantic import Field
+
+from fgrl.kinds import PolicyWork, Reward
+from fgrl.registry import register
+
+
+@register("oar_g")
+class OutcomeGradient(Reward):
+    """Another reward, with the columns "influence" and "weight" of each token, for `weighted_grpo`."""
+
+    reward: Reward
+    """What a response is worth."""
+    conclusion: str = "\nThe answer is"
+    """Stands between the response and the reference."""
+    quantile: float = Field(0.5, ge=0, le=1)
+    """Tokens whose influence is below this quantile of their response are damped, the others raised."""
+    boost: float = Field(1.0, ge=0)
+    """Weight of the most influential token is 1 + boost, before the weights are scaled."""
+    least: float = Field(0.1, ge=0, le=1)
+    """Weight of a damped token, at least, before the weights are scaled."""
+
+    def setup(self, run):
+        self.reward.setup(run)
+
+    def needs(self):
+        return frozenset({"policy"}) | self.reward.needs()
+
+    def needs_before_setup(self):
+        return frozenset({"policy"}) | self.reward.needs_before_setup()
+
+    def fills(self):
+        return frozenset({"influence", "weight"}) | self.reward.fills()
+
+    def policy_work(self, drawn):
+        return PolicyWork(forward_tokens=drawn.tokens, backward_tokens=drawn.tokens)
+
+    def score(self, rollout):
+        rewards, policy, mask = self.reward.score(rollout), rollout.policy, rollout.mask.cpu()
+        # 1. influence on the mean log-probability of the answer's tokens
+        influence = torch.zeros(mask.shape)
+        whole = probe(rollout, self.conclusion)
+        for rows, part in policy.micro_batches(whole.tokens):
+            answer = whole.answer[rows, : part.mask.shape[1]].to(part.mask.device)
+            share = answer / answer.sum(dim=1, keepdim=True)
+            embeddings, gradient = policy.input_gradient(part, lambda scores, share=share: (scores.logp * share).sum())
+            of_tokens = (gradient * embeddings).sum(dim=2).abs()[:, part.prompt_mask.shape[1] :].float().cpu()
+            width = min(mask.shape[1], of_tokens.shape[1])
+            influence[rows, :width] = torch.where(whole.response[rows, :width], of_tokens[:, :width], 0.0)
+        weight = torch.zeros(mask.shape)
+        for row, length in enumerate((mask & ~rollout.eos.cpu()).sum(dim=1).tolist()):
+            weight[row, : int(mask[row].sum())] = 1.0
+            weight[row, :length] = self.gated(influence[row, :length])
+        weight = weight.to(rollout.mask.device)
+        return replace(rewards, columns={**rewards.columns, "influence": influence.to(weight.device), "weight": weight})
+
+    def gated(self, influence):
+        """Weights [length] with a mean of 1 from influences [length]."""
+        if not len(influence):
+            return influence
+        scaled = influence.log1p()
+        scaled = (scaled - scaled.min()) / (scaled.max() - scaled.min()).clamp(min=1e-12)
+        cut = scaled.quantile(self.quantile)
+        low = (scaled / (cut + 1e-8)).clamp(min=self.least)
+        high = 1.0 + self.boost * (scaled - cut) / (1.0 - cut + 1e-8)
+        weight = torch.where(scaled < cut, low, high)
+        return weight * len(weight) / weight.sum()

@@ -1,0 +1,25 @@
+"""Only the most uncertain tokens (arXiv 2506.01939): the policy gradient of the fifth of all tokens with the highest entropy."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fgrl.modules.group_relative import GroupRelative
+from fgrl.registry import register
+
+
+@register("top_entropy_grpo")
+class TopEntropyGRPO(GroupRelative):
+    """GRPO on the tokens that the policy was least certain about; the others take no part in any term of the loss."""
+
+    share: float = Field(0.2, gt=0, le=1)
+    """Share of the tokens of an iteration that are trained on (rho in the paper)."""
+
+    def needs(self):
+        return super().needs() | {"entropy"}
+
+    def credited(self, rollout, rewards):
+        entropy = rollout.filled("entropy")
+        real = entropy[rollout.mask]
+        cutoff = real.topk(max(1, round(self.share * len(real)))).values[-1]
+        return rollout.mask & (entropy >= cutoff)

@@ -1,0 +1,84 @@
+"""VinePPO's values (arXiv 2410.01679): what a state is worth is measured by continuing from it, not learned.
+
+1. cut the response into steps, 2. the value of the state before each step is the mean reward of `k` continuations from it, 3. a
+step's advantage is the value after it minus the value before it, on each of its tokens; after the last step the value is the
+response's own reward. Train it with {name: ppo, values: none, lam: 0}, whose advantage is then the token reward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+
+from fgrl.errors import DataError
+from fgrl.kinds import PolicyWork, Reward, Segmenter
+from fgrl.registry import build, register
+from fgrl.types import Mean, Segmentable
+
+
+@register("vine")
+class Vine(Reward):
+    """Another reward of whole responses, as differences of Monte Carlo values; the values are the column "value"."""
+
+    reward: Reward
+    """What a response is worth; it may need nothing but its text."""
+    segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
+    """Cuts the response into steps; one that needs no entropies."""
+    k: int = Field(4, ge=1)
+    """Continuations per state (9 in the paper)."""
+
+    def setup(self, run):
+        self.reward.setup(run)
+
+    def needs(self):
+        return frozenset({"policy", "offsets"}) | self.reward.needs()
+
+    def needs_before_setup(self):
+        return frozenset({"policy", "offsets"}) | self.reward.needs_before_setup()
+
+    def fills(self):
+        return frozenset({"value"}) | self.reward.fills()
+
+    def policy_work(self, drawn):
+        """At most one step per two tokens."""
+        continuations = drawn.responses * self.k * max(1, drawn.response_tokens // 2)
+        return PolicyWork(continuations=continuations, generated_tokens=continuations * drawn.response_tokens // 2)
+
+    def score(self, rollout):
+        rewards, mask = self.reward.score(rollout), rollout.mask.cpu()
+        # 1. steps; the end-of-sequence token belongs to the last one
+        view = Segmentable(
+            rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets
+        )
+        step = self.segmenter.segment_ids(view).cpu()
+        step = torch.where(mask, torch.where(step < 0, step.amax(dim=1, keepdim=True), step), -1)
+        places = [
+            (row, int((step[row] == number).nonzero()[0]))
+            for row in range(len(mask))
+            for number in range(int(step[row].max()) + 1)
+        ]
+        # 2. values, by one continuation after the other
+        drawn = rollout.policy.completed(places, self.k, stream="vine")
+        worth = self.reward.score(drawn).response.cpu().view(len(places), self.k)
+        if bool(worth.isnan().any()):
+            raise DataError("vine: the reward of a continuation is missing; use a reward that is always known")
+        value = torch.zeros(mask.shape)
+        for (row, position), mean in zip(places, worth.mean(dim=1).tolist(), strict=True):
+            value[row] = torch.where(step[row] == step[row, position], mean, value[row])
+        # 3. advantages of steps
+        token = torch.zeros(mask.shape)
+        for row in range(len(mask)):
+            later = float(rewards.response[row])
+            for number in range(int(step[row].max()), -1, -1):
+                inside = step[row] == number
+                before = float(value[row][inside][0])
+                token[row] = torch.where(inside, later - before, token[row])
+                later = before
+        device = rollout.mask.device
+        metrics = {**rewards.metrics, "steps": Mean(len(places), len(mask)), "value": Mean(worth.sum(), worth.numel())}
+        return replace(
+            rewards, token=token.to(device), credit_mask=rollout.mask, segment_ids=step.to(device),
+            columns={**rewards.columns, "value": value.to(device)}, metrics=metrics,
+        )  # fmt: skip

@@ -1,0 +1,52 @@
+"""Token-weighted DPO: DPO whose log-ratios are weighted sums over tokens, with weights that come with the pairs.
+
+    -log sigmoid(beta (w - l)),   w = sum_t weight_t log(p(y_t) / p_reference(y_t)) over the chosen response, l over the rejected one
+
+With all weights 1 it is DPO. The reference is the model without its adapter, read in the same pass as the policy.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+
+from fgrl import ops
+from fgrl.errors import DataError
+from fgrl.kinds import OfflineAlgorithm
+from fgrl.registry import register
+from fgrl.types import per_token
+
+
+@register("weighted_dpo")
+class WeightedDPO(OfflineAlgorithm):
+    """DPO with a weight per token: `meta.weight` of a pair is {chosen: [...], rejected: [...]}, a number per token."""
+
+    data = "pairs"
+    columns: ClassVar = {"weight": per_token(fill=1.0)}
+
+    beta: float = Field(0.1, gt=0)
+    """Strength of the constraint to stay near the reference."""
+
+    def reads(self):
+        return frozenset({"weight"})
+
+    def prepare(self, rows, run, model):
+        if not model.adapted:
+            raise DataError("weighted_dpo: the reference is the model without its adapter: train with lora")
+
+    def loss(self, model, batch):
+        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
+        with torch.no_grad():
+            reference = model.score(batch, adapter=False, gradient=True).logp
+        log_ratio = model.score(batch).logp - reference
+        weighted = ops.masked_sum(batch.columns["weight"] * log_ratio, batch.mask, dim=1)
+        chosen, rejected = weighted[0::2], weighted[1::2]
+        losses = ops.preference_loss(chosen, rejected, "dpo", self.beta)
+        metrics = {
+            "loss": float(losses.detach().mean()),
+            "accuracy": float((chosen > rejected).float().mean()),
+            "margin": float(self.beta * (chosen - rejected).detach().mean()),
+        }
+        return losses.sum() / (batch.total_rows / 2) * batch.scale, metrics

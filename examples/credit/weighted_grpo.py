@@ -1,0 +1,20 @@
+"""GRPO whose reward also says how much each token matters: the advantage of a response, times a weight per token."""
+
+from __future__ import annotations
+
+from fgrl.modules.group_relative import GroupRelative
+from fgrl.registry import register
+from fgrl.types import Mean
+
+
+@register("weighted_grpo")
+class WeightedGRPO(GroupRelative):
+    """Group-relative advantages times the reward's column "weight" [B,T]."""
+
+    def reads(self):
+        return frozenset({"weight"})
+
+    def combine(self, advantage, rollout, rewards):
+        weight = rewards.column("weight")
+        heaviest = (weight * rollout.mask).amax(dim=1)
+        return advantage * weight, {"heaviest_weight": Mean(heaviest.sum(), len(heaviest))}

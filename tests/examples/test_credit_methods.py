@@ -1,0 +1,262 @@
+"""The credit-assignment methods of examples/credit: their numbers against derivations that do not use fgrl's passes, and their recipes."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from scratch_registry import scratch
+from training_helpers import tiny
+
+from fgrl import rollouts
+from fgrl.components.algorithms import GRPO
+from fgrl.components.algorithms.dpo import DPO
+from fgrl.components.engines.hf import HF
+from fgrl.kinds import DrawnShape, PolicyWork, Reward, policy_work
+from fgrl.modules.steps import Step, StepLoader
+from fgrl.modules.units import EncodedUnits
+from fgrl.recipe import load
+from fgrl.registry import Problems, build, import_file, outside
+from fgrl.rollouts.policies import LentPolicy
+from fgrl.specs import Sampling
+from fgrl.types import Rewards, Rollout, Sample, per_token
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
+METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
+PROMPTS = [Sample(id=str(i), prompt=f"Name the {word}.", reference=[word]) for i, word in enumerate(["sea", "lamp"])]
+
+
+@pytest.fixture(scope="module")
+def files() -> Iterator[dict[str, ModuleType]]:
+    """The methods' modules, imported as a recipe imports them."""
+    with pytest.MonkeyPatch.context() as patch, scratch():
+        patch.setattr(outside, "_imported", {})
+        yield {path.stem: import_file(path) for path in sorted(FOLDER.glob("*.py"))}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_dir: Path) -> Any:
+    return tiny(tiny_model_dir)
+
+
+class Even(Reward):
+    """1 for a response whose last token has an even id; it reads nothing but ids."""
+
+    def score(self, rollout: Rollout) -> Rewards:
+        last = rollout.response_ids.gather(1, rollout.mask.sum(1, keepdim=True) - 1)[:, 0]
+        return Rewards((last % 2 == 0).float(), torch.zeros(rollout.mask.shape), rollout.mask)
+
+
+def lent_and_drawn(
+    model: Any, tokens: int, needs: frozenset[str], temperature: float = 0.8
+) -> tuple[LentPolicy, Rollout]:
+    sampling = Sampling(max_new_tokens=tokens, temperature=temperature)
+    lent = LentPolicy(model, HF(), sampling, seed=5, name="policy", micro_batch_size=3)
+    drawn = rollouts.collect(model, model, PROMPTS, sampling, HF(), needs, per_prompt=2, seed=5, lent_policy=lent)
+    return lent, drawn
+
+
+def ids_of(rollout: Any, row: int) -> tuple[list[int], list[int]]:
+    return rollout.prompt_ids[row][rollout.prompt_mask[row]].tolist(), rollout.response_ids[row][
+        rollout.mask[row]
+    ].tolist()
+
+
+def logprobs(model: Any, ids: list[int], temperature: float) -> torch.Tensor:
+    """[len - 1, V], of the transformers model alone."""
+    return torch.log_softmax(model.net(torch.tensor([ids])).logits[0, :-1].float() / temperature, dim=1)
+
+
+def answer_logp(model: Any, before: list[int], answer: list[int], temperature: float) -> float:
+    rows = logprobs(model, before + answer, temperature)[len(before) - 1 :]
+    return float(rows[range(len(answer)), answer].mean())
+
+
+@torch.no_grad()
+def test_counterfactual_importance_is_the_drop_of_the_answer(files: dict[str, ModuleType], model: Any) -> None:
+    cut = {"name": "ngram", "n": 3}
+    from fgrl.kinds import Segmenter
+
+    reward = files["counterfactual"].CounterfactualImportance(reward=Even(), segmenter=build(Segmenter, cut), boost=2.0)
+    lent, rollout = lent_and_drawn(model, 7, reward.needs())
+    with lent.lend():
+        columns = reward.score(rollout).columns
+    encode = lambda text: model.tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        said = [token for token in response if token not in model.eos_ids]
+        between, answer = encode("\nThe answer is"), encode(f" {PROMPTS[row // 2].reference[0]}")
+        whole = answer_logp(model, prompt + said + between, answer, 0.8)
+        drops = [0.0] * len(response)
+        for start in range(0, len(said), 3):
+            places = range(start, min(start + 3, len(said)))
+            masked = [model.pad_id if place in places else token for place, token in enumerate(said)]
+            for place in places:
+                drops[place] = whole - answer_logp(model, prompt + masked + between, answer, 0.8)
+        torch.testing.assert_close(columns["drop"][row, : len(response)], torch.tensor(drops), atol=2e-4, rtol=1e-3)
+        raw = [1.0 + 2.0 * max(0.0, drop) / max(1e-6, *drops) for drop in drops]
+        expected = torch.tensor(raw) * len(raw) / sum(raw)
+        torch.testing.assert_close(columns["weight"][row, : len(response)], expected, atol=1e-3, rtol=1e-2)
+
+
+def test_the_influence_is_gradient_times_embedding(files: dict[str, ModuleType], model: Any) -> None:
+    reward = files["oar_g"].OutcomeGradient(reward=Even(), quantile=0.5, boost=1.0)
+    lent, rollout = lent_and_drawn(model, 7, reward.needs())
+    with torch.no_grad(), lent.lend():
+        columns = reward.score(rollout).columns
+    encode = lambda text: model.tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        said = [token for token in response if token not in model.eos_ids]
+        between, answer = encode("\nThe answer is"), encode(f" {PROMPTS[row // 2].reference[0]}")
+        inputs = model.transformer.get_input_embeddings()(torch.tensor([prompt + said + between + answer])).detach()
+        inputs.requires_grad_()
+        logits = model.net(inputs_embeds=inputs).logits[0, -len(answer) - 1 : -1] / 0.8
+        torch.log_softmax(logits, 1)[range(len(answer)), answer].mean().backward()
+        influence = (inputs.grad * inputs).sum(2).abs()[0, len(prompt) : len(prompt) + len(said)].detach()
+        torch.testing.assert_close(columns["influence"][row, : len(said)], influence, atol=1e-5, rtol=1e-3)
+        # the gate, in plain numbers
+        scaled = [math.log1p(value) for value in influence.tolist()]
+        low, high = min(scaled), max(scaled)
+        scaled = [(value - low) / (high - low) for value in scaled]
+        cut = float(torch.tensor(scaled).quantile(0.5))
+        raw = [max(0.1, value / cut) if value < cut else 1 + (value - cut) / (1 - cut) for value in scaled]
+        expected = [value * len(raw) / sum(raw) for value in raw]
+        torch.testing.assert_close(columns["weight"][row, : len(said)], torch.tensor(expected), atol=2e-3, rtol=1e-2)
+
+
+@torch.no_grad()
+def test_values_are_those_of_the_state(files: dict[str, ModuleType], model: Any) -> None:
+    """One token before the limit the value of a state is a sum over the vocabulary, and what is drawn comes near it."""
+    from fgrl.kinds import Segmenter
+
+    k = 300
+    reward = files["vine"].Vine(reward=Even(), segmenter=build(Segmenter, "token"), k=k)
+    lent, rollout = lent_and_drawn(model, 2, reward.needs())
+    with lent.lend():
+        rewards = reward.score(rollout)
+    value, token = rewards.columns["value"], rewards.token
+    compared = 0
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        # the advantages of a response add up to its reward minus the value of its prompt
+        assert float(token[row].sum()) == pytest.approx(float(rewards.response[row] - value[row, 0]), abs=1e-6)
+        if len(response) == 2 and response[1] not in model.eos_ids:
+            distribution = logprobs(model, [*prompt, response[0], 0], 0.8)[-1].exp()
+            exact = float(distribution[0::2].sum())
+            assert abs(float(value[row, 1]) - exact) < 4 * math.sqrt(exact * (1 - exact) / k) + 1e-3
+            assert float(token[row, 1]) == pytest.approx(float(rewards.response[row] - value[row, 1]), abs=1e-6)
+            compared += 1
+    assert compared
+
+
+@torch.no_grad()
+def test_the_most_uncertain_tokens_are_trained_on(files: dict[str, ModuleType], model: Any) -> None:
+    algorithm = files["top_entropy"].TopEntropyGRPO(share=0.25)
+    assert algorithm.needs() == GRPO().needs() | {"entropy"}
+    _lent, rollout = lent_and_drawn(model, 8, algorithm.needs())
+    entropies = {}
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        for place, distribution in enumerate(logprobs(model, prompt + response, 0.8)[len(prompt) - 1 :]):
+            entropies[row, place] = -float((distribution.exp() * distribution).sum())
+    chosen = sorted(entropies, key=entropies.__getitem__)[-max(1, round(len(entropies) / 4)) :]
+    rewards = Rewards(torch.tensor([1.0, 0, 1, 0]), torch.zeros(rollout.mask.shape), rollout.mask)
+    trained = algorithm.advantages(rollout, rewards).trained
+    assert sorted(map(tuple, trained.nonzero().tolist())) == sorted(chosen)
+
+
+def pairs_of(weights: list[list[float]]) -> list[Any]:
+    responses = [[20, 31, 42, 2], [25, 36, 2], [40, 50, 60, 70, 2], [41, 2]]
+    rows = [
+        {"prompt": [1, 10 + i // 2], "response": ids, "finished": True, "columns": {"weight": torch.tensor(weight)}}
+        for i, (ids, weight) in enumerate(zip(responses, weights, strict=True))
+    ]
+    return [rows[:2], rows[2:]]
+
+
+def test_weighted_dpo_is_dpo_with_weights(files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path) -> None:
+    policy = tiny(tiny_model_dir, trainable=True, lora={"r": 4, "alpha": 8})
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.2, generator=torch.Generator().manual_seed(len(name)))
+    algorithm = files["weighted_dpo"].WeightedDPO(beta=0.3)
+
+    def gradient(units: list[Any], loss: Any, pieces: int) -> tuple[float, list[torch.Tensor]]:
+        encoded = EncodedUnits(units, pad_id=0, eos_ids={2}, columns={"weight": per_token(fill=1.0)})
+        total = 0.0
+        policy.zero_grad()
+        for batch in StepLoader(encoded, [Step([0, 1])], micro_batches=pieces):
+            share = loss(batch) / pieces
+            share.backward()
+            total += float(share.detach())
+        return total, [p.grad.clone() for p in policy.parameters() if p.grad is not None]
+
+    ones = pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2])
+    dpo = DPO(beta=0.3, reference_pass="each_step")
+    plain = gradient(ones, lambda batch: dpo.loss(policy, batch)[0], 1)
+    for pieces in (1, 2):
+        found = gradient(ones, lambda batch: algorithm.loss(policy, batch)[0], pieces)
+        assert found[0] == pytest.approx(plain[0], rel=1e-5)
+        assert all(torch.allclose(one, two, atol=1e-6) for one, two in zip(found[1], plain[1], strict=True))
+    # with weights: the definition, from the transformers model
+    weights = [[0.5, 2.0, 0.0, 1.0], [1.0, 3.0, 0.5], [0.1, 0.2, 0.3, 0.4, 0.5], [2.0, 1.0]]
+    units = pairs_of(weights)
+    found = gradient(units, lambda batch: algorithm.loss(policy, batch)[0], 2)
+    policy.zero_grad()
+
+    def weighted(row: Any) -> torch.Tensor:
+        ids, place = row["prompt"] + row["response"], len(row["prompt"]) - 1
+        own = torch.log_softmax(policy.net(torch.tensor([ids])).logits[0, :-1], 1)[place:]
+        with torch.no_grad(), policy.adapter_off():
+            reference = torch.log_softmax(policy.net(torch.tensor([ids])).logits[0, :-1], 1)[place:]
+        return ((own - reference)[range(len(row["response"])), row["response"]] * row["columns"]["weight"]).sum()
+
+    losses = [-torch.nn.functional.logsigmoid(0.3 * (weighted(chosen) - weighted(other))) for chosen, other in units]
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    assert found[0] == pytest.approx(float(loss.detach()), rel=1e-4)
+    expected = [p.grad for p in policy.parameters() if p.grad is not None]
+    assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(found[1], expected, strict=True))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_one_short_file(method: str) -> None:
+    """Under 90 lines with its docstring and what only it imports; no private name of fgrl, no global statement, nothing kept."""
+    imported_by: dict[str, set[str]] = {}
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.py")}
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            for module in [node.module] if isinstance(node, ast.ImportFrom) else []:
+                imported_by.setdefault(str(module), set()).add(name)
+            assert not isinstance(node, ast.Global | ast.Nonlocal)
+            assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_"))
+    files = [method] + [name for name in trees if imported_by.get(name) == {method}]
+    assert sum(len((FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()) for name in files) < 90
+    assignments = [node for node in trees[method].body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    assert not assignments
+    assert (FOLDER.parents[1] / "docs" / "credit" / f"{method}.md").is_file()
+
+
+def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "_imported", {})
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    paths = sorted(FOLDER.glob("*.yaml"))
+    assert {path.stem for path in paths} == {"grpo", *METHODS}
+    drawn = DrawnShape(responses=32, prompt_tokens=64, response_tokens=32)
+    with scratch():
+        for path in paths:
+            policy = load(path).stages["policy"]
+            if path.stem == "weighted_dpo":
+                continue
+            work = policy_work([policy.reward, policy.algorithm], drawn)
+            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))
+        with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
+            load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])

@@ -3,7 +3,7 @@
     policy = rollout.policy
     policy.score(tokens, entropy=True)               # log-probabilities and entropies of any tokens
     policy.continuations(row, position, k=8)         # further endings of a response, from any of its tokens
-    for rows, part in policy.micro_batches(tokens):  # passes of your own
+    for rows, part in policy.micro_batches(tokens):  # your own passes
         embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
 
 A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no component can
@@ -168,7 +168,7 @@ class Policy:
         return models.Scores(**scored)
 
     def micro_batches(self, tokens: Tokens) -> Iterator[tuple[Tensor, Tokens]]:
-        """(row indices [b], these rows on the model's device, trimmed) for passes of your own, until all rows have come once."""
+        """(row indices [b], these rows on the model's device, trimmed) for your own passes, until all rows have come once."""
         return micro_batches(tokens, self._lent.micro_batch_size, self.model.device, shared=False)
 
     def input_gradient(
@@ -216,7 +216,7 @@ class Policy:
         """`k` endings for each (row, position): token ids drawn after the first `position` tokens of response `row`, as the
         response was drawn, within what is left of its `max_new_tokens`. A response that has ended there has only empty ones.
 
-        Ending i draws from a random stream that the seed of the responses, `stream` (a name of your own, so that two components draw
+        Ending i draws from a random stream that the seed of the responses, `stream` (a name that you choose, so that two components draw
         independently), the response's number, the position and i name: neither batching nor processes nor a resumed
         training change it. Raises ValueError for a place that the response does not have.
         """

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 console = lazy.load("fgrl.console")
 conversations = lazy.load("fgrl.publishing.conversation")
 named_rewards = lazy.load("fgrl.pipeline.named_rewards")
+recipes = lazy.load("fgrl.recipe")
 specs = lazy.load("fgrl.specs")
 stage_run = lazy.load("fgrl.pipeline.run")
 terminal = lazy.load("fgrl.report.terminal")
@@ -69,6 +70,7 @@ def chat(
         raise WrongWord("wants one model, or two to compare", param_hint="MODEL")
     changes = overrides(extra, context)
     wide = at_terminal()
+    recipes.know_components()
     try:
         scorer, products = (None, {}) if reward is None else named_rewards.reward(reward, runs, changes)
         voice = console.Console()

@@ -24,6 +24,7 @@ from fgrl.pipeline import finished, integrity
 from fgrl.pipeline.integrity import RECORD
 from fgrl.recipe import Address
 from fgrl.results.reading import mapping
+from fgrl.specs import MODEL_FILES
 from fgrl.types import Checkpoint
 
 
@@ -66,6 +67,7 @@ def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | Non
     stage: the stage of a recipe or a run, instead of `:STAGE` in the word. Raises `UsageError` for a word that names no trained
     model or several, with those that there are; `Problems` of a recipe; `DataError` for a product that has changed.
     """
+    recipes.know_components()  # a model that answers needs its engine
     kept = _kept_model(word)
     if kept is not None:
         named, folder, step = kept
@@ -91,7 +93,11 @@ def names_a_stage(word: str) -> bool:
     """Can the word name a stage, a run or a recipe, and not a model on the hub?"""
     path = files.expanded(word)
     if files.is_folder(path):
-        return any((path / name).exists() for name in ("fgrl.json", RECORD, "recipe.yaml")) or any(path.glob("*Z-*"))
+        if (path / "fgrl.json").exists() or (path / RECORD).exists():
+            return True
+        if any((path / name).is_file() for name in MODEL_FILES):  # an exported model, which has a recipe beside it
+            return False
+        return (path / "recipe.yaml").exists() or any(path.glob("*Z-*"))
     source, inner = _split(word)
     return files.exists(Address.parse(source).file) or inner is not None or ".yaml" in word
 

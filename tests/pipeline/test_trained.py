@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CORPUS
+from pipeline_helpers import fgrl
 from typer.testing import CliRunner
 
 from fgrl.cli import app
@@ -186,3 +187,10 @@ def test_the_command_pushes_after_the_check(world, tmp_path, monkeypatch):
     assert (folder, repo, options["public"], options["api"]) == (tmp_path / "out", "me/small", False, "api")
     assert (tmp_path / "out" / "README.md").read_text().partition("# ")[2].startswith("small\n")
     assert CliRunner().invoke(app, ["export", str(world), str(tmp_path / "b"), "--public"]).exit_code == 2
+
+
+def test_a_stages_folder_is_exported_by_a_process_that_has_loaded_no_recipe(world, tmp_path):
+    done = fgrl("export", stage_folder(world, "sft"), "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "out\n"
+    assert not trained.names_a_stage(str(tmp_path / "out")), "the recipe in an exported folder does not make it a run"

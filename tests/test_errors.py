@@ -16,6 +16,7 @@ from fgrl.cli.shared import fail
 from fgrl.errors import FgrlError, Requires
 from fgrl.pipeline.endings import ending
 from fgrl.pipeline.tracking import WandbTracker
+from fgrl.recipe.tracking import Wandb
 from fgrl.registry import NotRegistered, Problem, Problems
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,7 +120,7 @@ def test_what_can_be_installed_is_unavailable_and_never_a_mistake_in_data():
 
 def test_a_missing_package_ends_a_run_with_its_own_code_and_without_a_heading(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    tracker = WandbTracker("p", name="n", identity="i", folder=tmp_path, config={})
+    tracker = WandbTracker(Wandb(project="p"), recipe="r", run=tmp_path, config={})
     with pytest.raises(
         errors.Unavailable, match=r"wandb, which is not installed: pip install 'fgrl\[wandb\]'"
     ) as raised:

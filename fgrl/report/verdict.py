@@ -241,7 +241,7 @@ class Evaluated:
 
     @property
     def grades_reward(self) -> bool:
-        return self.stage.kind == "grade"
+        return self.stage.kind in ("grade", "grade_relevance")
 
     def goals(self) -> list[Goal]:
         """The first number that a training is for, of every trained model."""

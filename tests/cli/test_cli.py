@@ -81,6 +81,8 @@ def test_times_are_reported(tmp_path: Path, record_property: pytest.FixtureReque
         "elo",
         "report",
         "doctor",
+        "runs",
+        "clean",
         "new",
         "init",
     ],

@@ -27,10 +27,16 @@ def test_a_row_that_does_not_fit_stops_or_is_a_text() -> None:
         def read(self) -> Any:
             return iter(())
 
-    with pytest.raises(DataError, match=r"^here: row 2: no text \(`bad_rows: drop` leaves such rows out") as caught:
-        Two().misfit("here", 1, BadRow("no text"))
-    assert caught.value.__suppress_context__
-    assert Two(bad_rows="drop").misfit("here", 1, BadRow("no text")) == "here: row 2: no text"
+    def convert(row: Row, number: int) -> int:
+        if number == 1:
+            raise BadRow("no text")
+        return number
+
+    with pytest.raises(DataError, match=r"^here: row 2: no text \(`bad_rows: drop` leaves such rows out"):
+        list(Two().records("here", [{}, {}], [0, 1], convert, Omissions()))
+    omissions = Omissions()
+    assert list(Two(bad_rows="drop").records("here", [{}, {}], [0, 1], convert, omissions)) == [0]
+    assert "here: row 2: no text" in omissions.summary(2)
 
 
 def test_omissions_in_words() -> None:

@@ -22,7 +22,7 @@ CHEAP = ("list", "new", "plan", "schema", "show", "validate")
 """Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
 PLACEHOLDER = re.compile(r"(?<![\w.])(?:\[?[A-Z][A-Z\d_]*\]?(?:::[A-Z]+)?(?:\.\.\.)?|\.\.\.)(?![\w.])|<\w+>")
 """Words that stand for something: `RECIPE`, `S1`, `[KIND]`, `R...`."""
-SHIPPED = ("recipes/", "sweeps/")
+SHIPPED = ("recipes/", "sweeps/", "examples/")
 
 everything = [command for command in commands() if len(command.words) > 1]
 unique = list({command.words: command for command in everything}.values())
@@ -89,7 +89,7 @@ def loaded(address: str, extra: tuple[str, ...]) -> None:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that looks like the checkout, without its `runs/`."""
-    for name in ("recipes", "prompts", "sweeps", "tasks", "fgrl", "docs"):
+    for name in ("recipes", "prompts", "sweeps", "tasks", "examples", "fgrl", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path

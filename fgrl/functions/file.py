@@ -45,15 +45,21 @@ class FunctionFile(File):
         return []
 
 
-def load(value: str) -> Function:
-    """The function that a checked field names, of its file executed anew. Raises `Problems` when the file has changed and can no longer
-    be used."""
-    file, name = FunctionFile.parts(value)
-    code = loading.Code(Path(file))
-    try:
-        return signatures.read(code, name.removeprefix(":"))
-    except Unusable as why:
-        raise Problems([Problem((), str(why), why.hint, _place(code.file, why.line))]) from None
+def load(values: Sequence[str]) -> list[Function]:
+    """The functions that checked fields name, of their files executed anew: each file once, however many of its functions are named.
+    Raises `Problems` when a file has changed and can no longer be used."""
+    executed: set[Path] = set()
+    codes: dict[str, loading.Code] = {}
+    functions = []
+    for value in values:
+        file, name = FunctionFile.parts(value)
+        if file not in codes:
+            codes[file] = loading.Code(Path(file), executed)
+        try:
+            functions.append(signatures.read(codes[file], name.removeprefix(":")))
+        except Unusable as why:
+            raise Problems([Problem((), str(why), why.hint, _place(codes[file].file, why.line))]) from None
+    return functions
 
 
 def look(value: str) -> Function:

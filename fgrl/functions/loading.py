@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from fgrl.files import sha256_of_file
-from fgrl.registry.outside import forget_file, import_file, note_user_files
+from fgrl.registry.outside import forget_file, import_file, imported, note_user_files
 
 _checked: dict[Path, tuple[list[str], Code]] = {}
 
@@ -26,16 +26,31 @@ _checked: dict[Path, tuple[list[str], Code]] = {}
 class Code:
     """A user's file, executed, and the siblings that it imports."""
 
-    def __init__(self, file: Path) -> None:
-        """Execute the file anew. Raises `Problems` when it cannot be imported."""
+    def __init__(self, file: Path, executed: set[Path] | None = None) -> None:
+        """Execute the file and its siblings anew, so that no value of an earlier execution is left.
+
+        executed: files that were executed for the same purpose and are not executed again; this object's files are added.
+        Raises `Problems` when a file cannot be imported.
+        """
         self.file = file
         self.siblings = siblings(file)
         self._finder = _Siblings(file.parent, self.siblings)
         self._modules: dict[str, ModuleType] = {}
-        note_user_files([file, *(each for files in self.siblings.values() for each in files)])
-        forget_file(file)
+        executed = set() if executed is None else executed
+        named = [file, *(each for files in self.siblings.values() for each in files)]
+        note_user_files(named)
+        own = [each.resolve() for each in named]
+        before = imported()
+        for each in own:
+            if each not in executed:
+                forget_file(each)
+        executed.update(own)
         with self.importable():
             self.module = import_file(file)
+            # what a sibling registers stays known, also when the file imports it later, inside a function
+            for each in own:
+                if each in before and each not in imported():
+                    import_file(each)
 
     @contextmanager
     def importable(self) -> Iterator[None]:

@@ -118,7 +118,7 @@ def test_an_error_in_a_sibling_names_its_line(tmp_path: Path, monkeypatch: pytes
     write(tmp_path, "import helper\n\ndef score(completions):\n    return []\n")
     write(tmp_path, "value = 1\nvalue.missing\n", "helper.py")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Problems, match=r"raised at helper\.py:2"):
+    with pytest.raises(Problems, match=r"helper\.py:2:1: .*cannot be imported: AttributeError"):
         component("reward", tmp_path, path="rewards.py:score")
 
 

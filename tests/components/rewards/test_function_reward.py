@@ -244,6 +244,37 @@ def test_what_a_file_remembers_does_not_reach_another_component(tmp_path: Path, 
     assert values(reward_of(tmp_path, source), rollout) == [[1.0]][0]
 
 
+def test_what_a_file_beside_it_remembers_does_not_reach_another_component(tmp_path: Path, tokenizer: Any) -> None:
+    write(tmp_path, "calls = []\n", "remembering.py")
+    source = (
+        "import remembering\n\ndef score(completions):\n    remembering.calls.append(1)\n"
+        "    return [float(len(remembering.calls))] * len(completions)\n"
+    )
+    rollout = rollout_of(["a"], tokenizer=tokenizer)
+    first = reward_of(tmp_path, source)
+    assert [values(first, rollout), values(first, rollout)] == [[1.0], [2.0]]
+    assert values(reward_of(tmp_path, source), rollout) == [1.0]
+    assert values(first, rollout) == [3.0]
+
+
+def test_two_functions_of_one_file_share_one_execution_of_it(tmp_path: Path, tokenizer: Any) -> None:
+    write(tmp_path, "shared = []\n", "between.py")
+    source = (
+        "from between import shared\n\nseen = []\n\ndef one(completions):\n    seen.append(1)\n    shared.append(1)\n"
+        "    return [float(len(seen))] * len(completions)\n\ntwo = one\n"
+    )
+    write(tmp_path, source)
+    write(
+        tmp_path,
+        "from between import shared\n\ndef count(completions):\n    return [float(len(shared))] * len(completions)\n",
+        "counting_too.py",
+    )
+    paths = ["rewards.py:one", "rewards.py:two", "counting_too.py:count"]
+    reward = component("reward", tmp_path, paths=paths)
+    # 1 of the first function, 2 of the second, and the 2 items that both left in the file that all import
+    assert values(reward, rollout_of(["a"], tokenizer=tokenizer)) == [5.0]
+
+
 def test_prints_go_to_stderr(tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]) -> None:
     reward = reward_of(tmp_path, "def score(completions):\n    print('looking')\n    return [0.0] * len(completions)\n")
     reward.scored(rollout_of(["a"], tokenizer=tokenizer))

@@ -67,7 +67,7 @@ print(json.dumps({
 @pytest.mark.evidence
 @pytest.mark.smollm2
 def test_greedy_tokens_are_the_same_without_fgrl(smollm2_dir: Path, tmp_path: Path) -> None:
-    made = train(tmp_path / "runs", "policy", "smollm2-135m-instruct", dtype="bfloat16", size=0.01)
+    made = train(tmp_path / "runs", "policy", "smollm2-135m-instruct", dtype="bfloat16", size=0.05)
     exported = exporting.export(made / "out", tmp_path / "out", provenance.read(made), Options(dtype="float32"))
     assert exported.check.same_answers == exported.check.prompts
     model = models.load(ModelSpec(base=str(made / "out"), dtype="float32"))

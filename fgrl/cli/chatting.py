@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fgrl.report.terminal import ShownAnswer
 console = lazy.load("fgrl.console")
 conversations = lazy.load("fgrl.publishing.conversation")
+libraries = lazy.load("fgrl.pipeline.libraries")
 named_rewards = lazy.load("fgrl.pipeline.named_rewards")
 recipes = lazy.load("fgrl.recipe")
 specs = lazy.load("fgrl.specs")
@@ -74,7 +76,10 @@ def chat(
     try:
         scorer, products = (None, {}) if reward is None else named_rewards.reward(reward, runs, changes)
         voice = console.Console()
-        with stage_run.scratch_run("chat", cache=_cache(runs), seed=seed, products=products, console=voice) as run:
+        with (
+            libraries.diverted(Path(os.devnull), verbose=False),
+            stage_run.scratch_run("chat", cache=_cache(runs), seed=seed, products=products, console=voice) as run,
+        ):
             run.cache.mkdir(parents=True, exist_ok=True)
             talks = []
             for word, name in zip(words, _titles(words), strict=True):

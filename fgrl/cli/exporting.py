@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, echo, emit, overrides
 
 console = lazy.load("fgrl.console")
 cards = lazy.load("fgrl.publishing.exporting")
+libraries = lazy.load("fgrl.pipeline.libraries")
 provenance = lazy.load("fgrl.publishing.provenance")
 pushing = lazy.load("fgrl.publishing.pushing")
 trained = lazy.load("fgrl.pipeline.trained")
@@ -84,7 +86,8 @@ def export(
     )
     voice.say(f"exporting {model.name}" + (f" of step {model.step}" if model.step is not None else ""))
     history = provenance.read(model.stage, step=model.step, about=model.about)
-    exported = cards.export(model.folder, folder, history, options, voice.say)
+    with libraries.diverted(Path(os.devnull), verbose=False):
+        exported = cards.export(model.folder, folder, history, options, voice.say)
     voice.say(f"{exported.form} ({exported.dtype}), loads with {exported.loads}: {exported.check.in_words()}")
     url = None
     if push is not None:

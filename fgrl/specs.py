@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -102,6 +103,16 @@ class ModelSpec(Settings):
     def frozen(self) -> ModelSpec:
         """The model that training starts from, as a language model without new adapters."""
         return self.model_copy(update={"lora": None, "head": None, "gradient_checkpointing": False})
+
+
+def stage_of(model: object) -> str | None:
+    """The stage whose product a model is: `x` of `${out:x}`; None for any other model.
+
+    model: a `ModelSpec`, or settings as a recipe has them: `${out:x}`, or a mapping with it as `base`.
+    """
+    base = model.base if isinstance(model, ModelSpec) else model.get("base") if isinstance(model, Mapping) else model
+    reference = base if isinstance(base, Ref) else Ref.parse(base.strip()) if isinstance(base, str) else None
+    return None if reference is None else reference.stage or None
 
 
 class Sampling(Settings):

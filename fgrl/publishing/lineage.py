@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +11,11 @@ from fgrl import lazy
 from fgrl.models.sources import Source, base_of
 from fgrl.models.wheels import PACKAGES
 from fgrl.publishing.provenance import StageRecord
-from fgrl.specs import MODEL_FILES, names_folder
+from fgrl.specs import MODEL_FILES, names_folder, stage_of
 
 huggingface_hub = lazy.load("huggingface_hub")
 
 LICENSE_KEYS = ("license", "license_name", "license_link")
-_REFERENCE = re.compile(r"\$\{out:\s*([^}\s]+)\s*\}")
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,9 @@ def _root(source: Source, chain: Sequence[StageRecord]) -> Source | None:
 
 def _trained_from(spec: dict[str, Any], chain: Sequence[StageRecord]) -> Source | None:
     base = str(spec.get("base") or "")
-    refers = _REFERENCE.fullmatch(base)
-    if refers is not None:
-        keys = {stage.upstream[refers[1]] for stage in chain if refers[1] in stage.upstream}
+    made_by = stage_of(base)
+    if made_by is not None:
+        keys = {stage.upstream[made_by] for stage in chain if made_by in stage.upstream}
         folders = [stage.folder / "out" for stage in chain if stage.key in keys]
         return Source(str(folders[0]), local=True) if len(folders) == 1 else None
     if base in PACKAGES:

@@ -18,7 +18,7 @@ from fgrl.errors import DataError
 from fgrl.results.evaluations import METRICS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping, read_json
-from fgrl.specs import HUB_ID, names_folder
+from fgrl.specs import HUB_ID, names_folder, stage_of
 
 RECORD, SETTINGS = "stage.json", "recipe.yaml"
 _REFERENCE = re.compile(r"\$\{out:\s*([^}\s]+)\s*\}")
@@ -230,9 +230,8 @@ def _names_of(stage: StageRecord, step: int | None, evaluation: StageRecord) -> 
         return [chosen] if isinstance(chosen, str) else []
     names = []
     for name, spec in mapping(evaluation.settings.get("models")).items():
-        base = spec if isinstance(spec, str) else mapping(spec).get("base")
-        refers = _REFERENCE.fullmatch(base.strip()) if isinstance(base, str) else None
-        if refers and evaluation.upstream.get(refers[1]) == stage.key and mapping(spec).get("step") == step:
+        made_by = stage_of(spec)
+        if made_by and evaluation.upstream.get(made_by) == stage.key and mapping(spec).get("step") == step:
             names.append(str(name))
     return names
 

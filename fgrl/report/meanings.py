@@ -33,11 +33,11 @@ class Meanings:
         recorded = mapping(self.recorded.get(name.metric))
         if recorded:
             numbers = mapping(recorded.get("numbers"))
-            found = meaning_in({number: _meaning(value) for number, value in numbers.items()}, name.number)
+            meaning = meaning_in({number: _meaning(value) for number, value in numbers.items()}, name.number)
             purpose: Purpose | None = next(
                 (each for each in get_args(Purpose) if each == recorded.get("purpose")), None
             )
-            return None if found is None or purpose is None else Known(purpose, found)
+            return None if meaning is None or purpose is None else Known(purpose, meaning)
         component = self.components.get(name.metric) or _registered(name.metric)
         declared = None if component is None else meaning_in(component.meanings, name.number)
         return None if component is None or declared is None else Known(component.purpose, declared)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +18,13 @@ from pydantic import ValidationError
 
 from fgrl.evaluation.answer import from_earlier_form
 from fgrl.evaluation.number_names import NumberName
+from fgrl.evaluation.statistics import Estimate
+from fgrl.kinds import Meaning
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.report.estimates import ShownEstimate, ShownMeasure, ShownNumber, shown_measure
 from fgrl.report.meanings import Meanings
 from fgrl.report.symptoms import (
+    AnswerText,
     Symptom,
     Symptoms,
     cut_off,
@@ -32,6 +36,7 @@ from fgrl.report.symptoms import (
     words,
 )
 from fgrl.report.text import number, signed
+from fgrl.report.trainings import TrainedModel, Trainings
 from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, read_evaluation
 from fgrl.results.reading import finite, mapping, read_json, read_lines
 from fgrl.results.run_folder import RunFolder, StageFolder, load
@@ -103,8 +108,8 @@ class Reply:
     @property
     def rest(self) -> list[Finding]:
         """The other findings."""
-        told = self.telling
-        return [each for each in self.findings if each not in told]
+        telling = self.telling
+        return [each for each in self.findings if each not in telling]
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,8 @@ def verdict(folder: Path) -> Verdict:
 
 def verdict_of(run: RunFolder) -> Verdict:
     """1. what was evaluated, 2. did it learn, 3. does it exploit its reward, 4. what changed most."""
-    evaluations = [evaluated for stage in run.stages for evaluated in _evaluations(run, stage)]
+    trainings = Trainings(run)
+    evaluations = [evaluated for stage in run.stages for evaluated in _evaluations(run, stage, trainings)]
     # an evaluation stage measures the product; those while training are read where there is none
     final = [each for each in evaluations if not each.while_training]
     evaluations = final or evaluations
@@ -202,21 +208,27 @@ class Goal:
     words: str
     better: str
     measure: ShownMeasure
+    model: TrainedModel
     before: ShownNumber | None
     after: ShownNumber
-    change: ShownEstimate
-    """The paired difference; or the distance of a number that compares by itself from its value for equal models."""
+    change: ShownEstimate | None
+    """The difference to `before`, paired by prompt unless `unpaired`; or the distance of a number that compares by itself from
+    its value for equal models. None: no model that the training began with has the number."""
     status: Status
+    unpaired: bool = False
 
     @property
     def text(self) -> str:
         side = f"{self.better} is better"
-        if self.before is None:
+        if self.before is None or self.change is None:
             shown = f"{self.after.value.with_interval} ({self.after.model}; {side})"
+            if self.change is None:
+                shown += "; what the training began with has no number to compare it with"
         else:
             change = f"difference {self.change.change}" + (
                 f", interval {self.change.interval}" if self.change.interval else ", without an interval"
             )
+            change += " (from the intervals of both)" if self.unpaired and self.change.interval else ""
             before, after = self.before, self.after
             shown = f"{before.value.value} ({before.model}) → {after.value.value} ({after.model}); {change}; {side}"
         words = self.words[:1].upper() + self.words[1:]
@@ -231,8 +243,9 @@ class Evaluated:
     evaluation: Evaluation
     meanings: Meanings
     answers: Path | None
-    trained: list[str]
-    """The models that a training of this run made, where that is known; else all but the baseline."""
+    trained: list[TrainedModel]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the evaluation."""
     while_training: bool = False
 
     @property
@@ -243,40 +256,84 @@ class Evaluated:
     def grades_reward(self) -> bool:
         return self.stage.kind in ("grade", "grade_relevance")
 
+    def baseline_is_start(self, model: TrainedModel) -> bool:
+        """Is the baseline what the model was before its training? Where the recipe does not say, every baseline that is a model
+        counts, but not answers of others."""
+        if model.starts is None:
+            return self.evaluation.baseline not in mapping(self.settings.get("given"))
+        return self.evaluation.baseline in model.starts
+
     def goals(self) -> list[Goal]:
-        """The first number that a training is for, of every trained model."""
-        result: dict[str, Goal] = {}
+        """The first number that a training is for, of every trained model; one that can be compared, where there is one."""
+        by_model: dict[str, Goal] = {}
         for measure in self.evaluation.measures:
             known = self.meanings.of(measure.name)
             wanted = "reward" if self.grades_reward else "goal"
             if known is None or known.purpose != wanted or known.meaning.better is None:
                 continue
             shown = shown_measure(measure)
-            before = next((row for row in shown.rows if row.model == self.evaluation.baseline), None)
             for row in shown.rows:
-                if row.model in result or row.model not in self.trained:
+                model = next((each for each in self.trained if each.name == row.model), None)
+                if model is None or (row.model in by_model and by_model[row.model].change is not None):
                     continue
-                change = row.difference
-                if change is None and known.meaning.even is not None:
-                    change, before = _from_even(row.value, known.meaning.even), None
-                if change is None or change.mean is None:
-                    continue
-                result[row.model] = Goal(
-                    self.label, measure.name, known.meaning.words, known.meaning.better, shown, before, row, change,
-                    _status(change, known.meaning.better),
-                )  # fmt: skip
-        return list(result.values())
+                goal = self._goal(measure.name, known.meaning, shown, row, model)
+                if goal is not None and (goal.change is not None or row.model not in by_model):
+                    by_model[row.model] = goal
+        return list(by_model.values())
 
-    def symptoms(self) -> Symptoms | None:
-        """The answers of the baseline and of the first trained model."""
-        if self.answers is None:
+    def _goal(
+        self, name: NumberName, meaning: Meaning, shown: ShownMeasure, after: ShownNumber, model: TrainedModel
+    ) -> Goal | None:
+        """None: the model has no value."""
+        assert meaning.better is not None
+        rows = {row.model: row for row in shown.rows}
+        before, change, unpaired = None, None, False
+        paired = after.difference if self.baseline_is_start(model) or self.grades_reward else None
+        if paired is not None and paired.mean is not None:
+            before, change = rows.get(self.evaluation.baseline), paired
+        elif self.grades_reward and meaning.even is not None:
+            change = _from_even(after.value, meaning.even)
+        else:
+            opponent = self._opponent(name.metric)
+            for start in model.starts or ():
+                if meaning.even is not None and start == opponent:
+                    change = _from_even(after.value, meaning.even)
+                    break
+                if start in rows and (change := _unpaired(after.value, rows[start].value)) is not None:
+                    before, unpaired = rows[start], True
+                    break
+        if after.value.mean is None:
             return None
-        texts = read_texts(map(from_earlier_form, read_lines(self.answers, [], self.stage.name)))
-        trained = next((model for model in self.trained if model in texts), None)
-        if trained is None or self.evaluation.baseline not in texts:
+        if change is None or change.mean is None:
+            return Goal(self.label, name, meaning.words, meaning.better, shown, model, None, after, None, "unknown")
+        status = _status(change, meaning.better)
+        return Goal(
+            self.label, name, meaning.words, meaning.better, shown, model, before, after, change, status, unpaired
+        )
+
+    def _opponent(self, metric: str) -> str:
+        """The model that a metric compares the others with by itself."""
+        listed = self.settings.get("metrics")
+        for settings in listed if isinstance(listed, list) else []:
+            node = mapping(settings)
+            if metric in (node.get("title"), node.get("name")) and node.get("versus"):
+                return str(node["versus"])
+        return self.evaluation.baseline
+
+    def symptoms(self, model: TrainedModel) -> Symptoms | None:
+        """The answers of a model, and those of what it was before its training."""
+        starts = [*([self.evaluation.baseline] if self.baseline_is_start(model) else []), *(model.starts or ())]
+        start = next((name for name in starts if name in self._texts), None)
+        if start is None or model.name not in self._texts:
             return None
-        both = Symptoms(texts[self.evaluation.baseline], texts[trained])
+        both = Symptoms(self._texts[start], self._texts[model.name])
         return both if both.before and both.after else None
+
+    @cached_property
+    def _texts(self) -> dict[str, list[AnswerText]]:
+        if self.answers is None:
+            return {}
+        return read_texts(map(from_earlier_form, read_lines(self.answers, [], self.stage.name)))
 
 
 def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
@@ -284,6 +341,26 @@ def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
     estimate = value.estimate
     moved = {end: None if (at := getattr(estimate, end)) is None else at - even for end in ("mean", "low", "high")}
     return ShownEstimate(estimate.model_copy(update=moved), value.decimals)
+
+
+def _unpaired(after: ShownEstimate, before: ShownEstimate) -> ShownEstimate | None:
+    """The difference of two numbers, taken as independent: of answers to the same prompts its interval is rather too wide."""
+    new, old = after.estimate, before.estimate
+    if new.mean is None or old.mean is None:
+        return None
+    low, high = None, None
+    if new.low is not None and new.high is not None and old.low is not None and old.high is not None:
+        low, high = _of_independent((old.low, old.mean, old.high), (new.low, new.mean, new.high))
+    n = min(new.n, old.n)
+    return ShownEstimate(Estimate(mean=new.mean - old.mean, low=low, high=high, n=n), after.decimals)
+
+
+def _of_independent(before: tuple[float, float, float], after: tuple[float, float, float]) -> tuple[float, float]:
+    """The interval of a difference, from (low, mean, high) of both sides (Newcombe 1998, method 10)."""
+    change = after[1] - before[1]
+    return change - math.hypot(after[1] - after[0], before[2] - before[1]), change + math.hypot(
+        after[2] - after[1], before[1] - before[0]
+    )
 
 
 def _status(change: ShownEstimate, better: str) -> Status:
@@ -295,7 +372,7 @@ def _status(change: ShownEstimate, better: str) -> Status:
     return "good" if (change.mean > 0) == (better == "higher") else "bad"
 
 
-def _evaluations(run: RunFolder, stage: StageFolder) -> Iterable[Evaluated]:
+def _evaluations(run: RunFolder, stage: StageFolder, trainings: Trainings) -> Iterable[Evaluated]:
     if stage.folder is None:
         return
     settings = _settings(run, stage.name)
@@ -303,20 +380,34 @@ def _evaluations(run: RunFolder, stage: StageFolder) -> Iterable[Evaluated]:
     if (out / METRICS).exists():
         evaluation = read_evaluation(stage.folder, [])
         answers = out / ANSWERS
-        trained = _trained(run, settings, evaluation)
+        trained = trainings.trained_models(
+            mapping(settings.get("models")), list(evaluation.models), evaluation.baseline
+        )
         yield Evaluated(
-            stage, evaluation, Meanings(evaluation.report, settings), answers if answers.exists() else None, trained
+            stage,
+            evaluation,
+            Meanings(evaluation.report, settings),
+            answers if answers.exists() else None,
+            trained,
+            settings,
         )
     for folder in _last_of_training(stage.folder / "evaluations"):
         report = Evaluation({})
         if (folder / METRICS).exists():
             report = Evaluation(read_json(folder / METRICS, []))
         sets = mapping(mapping(settings.get("evaluate")).get("sets"))
-        meanings = Meanings(report.report, mapping(sets.get(folder.name)))
-        models = [model for model in report.models if model != report.baseline]
+        own = mapping(sets.get(folder.name))
+        trained = [
+            TrainedModel(model, stage.name, None, (report.baseline,))
+            for model in report.models
+            if model != report.baseline
+        ]
         answers = folder / ANSWERS
-        if models:
-            yield Evaluated(stage, report, meanings, answers if answers.exists() else None, models, while_training=True)
+        if trained:
+            yield Evaluated(
+                stage, report, Meanings(report.report, own), answers if answers.exists() else None, trained, own,
+                while_training=True,
+            )  # fmt: skip
 
 
 def _last_of_training(folder: Path) -> list[Path]:
@@ -328,13 +419,6 @@ def _last_of_training(folder: Path) -> list[Path]:
 
 def _settings(run: RunFolder, stage: str) -> dict[str, Any]:
     return mapping(mapping(run.settings.get("stages")).get(stage))
-
-
-def _trained(run: RunFolder, settings: Mapping[str, Any], evaluation: Evaluation) -> list[str]:
-    others = [model for model in evaluation.models if model != evaluation.baseline]
-    specs = mapping(settings.get("models"))
-    made = [model for model in others if str(mapping(specs.get(model)).get("base", "")).startswith("${out:")]
-    return made or others
 
 
 # -- did it learn ------------------------------------------------------------------------------------------------------
@@ -361,6 +445,8 @@ def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[G
             short = "Not shown: the interval of the difference includes 0."
             return Reply(question, "unsure", short, findings + fits)
         short = "Unknown: the difference has no interval, so it may be chance."
+        if all(goal.change is None for goal in counted):
+            short = "Unknown: the model that the training began with was not measured in the same way."
         return Reply(question, "unknown", short, findings + fits)
     undeclared = [finding for each in evaluations for finding in _undeclared(each)]
     if undeclared:
@@ -426,10 +512,7 @@ def _newcombe(before: float, after: float, n: int) -> tuple[float, float]:
         return middle - reach, middle + reach
 
     (low_1, high_1), (low_2, high_2) = wilson(before), wilson(after)
-    change = after - before
-    below = math.hypot(after - low_2, high_1 - before)
-    above = math.hypot(high_2 - after, before - low_1)
-    return change - below, change + above
+    return _of_independent((low_1, before, high_1), (low_2, after, high_2))
 
 
 # -- does it exploit its reward ----------------------------------------------------------------------------------------
@@ -438,30 +521,47 @@ def _newcombe(before: float, after: float, n: int) -> tuple[float, float]:
 def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
     trainings = [stage for stage in run.stages if stage.kind == "rl" and stage.folder is not None]
     policies = [goal for goal in goals if not _of_reward(goal, evaluations)]
-    symptoms = next((found for each in evaluations if (found := each.symptoms()) is not None), None)
-    findings: list[Finding] = []
+    if not trainings:
+        symptoms = _symptoms(evaluations, None)
+        return None if symptoms is None else _side_effects("Does it have side effects?", [list(_in_answers(symptoms))])
+    by_training = []
     for stage in trainings:
-        findings += _reward(run, stage, policies)
-    if symptoms is not None:
-        findings += _in_answers(symptoms)
-    for stage in trainings:
+        symptoms = _symptoms(evaluations, stage.name)
+        own = list(_reward(run, stage, [goal for goal in policies if goal.model.stage == stage.name]))
+        own += [] if symptoms is None else _in_answers(symptoms)
         if symptoms is None or symptoms.kl_per_token() is None:
-            findings += _distance_of_training(stage)
-        findings += _alarms(run, stage, {finding.topic for finding in findings if finding.status != "good"})
-    if not trainings and symptoms is None:
-        return None
-    question = "Is it hacking the reward?" if trainings else "Does it have side effects?"
-    signs = [finding for finding in findings if finding.status in ("bad", "unsure")]
+            own += _distance_of_training(stage)
+        own += _alarms(run, stage, {finding.topic for finding in own if finding.status != "good"})
+        named = [replace(finding, text=f"[{stage.name}] {finding.text}") for finding in own]
+        by_training.append(named if len(trainings) > 1 else own)
+    reply = _side_effects("Is it hacking the reward?", by_training)
+    compared = {goal.model.stage for goal in policies if goal.status in ("good", "bad", "unsure")}
+    missing = [stage.name for stage in trainings if stage.name not in compared]
+    if reply.status != "good" or not missing:
+        return reply
+    of = f" of {', '.join(missing)}" if len(trainings) > 1 else ""
+    short = f"Unknown: nothing held out was measured that the reward{of} can be compared with."
+    return replace(reply, status="unknown", short=short)
+
+
+def _symptoms(evaluations: Sequence[Evaluated], stage: str | None) -> Symptoms | None:
+    """Of the first model with answers that this training made, its product before models that it kept on the way; None: of any."""
+    models = [(each, model) for each in evaluations for model in each.trained if stage in (None, model.stage)]
+    models.sort(key=lambda pair: pair[1].step is not None)
+    return next((symptoms for each, model in models if (symptoms := each.symptoms(model)) is not None), None)
+
+
+def _side_effects(question: str, by_training: Sequence[Sequence[Finding]]) -> Reply:
+    """The reply about the training with the most signs."""
+    findings = [finding for own in by_training for finding in own]
+    signs = max(([each for each in own if each.status in ("bad", "unsure")] for own in by_training), key=len)
     reasons = "; ".join(dict.fromkeys(finding.topic for finding in signs))
-    if any(finding.strong for finding in signs):
+    if any(finding.strong for finding in findings):
         return Reply(question, "bad", "Very likely: the reward rose while the goal got worse.", findings)
     if len(signs) > 1:
         return Reply(question, "bad", f"Probably: there are {len(signs)} signs ({reasons}).", findings)
     if signs:
         return Reply(question, "unsure", f"Possibly: there is one sign ({reasons}).", findings)
-    if trainings and not any(goal.status in ("good", "bad", "unsure") for goal in policies):
-        short = "Unknown: nothing held out was measured that the reward can be compared with."
-        return Reply(question, "unknown", short, findings)
     return Reply(question, "good", "No sign of it in what was measured.", findings)
 
 
@@ -511,20 +611,23 @@ def _reward(run: RunFolder, stage: StageFolder, goals: Sequence[Goal]) -> Iterab
     rollout = mapping(_settings(run, stage.name).get("rollout"))
     size, group = finite(rollout.get("batch_size")), finite(rollout.get("per_prompt")) or 1.0
     spread = logged["reward_std"].values if "reward_std" in logged else []
-    found = trend(series.values, spread, int((size or 0) // group))
-    if found is None:
+    reward = trend(series.values, spread, int((size or 0) // group))
+    if reward is None:
         return
-    verb = ("rose" if found.change > 0 else "fell") if found.sure else "did not clearly change"
-    moved = f"Reward {verb} by {number(abs(found.change))} ({number(found.first)} → {number(found.last)}) in training"
+    verb = ("rose" if reward.change > 0 else "fell") if reward.sure else "did not clearly change"
+    moved = (
+        f"Reward {verb} by {number(abs(reward.change))} ({number(reward.first)} → {number(reward.last)}) in training"
+    )
     moved = (
         moved
-        if found.sure
-        else f"Reward did not clearly change in training ({number(found.first)} → {number(found.last)})"
+        if reward.sure
+        else f"Reward did not clearly change in training ({number(reward.first)} → {number(reward.last)})"
     )
-    if not (found.sure and found.change > 0):
+    if not (reward.sure and reward.change > 0):
         yield Finding("good", f"{moved}: there is no gain to have been exploited.", "reward")
         return
     known = [goal for goal in goals if goal.status in ("good", "bad", "unsure")]
+    known.sort(key=lambda goal: goal.model.step is not None)  # the product before models that were kept on the way
     if not known:
         yield Finding("unknown", f"{moved}; nothing held out was measured that it can be compared with.", "reward")
         return
@@ -542,7 +645,8 @@ def _against_goal(moved: str, goal: Goal) -> Finding:
         text = f"{moved} while the held-out {goal.words} {verb} from {values}."
         return Finding("bad", text, "reward against goal", strong=True)
     if goal.status == "unsure":
-        text = f"{moved}, but the held-out {goal.words} did not measurably change ({values}; interval {goal.change.interval})."
+        interval = "" if goal.change is None else goal.change.interval
+        text = f"{moved}, but the held-out {goal.words} did not measurably change ({values}; interval {interval})."
         return Finding("unsure", text, "reward against goal")
     return Finding("good", f"{moved}, and so did the held-out goal: {goal.words}, {values}.", "reward against goal")
 
@@ -565,10 +669,10 @@ def _in_answers(symptoms: Symptoms) -> Iterable[Finding]:
         (cut_off, "are cut off by the length limit", "endings"),
     ]
     for symptom, what, topic in shares:
-        found = symptoms.compare(symptom)
-        if found.after.mean is not None and found.before.mean is not None:
-            is_sign = found.sure and found.after.mean - found.before.mean >= COMMON
-            text = f"{percent(found.after.mean)} of the answers {what} (before: {percent(found.before.mean)})."
+        share = symptoms.compare(symptom)
+        if share.after.mean is not None and share.before.mean is not None:
+            is_sign = share.sure and share.after.mean - share.before.mean >= COMMON
+            text = f"{percent(share.after.mean)} of the answers {what} (before: {percent(share.before.mean)})."
             yield Finding("unsure" if is_sign else "good", text, topic)
     pairs = symptoms.compare(repeated_pairs)
     if pairs.after.mean is not None and pairs.before.mean is not None:
@@ -654,7 +758,7 @@ def percent(share: float) -> str:
 
 def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
     """The numbers that changed most beyond doubt, largest standardised change first."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for each in evaluations:
         if each.grades_reward:
             continue
@@ -667,18 +771,19 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
             better = None if known is None else known.meaning.better
             if better is None and before.value.estimate.low == before.value.estimate.high:
                 continue  # 0 by definition, as the KL of the reference to itself
+            trained = {model.name for model in each.trained if each.baseline_is_start(model)}
             for row in shown.rows:
                 change = row.difference
-                if row.model not in each.trained or change is None or not change.changed or not change.mean:
+                if row.model not in trained or change is None or not change.changed or not change.mean:
                     continue
                 effect = _effect(change)
                 status = "unknown" if better is None else _status(change, better)
                 words_ = each.meanings.words(measure.name)
                 most = 1 if known is not None and known.purpose == "symptom" else MOST_OF_A_METRIC
-                found.append(Change(measure.name, words_, each.label, before, row, effect, status, most))
-    found.sort(key=lambda change: -math.inf if change.effect is None else -abs(change.effect))
+                changes.append(Change(measure.name, words_, each.label, before, row, effect, status, most))
+    changes.sort(key=lambda change: -math.inf if change.effect is None else -abs(change.effect))
     result: list[Change] = []
-    for changed in found:
+    for changed in changes:
         same = [other for other in result if (other.stage, other.name.metric) == (changed.stage, changed.name.metric)]
         if len(same) < changed.most:
             result.append(changed)

@@ -13,6 +13,8 @@ from pages import assert_safe, change, page, stage
 import fgrl.components  # noqa: F401
 from fgrl.report.symptoms import AnswerText, copied_share, repeats_prompt
 from fgrl.report.verdict import Verdict, percent, trend, verdict
+from fgrl.specs import ModelSpec, stage_of
+from fgrl.types import Ref
 
 LONG = "A heron stands still in the shallow water for a very long time and then it strikes a small fish"
 GOAL = {
@@ -77,6 +79,13 @@ def replies(folder: Path) -> tuple[Any, Any]:
     learned, hacking = verdict(folder).replies
     assert learned.question == "Did it learn?"
     return learned, hacking
+
+
+def recipe(folder: Path, policy: str, models: str, **more: str) -> None:
+    """The stages of the recipe: the trainings, and an evaluation of models."""
+    settings = "".join(f", {name}: {value}" for name, value in more.items())
+    text = f"stages:\n  {policy}\n  evaluate: {{name: evaluate, models: {{{models}}}{settings}}}\n"
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
 
 
 def texts(reply: Any, *statuses: str) -> str:
@@ -169,7 +178,7 @@ def test_a_reward_that_rises_alone_is_one_sign(run: Path) -> None:
 
 def test_a_reward_that_does_not_rise_is_no_sign(run: Path) -> None:
     goal(run, 0.5, 0.2)
-    (run / "recipe.yaml").write_text("stages: {policy: {name: rl, rollout: {batch_size: 16, per_prompt: 2}}}\n")
+    recipe(run, "policy: {name: rl, rollout: {batch_size: 16, per_prompt: 2}}", 'policy: "${out:policy}"')
     for first, last in ((1.0, 1.1), (2.0, 0.0)):
         rising(run, first, last)
         learned, hacking = replies(run)
@@ -298,6 +307,7 @@ def test_runs_that_train_nothing_have_no_verdict(run: Path) -> None:
 
 
 def test_a_number_that_compares_by_itself(run: Path) -> None:
+    recipe(run, 'policy: {name: rl, model: "${out:sft}"}', 'sft: "${out:sft}", policy: "${out:policy}"')
     numbers = {"win_rate": {"words": "comparisons won", "better": "higher", "even": 0.5}}
     for won, status in ((0.8, "good"), (0.52, "unsure"), (0.1, "bad")):
         write_json(
@@ -308,6 +318,125 @@ def test_a_number_that_compares_by_itself(run: Path) -> None:
             },
         )  # fmt: skip
         assert replies(run)[0].status == status
+
+
+JUDGED = {"purpose": "goal", "numbers": {"win_rate": {"words": "comparisons won", "better": "higher", "even": 0.5}}}
+FROM_SFT = "policy: {name: rl, model: {base: '${out:sft}', lora: {r: 4}}}"
+
+
+def win_rates(folder: Path, baseline: str, half: float = 0.02, **won: float) -> None:
+    metric = {model: {"win_rate": estimate(share, half)} for model, share in won.items()}
+    report = {"baseline": baseline, "metrics": {"judged": metric}, "meanings": {"judged": JUDGED}}
+    write_json(stage(folder, "evaluate") / "out" / "metrics.json", report)
+
+
+@pytest.mark.parametrize(
+    ("sft", "half", "status", "hacking_status"),
+    [(0.08, 0.02, "good", "good"), (0.3, 0.02, "bad", "bad"), (0.14, 0.02, "unsure", "unsure")],
+)
+def test_win_rates_against_another_opponent_are_compared_with_each_other(
+    run: Path, sft: float, half: float, status: str, hacking_status: str
+) -> None:
+    answers_of_others = "{gpt4_turbo: {name: benchmark}}"
+    recipe(run, FROM_SFT, "sft: {base: '${out:sft}'}, policy: {base: '${out:policy}'}", given=answers_of_others)
+    win_rates(run, "gpt4_turbo", half, sft=sft, policy=0.15)
+    learned, hacking = replies(run)
+    assert (learned.status, hacking.status) == (status, hacking_status)
+    assert "(sft) → 0.150 (policy)" in texts(learned)
+    assert "from the intervals of both" in texts(learned)
+
+
+def test_a_win_rate_against_another_opponent_alone_says_nothing(run: Path) -> None:
+    recipe(run, FROM_SFT, "policy: '${out:policy}'", given="{gpt4_turbo: {name: benchmark}}")
+    win_rates(run, "gpt4_turbo", policy=0.15)
+    learned, hacking = replies(run)
+    assert learned.short == "Unknown: the model that the training began with was not measured in the same way."
+    assert hacking.status == "unknown"
+    assert "nothing held out was measured that it can be compared with" in texts(hacking)
+
+
+def test_the_opponent_of_a_metric_is_the_model_that_it_names(run: Path) -> None:
+    metrics = "[{name: win_rate, title: judged, versus: first}]"
+    models = "other: hub/other, first: '${out:sft}', policy: '${out:policy}'"
+    recipe(run, FROM_SFT, models, baseline="other", metrics=metrics)
+    win_rates(run, "other", other=0.4, policy=0.7)
+    learned, _ = replies(run)
+    assert (learned.status, "policy; higher" in texts(learned)) == ("good", True)
+
+
+def test_a_reward_is_compared_with_the_goal_of_its_own_training(run: Path) -> None:
+    models = "base: hub/base, sft: '${out:sft}', policy: '${out:policy}'"
+    recipe(run, f"sft: {{name: finetune, model: hub/base}}\n  {FROM_SFT}", models)
+    shares = {"base": 0.2, "sft": 0.5, "policy": 0.1}
+    metric: dict[str, Any] = {model: {"kept": estimate(share)} for model, share in shares.items()}
+    metric["differences"] = {model: {"kept": estimate(shares[model] - 0.2, 0.05)} for model in ("sft", "policy")}
+    report = {"baseline": "base", "metrics": {"mine": metric}, "meanings": {"mine": GOAL}}
+    write_json(stage(run, "evaluate") / "out" / "metrics.json", report)
+    lines = [
+        {
+            "model": model,
+            "sample": {"id": str(number), "prompt": "Tell me"},
+            "response": {"text": text, "finished": True},
+        }
+        for model, text in (("base", LONG), ("sft", LONG), ("policy", "on and on and on and on and on and on and on"))
+        for number in range(30)
+    ]
+    write_lines(stage(run, "evaluate") / "out" / "answers.jsonl", lines)
+    learned, hacking = replies(run)
+    assert learned.short == "Partly: some numbers improved, others got worse."
+    assert hacking.short == "Very likely: the reward rose while the goal got worse."
+    assert "of the word pairs" in texts(hacking, "unsure")
+
+
+def test_each_of_several_trainings_is_judged_by_its_own_models(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    summary["stages"]["pairs"]["kind"] = "rl"  # its folder becomes that of a second training
+    write_json(run / "summary.json", summary)
+    write_lines(
+        stage(run, "pairs") / "log.jsonl",
+        [json.loads(line) for line in (stage(run, "policy") / "log.jsonl").read_text().splitlines()],
+    )
+    second = "\n  pairs: {name: rl, model: '${out:sft}'}"
+    recipe(run, FROM_SFT + second, "sft: '${out:sft}', policy: '${out:policy}', pairs: '${out:pairs}'")
+    goal(run, 0.2, 0.5)
+    hacking = replies(run)[1]
+    assert hacking.short == "Unknown: nothing held out was measured that the reward of pairs can be compared with."
+    assert "[policy] Reward rose" in texts(hacking, "good")
+    assert "[pairs] Reward rose" in texts(hacking, "unknown")
+
+
+def test_models_that_nothing_trained_are_not_judged(run: Path) -> None:
+    recipe(run, "policy: {name: rl, model: hub/small}", "small: hub/small, big: hub/big, policy: '${out:policy}'")
+    shares = {"small": 0.5, "big": 0.9, "policy": 0.2}
+    metric: dict[str, Any] = {model: {"kept": estimate(share)} for model, share in shares.items()}
+    metric["differences"] = {model: {"kept": estimate(shares[model] - 0.5, 0.05)} for model in ("big", "policy")}
+    report = {"baseline": "small", "metrics": {"mine": metric}, "meanings": {"mine": GOAL}}
+    write_json(stage(run, "evaluate") / "out" / "metrics.json", report)
+    learned, hacking = replies(run)
+    assert (learned.status, hacking.status) == ("bad", "bad")
+    assert "big" not in texts(learned)
+
+
+def test_the_model_that_was_selected_is_the_one_of_its_training(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    summary["stages"]["calibrate"]["summary"] = {"chosen": "early"}
+    write_json(run / "summary.json", summary)
+    select = "calibrate: {name: select, models: {early: {base: '${out:policy}', step: 5}}}"
+    recipe(run, f"{FROM_SFT}\n  {select}", "sft: '${out:sft}', policy: '${out:calibrate}'")
+    goal(run, 0.5, 0.2)
+    assert replies(run)[1].short == "Very likely: the reward rose while the goal got worse."
+
+
+@pytest.mark.parametrize(
+    ("model", "stage_name"),
+    [
+        ("${out:policy}", "policy"), (" ${out: policy } ", "policy"), ({"base": "${out:policy}", "step": 5}, "policy"),
+        (ModelSpec(base=Ref("policy")), "policy"), ("hub/id", None), ({"base": "hub/id"}, None),
+        ({"base": 3}, None), ({}, None), (None, None), ("${out:}", None),
+    ],
+)  # fmt: skip
+def test_the_stage_of_a_model(model: object, stage_name: str | None) -> None:
+    assert stage_of(model) == stage_name
 
 
 def test_what_changed_most(run: Path) -> None:

@@ -1,0 +1,81 @@
+"""Which training of a run made a model of an evaluation, and which models that training began with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fgrl.results.reading import finite, mapping
+from fgrl.results.run_folder import RunFolder
+from fgrl.specs import stage_of
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model of an evaluation that is the product of a training."""
+
+    name: str
+    """In the evaluation."""
+    stage: str | None = None
+    """The training that made it; None: the recipe does not say."""
+    step: float | None = None
+    """Of a model that the training kept on its way; None: its product."""
+    starts: tuple[str, ...] | None = None
+    """Names of the evaluation's models that its training began with, directly or through earlier trainings, the nearest first;
+    None: the recipe does not say what the training began with."""
+
+
+class Trainings:
+    """The trainings of a run's recipe."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._stages = mapping(run.settings.get("stages"))
+        self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages}
+
+    def trained_models(self, models: Mapping[str, Any], names: list[str], baseline: str) -> list[TrainedModel]:
+        """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but the
+        baseline, of which nothing else is known."""
+        made = [self._trained(name, models) for name in names if name != baseline and stage_of(models.get(name))]
+        return made or [TrainedModel(name) for name in names if name != baseline]
+
+    def _trained(self, name: str, models: Mapping[str, Any]) -> TrainedModel:
+        own = self._selected(models[name])
+        step = finite(mapping(own).get("step"))
+        stage = stage_of(own)
+        ancestors = self._began_with(stage)
+        if not ancestors:
+            return TrainedModel(name, stage, step)
+        known = {_identity(self._selected(settings)): other for other, settings in reversed(list(models.items()))}
+        starts = tuple(known[each] for each in map(_identity, ancestors) if each in known)
+        return TrainedModel(name, stage, step, starts)
+
+    def _began_with(self, stage: str | None) -> list[Any]:
+        """Settings of the model that a stage trained, then of the one that this model was trained from, and so on."""
+        ancestors: list[Any] = []
+        while stage is not None and len(ancestors) <= len(self._stages):
+            start = mapping(self._stages.get(stage)).get("model")
+            if start is None:
+                break
+            ancestors.append(self._selected(start))
+            stage = stage_of(ancestors[-1])
+        return ancestors
+
+    def _selected(self, model: Any) -> Any:
+        """Of the product of a `select` stage: the settings of the model that it chose."""
+        for _ in self._stages:
+            stage = stage_of(model)
+            models = mapping(mapping(self._stages.get(stage or "")).get("models"))
+            chosen = self._chosen.get(stage or "")
+            if not isinstance(chosen, str) or chosen not in models:
+                break
+            model = models[chosen]
+        return model
+
+
+def _identity(model: Any) -> tuple[str, str]:
+    """Equal for settings of the same weights."""
+    settings = {"base": model} if isinstance(model, str) else mapping(model)
+    if (stage := stage_of(model)) is not None:
+        return f"${{out:{stage}}}", str(settings.get("step"))
+    return str(settings.get("base")).strip(), str(settings.get("revision"))

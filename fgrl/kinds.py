@@ -695,8 +695,9 @@ ROLLOUT_NEEDS = frozenset(
 """What algorithms and rewards may ask a rollout for. "policy" is the model that drew the responses: `Rollout.policy`."""
 
 
-GIVEN_NEEDS = ROLLOUT_NEEDS - {"policy"}
-"""What rewards may ask of responses that were not drawn in the same stage: which model drew them is not known there."""
+GIVEN_NEEDS = ROLLOUT_NEEDS - {"policy", "entropy"}
+"""What rewards may ask of responses that were not drawn in the same stage: which model drew them, and at which temperature, is not known
+there. "ref_entropy" is the reference's, at temperature 1."""
 GRADED_NEEDS = frozenset({"offsets", "text"})
 """What relevances may ask of the responses that a stage `grade` reads."""
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from fgrl import ops
+from fgrl import models, ops
 from fgrl.errors import DataError
 from fgrl.kinds import OfflineAlgorithm
 from fgrl.registry import register
@@ -32,15 +32,13 @@ class WeightedDPO(OfflineAlgorithm):
     def reads(self):
         return frozenset({"weight"})
 
-    def prepare(self, rows, run, model):
-        if not model.adapted:
-            raise DataError("weighted_dpo: the reference is the model without its adapter: train with lora")
-
     def loss(self, model, batch):
         """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
-        with torch.no_grad():
-            reference = model.score(batch, adapter=False, gradient=True).logp
-        log_ratio = model.score(batch).logp - reference
+        if not model.adapted:
+            raise DataError("weighted_dpo: the reference is the model without its adapter: train with lora")
+        with torch.no_grad(), models.evaluating(model):  # the reference has no dropout
+            reference = model.score(batch, adapter=False, gradient=True, pairs=True).logp
+        log_ratio = model.score(batch, gradient=True, pairs=True).logp - reference
         weighted = ops.masked_sum(batch.columns["weight"] * log_ratio, batch.mask, dim=1)
         chosen, rejected = weighted[0::2], weighted[1::2]
         losses = ops.preference_loss(chosen, rejected, "dpo", self.beta)

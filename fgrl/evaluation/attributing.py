@@ -15,8 +15,8 @@ from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import Rewards, Rollout, Sample
 
 NO_POLICY = (
-    'a component needs "policy", the model that drew the responses, and these responses were not drawn here: use it in a stage '
-    "`rl` or `evaluate`, which draw them"
+    'a component needs "policy" or "entropy": the model that drew the responses, or its entropies at the temperature of sampling. These '
+    "responses were not drawn here: use the component in a stage `rl` or `evaluate`, which draw them"
 )
 DECIMALS = 4
 """Of a token's relevance, as it is stored and shown."""
@@ -33,10 +33,10 @@ def as_rollout(
     `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts, one
     a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a separate group.
 
-    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of "policy", and
-    the temperature at which "entropy" is taken (1 without it). Log-probabilities are taken at temperature 1.
+    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of "policy" and
+    "entropy", which is taken at its temperature of sampling. Raises `DataError` for these needs without it. Log-probabilities are taken at temperature 1.
     """
-    if "policy" in needs and lent_policy is None:
+    if needs & {"policy", "entropy"} and lent_policy is None:
         raise DataError(NO_POLICY)
     tokens = rollouts.pad_rows(rows, model.pad_id, model.eos_ids)
     responses = [row["response"] for row in rows]

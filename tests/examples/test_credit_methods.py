@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 from scratch_registry import scratch
-from training_helpers import tiny
+from training_helpers import a_run, tiny
 
 from fgrl import rollouts
 from fgrl.components.algorithms import GRPO
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.engines.hf import HF
+from fgrl.errors import DataError
 from fgrl.kinds import DrawnShape, PolicyWork, Reward, policy_work
 from fgrl.modules.steps import Step, StepLoader
 from fgrl.modules.units import EncodedUnits
@@ -227,6 +229,42 @@ def test_weighted_dpo_is_dpo_with_weights(files: dict[str, ModuleType], tiny_mod
     assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(found[1], expected, strict=True))
 
 
+def test_the_reference_of_weighted_dpo_has_no_dropout(files: dict[str, ModuleType], tiny_model_dir: Path) -> None:
+    """The policy drops the same parts in both losses, which start from the same random state."""
+    policy = tiny(tiny_model_dir, trainable=True, lora={"r": 4, "alpha": 8})
+    policy.transformer.config.get_text_config().attention_dropout = 0.5
+    for module in policy.modules():
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.5
+    policy.train()
+    encoded = EncodedUnits(
+        pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2]),
+        pad_id=0,
+        eos_ids={2},
+        columns={"weight": per_token(fill=1.0)},
+    )
+    (batch,) = StepLoader(encoded, [Step([0, 1])], micro_batches=1)
+    losses = []
+    for algorithm in (files["weighted_dpo"].WeightedDPO(beta=0.3), DPO(beta=0.3, reference_pass="each_step")):
+        torch.manual_seed(3)
+        losses.append(float(algorithm.loss(policy, batch)[0].detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0] != pytest.approx(math.log(2), abs=1e-4)  # the policy does drop something
+    assert policy.training
+
+
+def test_weighted_dpo_needs_an_adapter_when_it_trains(files: dict[str, ModuleType], tiny_model_dir: Path) -> None:
+    encoded = EncodedUnits(
+        pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2]),
+        pad_id=0,
+        eos_ids={2},
+        columns={"weight": per_token(fill=1.0)},
+    )
+    (batch,) = StepLoader(encoded, [Step([0, 1])], micro_batches=1)
+    with pytest.raises(DataError, match="train with lora"):
+        files["weighted_dpo"].WeightedDPO().loss(tiny(tiny_model_dir, trainable=True), batch)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_is_one_short_file(method: str) -> None:
     """Under 90 lines with its docstring and what only it imports; no private name of fgrl, no global statement, nothing kept."""
@@ -260,3 +298,27 @@ def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.Monke
             assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))
         with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
+
+
+@pytest.mark.parametrize("name", ["grpo", *METHODS])
+def test_every_recipe_can_be_inspected(
+    name: str, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "_imported", {})
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    overrides = [f"vars.base={tiny_model_dir}", "stages.policy.model.dtype=float32"]
+    if name == "weighted_dpo":  # the weights in examples/credit are for the tokenizer of SmolLM2
+        encode = tiny(tiny_model_dir).tokenizer
+        pair = {"prompt": "Opposite of hot?", "chosen": "cold", "rejected": "hot"}
+        weight = {
+            side: [0.5] * len(encode(pair[side], add_special_tokens=False).input_ids) for side in ("chosen", "rejected")
+        }
+        (tmp_path / "pairs.jsonl").write_text(
+            json.dumps({"id": "0", **pair, "weight": weight}) + "\n", encoding="utf-8"
+        )
+        overrides.append(f"stages.policy.data.path={tmp_path / 'pairs.jsonl'}")
+    else:
+        overrides += ["stages.policy.rollout.per_prompt=2", "stages.policy.rollout.sampling.max_new_tokens=6"]
+    with scratch():
+        stage = load(FOLDER / f"{name}.yaml", overrides).stages["policy"]
+        assert len(list(stage.inspect(a_run(tmp_path), 2))) >= 2

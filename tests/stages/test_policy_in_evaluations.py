@@ -12,8 +12,9 @@ from scratch_registry import scratch
 from tiny_recipe import a_run
 from training_helpers import tiny
 
-from fgrl.errors import PolicyNotLent
+from fgrl.errors import DataError, PolicyNotLent
 from fgrl.evaluation.answer import read_answers
+from fgrl.evaluation.attributing import as_rollout
 from fgrl.pipeline import execute
 from fgrl.recipe import load
 from fgrl.registry import Problems, outside
@@ -47,6 +48,17 @@ class OwnWords(Reward):
         logp = policy.score(whole).logp.sum(dim=1)
         token = torch.where(rollout.mask, rollout.policy.score(rollout, entropy=True).entropy, 0.0)
         return Rewards(logp, token, rollout.mask)
+
+
+@register("own_entropy")
+class OwnEntropy(Reward):
+    """A reward that reads the entropies of the policy."""
+
+    def needs(self):
+        return frozenset({"entropy"})
+
+    def score(self, rollout):
+        return Rewards(rollout.filled("entropy").sum(dim=1), rollout.entropy, rollout.mask)
 
 
 @register("by_policy")
@@ -147,3 +159,18 @@ def test_stages_that_do_not_draw_the_responses_refuse_such_components(recipe: Pa
             with pytest.raises(Problems, match=f'{kind} needs "policy" of the responses, which this stage reads'):
                 load(recipe, [override])
         assert load(recipe, [f"stages.policy.reward={rubric}"]).stages
+        with pytest.raises(
+            Problems, match='reward own_entropy needs "entropy" of the responses, which this stage reads'
+        ):
+            load(recipe, ["stages.calibrate.reward=own_entropy"])
+        assert load(recipe, ["stages.policy.reward=own_entropy", "stages.evaluate.rewards={own: own_entropy}"]).stages
+
+
+@pytest.mark.parametrize("need", ["policy", "entropy"])
+def test_responses_of_an_unknown_policy_have_no_such_field(need: str, tiny_model_dir: Path) -> None:
+    model = tiny(tiny_model_dir)
+    rows = [{"prompt": [1, 10], "response": [20, 2]}]
+    with pytest.raises(DataError, match="These responses were not drawn here"):
+        as_rollout(rows, model, needs=frozenset({need}), reference=None)
+    drawn = as_rollout(rows, model, needs=frozenset({"ref_entropy"}), reference=model)
+    assert drawn.ref_entropy.shape == (1, 2)

@@ -13,7 +13,7 @@ import fgrl
 from fgrl import lazy
 from fgrl.evaluation.statistics import Estimate
 from fgrl.publishing.exported import Exported
-from fgrl.publishing.provenance import MeasuredNumbers, Provenance, StageRecord
+from fgrl.publishing.provenance import Input, MeasuredNumbers, Provenance, StageRecord
 from fgrl.publishing.sanitizing import Sanitizer, is_path, last_part
 from fgrl.results.reading import mapping
 from fgrl.visible import visible
@@ -189,21 +189,23 @@ def _summary(record: Mapping[str, Any]) -> str:
 
 def _data(provenance: Provenance, sanitizer: Sanitizer) -> Iterator[str]:
     inputs = provenance.inputs()
-    if not inputs:
-        return
-    yield "## Data"
-    rows = []
-    for each in inputs:
-        name = each.name if each.hub else last_part(each.name) if is_path(each.name) else each.name
-        shown = (
-            f"[{_plain(name)}](https://huggingface.co/datasets/{name})"
-            if each.hub
-            else f"`{_inside_code(sanitizer.text(name))}`"
-        )
-        rows.append(
-            [shown, _plain(each.part), f"`{_inside_code(each.identity)}`", _plain(f"{each.stage}.{each.setting}")]
-        )
-    yield _table(["file or data set", "part", "identity", "read by"], rows)
+    for heading, what, listed in (
+        ("## Data", "file or data set", [each for each in inputs if not each.is_code]),
+        ("## Functions of the author", "function", [each for each in inputs if each.is_code]),
+    ):
+        if listed:
+            yield heading
+            yield _table([what, "part", "identity", "read by"], [_input_row(each, sanitizer) for each in listed])
+
+
+def _input_row(read: Input, sanitizer: Sanitizer) -> list[str]:
+    name = last_part(read.name) if not read.hub and is_path(read.name) else read.name
+    shown = (
+        f"[{_plain(name)}](https://huggingface.co/datasets/{name})"
+        if read.hub
+        else f"`{_inside_code(sanitizer.text(name))}`"
+    )
+    return [shown, _plain(read.part), f"`{_inside_code(read.identity)}`", _plain(f"{read.stage}.{read.setting}")]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ def _recipe(recipe: str, provenance: Provenance) -> Iterator[str]:
     if not recipe:
         return
     yield "## Recipe"
-    own = " It uses components of its author's own files, which are not included." if provenance.own_code else ""
+    own = " It uses code of its author's own files, which are not included." if provenance.own_code else ""
     yield f"`recipe.yaml` has the resolved settings of every stage; files are named without their folders.{own}"
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", recipe)), default=0))
     yield f"<details><summary>recipe.yaml</summary>\n\n{fence}yaml\n{visible(recipe).rstrip()}\n{fence}\n\n</details>"

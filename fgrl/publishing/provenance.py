@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from fgrl.errors import DataError
+from fgrl.registry.problems import dotted
 from fgrl.results.evaluations import METRICS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping, read_json
@@ -66,12 +67,17 @@ class Input:
     setting: str
     """Where the stage's settings name it."""
     name: str
-    """The file's name, or the data set's id on the hub."""
+    """The path of the file or folder, `rewards.py:score` of a function, or the data set's id on the hub."""
     identity: str
-    """sha256 of a file; the revision of a data set."""
+    """sha256 of a file or of a folder's contents; the revision of a data set."""
     hub: bool = False
     part: str = ""
     """Of a data set: its configuration and split."""
+
+    @property
+    def is_code(self) -> bool:
+        """Is it a function of a file, as in `rewards.py:score`?"""
+        return not self.hub and ".py:" in self.name
 
 
 @dataclass
@@ -107,8 +113,10 @@ class Provenance:
 
     @property
     def own_code(self) -> bool:
-        """Does a stage use components from files that its recipe imports?"""
-        return any(mapping(stage.record.get("identity")).get("sources") for stage in self.chain)
+        """Does a stage use components or functions that are not fgrl's: of a file that its recipe imports or names, of a script?"""
+        identities = [mapping(stage.record.get("identity")) for stage in self.chain]
+        defined = any(identity.get("sources") or identity.get("definitions") for identity in identities)
+        return defined or any(each.is_code for each in self.inputs())
 
     def recipe(self) -> dict[str, Any]:
         """The stages as one recipe, in plain data. Stages of one name get a number."""
@@ -130,12 +138,13 @@ class Provenance:
         return names
 
     def inputs(self) -> list[Input]:
-        """The files and data sets that the stages read. One that several stages read is listed once."""
+        """The files, folders, functions and data sets that the stages read. What several stages read is listed once."""
         listed: dict[tuple[str, str, str], Input] = {}
         names = self.names()
         for stage in self.chain:
-            identity = mapping(mapping(stage.record.get("identity")).get("settings"))
-            for each in _inputs(names[stage.key], (), identity, stage.settings):
+            identity = mapping(stage.record.get("identity"))
+            data = mapping(identity.get("data"))
+            for each in _inputs(names[stage.key], (), mapping(identity.get("settings")), stage.settings, data):
                 listed.setdefault((each.name, each.identity, each.part), each)
         return list(listed.values())
 
@@ -198,14 +207,14 @@ def _read_stage(folder: Path) -> StageRecord | None:
 
 def _measured(stage: StageRecord, step: int | None) -> Iterator[MeasuredNumbers]:
     """What finished evaluations beside the stage measured of its model, the newest first."""
-    found = []
+    evaluations = []
     for path in stage.folder.parent.glob(f"*/{RECORD}"):
         if not (path.parent / "out" / METRICS).is_file():
             continue
         other = _read_stage(path.parent)
         if other is not None and (stage.key in other.upstream.values() or other.key == stage.key):
-            found.append(other)
-    for evaluation in sorted(found, key=lambda other: str(other.record.get("made")), reverse=True):
+            evaluations.append(other)
+    for evaluation in sorted(evaluations, key=lambda other: str(other.record.get("made")), reverse=True):
         notes: list[str] = []
         results = read_evaluation(evaluation.folder, notes)
         for model in _names_of(stage, step, evaluation):
@@ -247,28 +256,35 @@ def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) 
     return _REFERENCE.sub(lambda match: f"${{out:{names.get(upstream.get(match[1], ''), match[1])}}}", value)
 
 
-def _inputs(stage: str, path: Sequence[str], identity: Any, settings: Any) -> Iterator[Input]:
-    """Walks both trees: the identity has what each file and data set is, the settings have its name."""
-    place = ".".join(path)
+def _inputs(stage: str, path: Sequence[str], identity: Any, settings: Any, data: Mapping[str, Any]) -> Iterator[Input]:
+    """Walks both trees: the identity has what each file and data set is, the settings have its name.
+
+    data: by the path of each reader, the hash of what it reads; that of a folder is nowhere else.
+    """
+    place = ".".join(map(str, path))
     if isinstance(identity, Mapping):
         if set(identity) == {"sha256"} and isinstance(settings, str):
             yield Input(stage, place, settings, f"sha256 {identity['sha256']}")
             return
         name = identity.get("path")
-        if (
+        part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
+        folder = settings.get("path") if isinstance(settings, Mapping) else None
+        digest = mapping(data.get(dotted(path))).get("sha256")
+        if name == "folder" and isinstance(folder, str) and digest:
+            yield Input(stage, place, folder, f"sha256 {digest}", part=part)
+        elif (
             isinstance(name, str)
             and "split" in identity
             and "/" in name
             and HUB_ID.fullmatch(name)
             and not names_folder(name)
         ):
-            part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
             revision = identity.get("revision")
             yield Input(stage, place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
         for key, item in identity.items():
             inner = settings.get(key) if isinstance(settings, Mapping) else None
-            yield from _inputs(stage, (*path, str(key)), item, inner)
+            yield from _inputs(stage, (*path, str(key)), item, inner, data)
     elif isinstance(identity, list):
         for index, item in enumerate(identity):
             inner = settings[index] if isinstance(settings, list) and index < len(settings) else None
-            yield from _inputs(stage, (*path, str(index)), item, inner)
+            yield from _inputs(stage, (*path, index), item, inner, data)

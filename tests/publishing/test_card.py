@@ -13,6 +13,7 @@ from trained_stages import evaluate, finish, stage, train
 import fgrl
 from fgrl.errors import DataError
 from fgrl.models.sources import Source
+from fgrl.publishing import card as cards
 from fgrl.publishing import exporting, lineage, provenance
 from fgrl.publishing.exporting import Options
 from fgrl.publishing.sanitizing import Sanitizer
@@ -141,6 +142,44 @@ def test_two_stages_of_one_name_get_a_number_and_keep_their_references(tmp_path)
     stages = provenance.read(third).recipe()["stages"]
     assert list(stages) == ["sft", "sft_2", "policy"]
     assert [stages[name]["model"]["base"] for name in stages] == ["a/b", "${out:sft}", "${out:sft_2}"]
+
+
+def test_folders_of_data_are_listed_and_functions_are_code(tmp_path):
+    settings = {
+        "prompts": {"name": "mix", "readers": [{"name": "hf", "path": "/srv/private/my prompts", "split": "train"}]},
+        "reward": {"name": "function", "path": "/srv/private/rewards.py:score"},
+    }
+    identity = {
+        "prompts": {"name": "mix", "readers": [{"name": "hf", "path": "folder", "split": "train"}]},
+        "reward": {"name": "function", "path": {"sha256": "b" * 64}},
+    }
+    folder = finish(stage(tmp_path / "runs", "policy", "rl", settings, makes="Checkpoint", identity=identity))
+    assert provenance.read(folder).own_code
+    record = json.loads((folder / "stage.json").read_text())
+    record["identity"]["data"] = {"prompts.readers[0]": {"sha256": "a" * 64}}
+    (folder / "stage.json").write_text(json.dumps(record))
+    data, functions = card_sections(provenance.read(folder))
+    assert f"| `my prompts` | train | `sha256 {'a' * 64}` | policy.prompts.readers.0 |" in data
+    assert "rewards.py" not in data
+    assert functions.startswith("## Functions of the author")
+    assert f"| `rewards.py:score` |  | `sha256 {'b' * 64}` | policy.reward.path |" in functions
+
+
+def card_sections(history: provenance.Provenance) -> tuple[str, str]:
+    """What the card says of data, and of functions."""
+    text = "\n".join(cards._data(history, Sanitizer(None)))
+    data, heading, functions = text.partition("## Functions")
+    return data, heading + functions
+
+
+@pytest.mark.parametrize("kind", ["sources", "definitions"])
+def test_components_of_imported_files_and_of_scripts_are_own_code(tmp_path, kind):
+    folder = finish(stage(tmp_path / "runs", "policy", "rl", {}, makes="Checkpoint"))
+    assert not provenance.read(folder).own_code
+    record = json.loads((folder / "stage.json").read_text())
+    record["identity"][kind] = {"0": "a" * 64}
+    (folder / "stage.json").write_text(json.dumps(record))
+    assert provenance.read(folder).own_code
 
 
 def test_a_stage_that_is_gone_is_named(tmp_path):

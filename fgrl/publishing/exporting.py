@@ -23,8 +23,9 @@ from fgrl.publishing import card
 from fgrl.publishing.exported import Exported
 from fgrl.publishing.lineage import Lineage, base_model, lineage
 from fgrl.publishing.provenance import Provenance
-from fgrl.publishing.sanitizing import Sanitizer, is_path, last_part
-from fgrl.specs import ModelSpec
+from fgrl.publishing.sanitizing import Sanitizer, is_path, last_part, parts
+from fgrl.results.reading import read_json
+from fgrl.specs import HUB_ID, ModelSpec, names_folder
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,9 @@ class Options:
 
 
 def check_target(folder: Path, *, force: bool) -> None:
-    """Raise `UsageError` where an export would overwrite what is not an earlier export, or an earlier one without `force`."""
+    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without `force`."""
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link: name the folder itself, {folder.resolve()}, or another one")
     if not files.exists(folder):
         return
     if not folder.is_dir():
@@ -76,6 +79,29 @@ def check_target(folder: Path, *, force: bool) -> None:
         )
     if not force:
         raise UsageError(f"{folder} holds an earlier export: add --force to replace it, or name another folder")
+    if others := sorted(set(_names(folder)) - _written(folder / MARKER)):
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise UsageError(
+            f"{folder} holds files that its export did not write, and --force would remove them: {', '.join(others[:3])}{more}; move "
+            "them away, or name another folder"
+        )
+
+
+def _names(folder: Path) -> list[str]:
+    """The files in a folder, and in the folders inside it."""
+    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()]
+
+
+def _written(marker: Path) -> set[str]:
+    """The files that an earlier export wrote; only the marker where it does not say."""
+    notes: list[str] = []
+    listed = read_json(marker, notes).get("files")
+    return {MARKER, *(map(str, listed) if isinstance(listed, list) else ())}
+
+
+def _check_base(base: str | None) -> None:
+    if base is not None and (HUB_ID.fullmatch(base) is None or names_folder(base)):
+        raise UsageError(f"--base {base}: it is the id of a model on the hub, OWNER/NAME, and no folder")
 
 
 def export(
@@ -88,6 +114,7 @@ def export(
     where they differ by more than rounding, or where an adapter's base is gone; `UsageError` for options that do not fit.
     """
     options, provenance = options or Options(), provenance or Provenance()
+    _check_base(options.base)
     check_target(folder, force=options.force)
     saved = Source(str(model), local=True).saved_model()
     head = str(saved["head"])
@@ -274,7 +301,7 @@ def _cleaned(value: Any) -> Any:
         return {name: _cleaned(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_cleaned(item) for item in value]
-    if isinstance(value, str) and is_path(value) and files.exists(files.expanded(value)):
+    if isinstance(value, str) and is_path(value) and len(parts(value)) > 1:
         return last_part(value)
     return value
 
@@ -303,6 +330,7 @@ def _describe(
         "spec": sanitizer.value(saved["spec"]),
     }  # fmt: skip
     del marker["folder"]
+    marker["files"] = sorted([*_names(folder), MARKER])
     files.write_json(folder / MARKER, sanitizer.value(marker), indent=2)
 
 

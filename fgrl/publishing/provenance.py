@@ -256,7 +256,9 @@ def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) 
     return _REFERENCE.sub(lambda match: f"${{out:{names.get(upstream.get(match[1], ''), match[1])}}}", value)
 
 
-def _inputs(stage: str, path: Sequence[str], identity: Any, settings: Any, data: Mapping[str, Any]) -> Iterator[Input]:
+def _inputs(
+    stage: str, path: Sequence[str | int], identity: Any, settings: Any, data: Mapping[str, Any]
+) -> Iterator[Input]:
     """Walks both trees: the identity has what each file and data set is, the settings have its name.
 
     data: by the path of each reader, the hash of what it reads; that of a folder is nowhere else.

@@ -13,9 +13,23 @@ hub_utils = lazy.load("huggingface_hub.utils")
 hub_errors = lazy.load("huggingface_hub.errors")
 hub_constants = lazy.load("huggingface_hub.constants")
 
-REPLACED = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json", "generation_config.json"]
-"""Of an earlier export in the same repository: what is not written again is deleted there, so that an old adapter is not loaded with
-new weights. The repository's history keeps it."""
+REPLACED = [
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "recipe.yaml",
+]
+"""Of an earlier export in the same repository: what is not written again is deleted there, so that an old adapter or chat template is
+not loaded with new weights. The repository's history keeps it."""
 
 
 def check(repo: str, *, public: bool, api: Any = None) -> Any:

@@ -18,11 +18,19 @@ _SECRET_NAME = re.compile(
 )
 _TOKEN = re.compile(r"\b(?:hf|ghp|gho|glpat|xoxb)[_-][A-Za-z0-9_-]{16,}")
 _IN_URL = re.compile(r"(\w+://)[^/@\s]+@")
+_IN_QUERY = re.compile(
+    r"([?&](?:[\w.-]*[_.-])?(?:api_?key|key|token|secret|password|passwd|auth|authorization|signature|sig|credential)=)[^&#\s\"'`<>]+",
+    re.I,
+)
+_PART = r"[^\s\"'`,;:()\[\]{}<>|*?/\\]+"
+_PATH = re.compile(
+    rf"(?<![\w.:/<~-])(?:file://|~)?(?:/{_PART}){{2,}}/?|(?<![\w.])[A-Za-z]:[\\/]{_PART}(?:[\\/]{_PART})+[\\/]?"
+)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 class Sanitizer:
-    """Replaces paths of this machine by the names of their files, and secrets by `<key>`.
+    """Replaces absolute paths of two parts and more by the names of their files, and secrets by `<key>`.
 
     Secrets are what looks like one, the values of settings that are named like one, and the values of the environment variables
     that settings (`api_key_env: NAME`) name.
@@ -43,8 +51,10 @@ class Sanitizer:
         self._places = re.compile(rf"(?<![\w.])(?:{alternatives})(?=/|\b)[^\s\"'`,;:)\]}}]*")
 
     def text(self, text: str) -> str:
-        """Running text: what lies in a folder of this machine is named by its last part."""
-        text = self._places.sub(lambda match: last_part(match[0]), _IN_URL.sub(r"\1", text))
+        """Running text: absolute paths, also of other machines, are named by their last part."""
+        text = _IN_QUERY.sub(rf"\1{HIDDEN}", _IN_URL.sub(r"\1", text))
+        for paths in (self._places, _PATH):
+            text = paths.sub(lambda match: last_part(match[0]), text)
         for scrubber in self._scrubbers:
             text = scrubber(text)
         return _TOKEN.sub(HIDDEN, text)
@@ -73,6 +83,11 @@ def is_path(text: str) -> bool:
 def last_part(path: str) -> str:
     """The name of the file or folder, of a path of any system."""
     return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).name
+
+
+def parts(path: str) -> tuple[str, ...]:
+    """The names that follow the root or the home folder, of an absolute path of any system."""
+    return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).parts[1:]
 
 
 def _environment_names(value: Any) -> Iterator[str]:

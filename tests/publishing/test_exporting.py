@@ -184,8 +184,36 @@ def test_only_an_earlier_export_is_replaced_and_only_on_request(policy, tmp_path
     (own / exporting.MARKER).write_text("{}")
     with pytest.raises(UsageError, match="add --force"):
         exporting.export(policy / "out", own)
+    with pytest.raises(UsageError, match=r"did not write.*: thesis\.tex; move them away"):
+        exporting.export(policy / "out", own, None, Options(force=True))
+    (own / "thesis.tex").unlink()
     exporting.export(policy / "out", own, None, Options(force=True))
-    assert not (own / "thesis.tex").exists()
+    exporting.check_target(own, force=True)
+    (own / ".git").mkdir()
+    (own / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    with pytest.raises(UsageError, match=r"\.git/HEAD"):
+        exporting.check_target(own, force=True)
+    (tmp_path / "link").symlink_to(own)
+    with pytest.raises(UsageError, match="is a link"):
+        exporting.check_target(tmp_path / "link", force=True)
+
+
+@pytest.mark.parametrize("base", ["/srv/models/tiny", "./tiny", "~/tiny", "a/b/c", "owner/ti ny"])
+def test_a_base_that_is_no_id_of_the_hub_is_refused(tmp_path, base):
+    with pytest.raises(UsageError, match="OWNER/NAME, and no folder"):
+        exporting.export(tmp_path / "stage", tmp_path / "out", None, Options(base=base))
+
+
+def test_paths_of_other_machines_are_cut_from_configurations(tmp_path):
+    written = {
+        "name_or_path": "/gone/people/ann/tiny",
+        "tokens": ["/no_think", "/", "</s>"],
+        "auto_map": "C:\\ann\\tiny",
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(written))
+    exporting._without_paths(tmp_path)
+    cleaned = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert cleaned == {"name_or_path": "tiny", "tokens": ["/no_think", "/", "</s>"], "auto_map": "tiny"}
 
 
 # -- number heads ------------------------------------------------------------------------------------------------------

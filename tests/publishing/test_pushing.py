@@ -54,7 +54,9 @@ def test_a_new_repository_is_private_unless_asked(tmp_path, public):
     assert created == {"private": not public, "repo_type": "model", "exist_ok": True}
     assert uploaded["repo_id"] == "me/policy"
     assert uploaded["folder_path"] == str(tmp_path)
-    assert "adapter_config.json" in uploaded["delete_patterns"]
+    assert {"adapter_config.json", "chat_template.jinja", "tokenizer*", "recipe.yaml"} <= set(
+        uploaded["delete_patterns"]
+    )
 
 
 @pytest.mark.parametrize(

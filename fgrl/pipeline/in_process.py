@@ -56,23 +56,21 @@ def run(
         interrupted=interrupted,
         tracker=tracker,
     )
-    if tracker is not None:
-        tracker.open(stage.name, folder)
-    work = plan.recipe.built_anew(stage.name)
-    running.seed_libraries(with_torch=type(work).uses_torch)
-    try:
+    with tracker.opened(stage.name, folder) as summary:
+        work = plan.recipe.built_anew(stage.name)
+        running.seed_libraries(with_torch=type(work).uses_torch)
         try:
-            with workers.reported(folder):
-                summary = dict(work.run(running) or {}) | criteria(work)
-        finally:
-            plan.check_inputs(stage)
-    except InputsChanged:
-        shutil.rmtree(folder)  # what it keeps to go on from may come from the changed inputs
-        raise
-    if running.noticed:
-        raise KeyboardInterrupt
-    if tracker is not None:
-        tracker.close(stage.name, summary)
+            try:
+                with workers.reported(folder):
+                    result = dict(work.run(running) or {}) | criteria(work)
+            finally:
+                plan.check_inputs(stage)
+        except InputsChanged:
+            shutil.rmtree(folder)  # what it keeps to go on from may come from the changed inputs
+            raise
+        if running.noticed:
+            raise KeyboardInterrupt
+        summary.update(result)
     # 3. the record that it is done, after everything that it vouches for is on the disk
     sync(folder / "out")
     record = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ class Tracker(ABC):
         """when: seconds since 1970."""
 
     @abstractmethod
-    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
-        """Called when the stage has finished, with its summary."""
+    def close(self, stage: str, summary: Mapping[str, Any], *, failed: bool) -> None:
+        """Called when the stage has ended, also when `open` raised an error.
+
+        summary: the stage's; empty when it did not finish. failed: it ended by an error or an interrupt.
+        """
 
 
 class Trackers:
@@ -43,11 +47,18 @@ class Trackers:
         self._trackers = list(trackers)
         self._earlier: list[dict[str, Any]] | None = None
 
-    def open(self, stage: str, folder: Path) -> None:
-        """folder: the stage's, with the log of an earlier, interrupted run."""
-        for tracker in self._trackers:
-            tracker.open(stage)
-        self._earlier = read_log(folder / "log.jsonl") if self._trackers else []
+    @contextmanager
+    def opened(self, stage: str, folder: Path) -> Iterator[dict[str, Any]]:
+        """Inside, a stage runs and logs; what is put into the dictionary is its summary. However it ends, every tracker is closed.
+
+        folder: the stage's, with the log of an earlier, interrupted run.
+        """
+        summary: dict[str, Any] = {}
+        with ExitStack() as stack:
+            for tracker in self._trackers:
+                stack.enter_context(_opened(tracker, stage, summary))
+            self._earlier = read_log(folder / "log.jsonl") if self._trackers else []
+            yield summary
 
     def log(self, stage: str, metrics: Mapping[str, float], step: int) -> None:
         for row in self._earlier or []:
@@ -59,13 +70,20 @@ class Trackers:
         self._earlier = []
         self._send(stage, metrics, step, time.time())
 
-    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
-        for tracker in self._trackers:
-            tracker.close(stage, summary)
-
     def _send(self, stage: str, metrics: Mapping[str, float], step: int, when: float) -> None:
         for tracker in self._trackers:
             tracker.log(stage, metrics, step, when)
+
+
+@contextmanager
+def _opened(tracker: Tracker, stage: str, summary: Mapping[str, Any]) -> Iterator[None]:
+    failed = True
+    try:
+        tracker.open(stage)
+        yield
+        failed = False
+    finally:
+        tracker.close(stage, summary, failed=failed)
 
 
 def trackers(tracking: Tracking, *, recipe: str, run: Path, config: Mapping[str, Any]) -> Trackers:
@@ -99,7 +117,7 @@ class TensorBoardTracker(Tracker):
                 self._writer.add_scalar(name, value, step, walltime=when)
             self._writer.flush()
 
-    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
+    def close(self, stage: str, summary: Mapping[str, Any], *, failed: bool) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -139,11 +157,11 @@ class WandbTracker(Tracker):
         if self._run is not None:
             self._run.log({f"{stage}/{name}": value for name, value in metrics.items()} | {f"{stage}/step": step})
 
-    def close(self, stage: str, summary: Mapping[str, Any]) -> None:
+    def close(self, stage: str, summary: Mapping[str, Any], *, failed: bool) -> None:
         if self._run is not None:
             for path, value in _numbers(summary, stage):
                 self._run.summary[path] = value
-            self._run.finish()
+            self._run.finish(exit_code=int(failed))
             self._run = None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from pipeline_helpers import Bench, fake_recipe, fakes, fgrl, recipe_file
 
 from fgrl import recipe as recipes
 from fgrl.console import Console
+from fgrl.errors import UsageError
 from fgrl.pipeline import Options, execute
-from fgrl.pipeline.tracking import TensorBoardTracker, Tracker, Trackers
+from fgrl.pipeline.tracking import TensorBoardTracker, Tracker, Trackers, WandbTracker
 from fgrl.recipe.tracking import TensorBoard, Wandb
 from fgrl.registry import Problems
 
@@ -47,7 +49,7 @@ def test_event_files_are_read_by_tensorboard(tmp_path: Path) -> None:
     tracker.open("policy")
     tracker.log("policy", {"loss": 1.5, "kl/sum": -0.25}, 3, 1e9)
     tracker.log("policy", {"loss": float("nan")}, 300_000, 1e9)
-    tracker.close("policy", {})
+    tracker.close("policy", {}, failed=False)
     read = scalars(tmp_path)
     assert read["policy/kl/sum"] == [(3, -0.25)]
     assert read["policy/loss"][0] == (3, 1.5)
@@ -71,13 +73,20 @@ class Recorder(Tracker):
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, int, dict[str, float]]] = []
+        self.closed: list[tuple[str, dict[str, Any], bool]] = []
 
     def open(self, stage: str) -> None: ...
 
     def log(self, stage: str, metrics: Any, step: int, when: float) -> None:
         self.sent.append((stage, step, dict(metrics)))
 
-    def close(self, stage: str, summary: Any) -> None: ...
+    def close(self, stage: str, summary: Any, *, failed: bool) -> None:
+        self.closed.append((stage, dict(summary), failed))
+
+
+class Refuser(Recorder):
+    def open(self, stage: str) -> None:
+        raise OSError("no connection")
 
 
 def test_what_an_interrupted_run_logged_is_sent_first(tmp_path: Path) -> None:
@@ -86,12 +95,43 @@ def test_what_an_interrupted_run_logged_is_sent_first(tmp_path: Path) -> None:
     )
     recorder = Recorder()
     trackers = Trackers([recorder])
-    trackers.open("policy", tmp_path)
-    trackers.log("policy", {"loss": 0.5}, 2)
-    trackers.log("policy", {"loss": 0.25}, 3)
+    with trackers.opened("policy", tmp_path) as summary:
+        trackers.log("policy", {"loss": 0.5}, 2)
+        trackers.log("policy", {"loss": 0.25}, 3)
+        summary.update(loss=0.25)
     assert recorder.sent == [
         ("policy", 0, {"loss": 2.0}), ("policy", 1, {}), ("policy", 2, {"loss": 0.5}), ("policy", 3, {"loss": 0.25}),
     ]  # fmt: skip
+    assert recorder.closed == [("policy", {"loss": 0.25}, False)]
+
+
+@pytest.mark.parametrize("how", ["bug", "interrupt", "usage"])
+def test_trackers_of_a_stage_that_fails_are_closed(
+    tmp_path: Path, stages: ModuleType, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr("fgrl.pipeline.invocation.trackers", lambda *_args, **_named: Trackers([recorder]))
+    with contextlib.suppress(UsageError):
+        Bench(tmp_path).run(first=stages.Counting(steps=2), bad=stages.Failing(how=how))
+    assert [(stage, failed) for stage, _summary, failed in recorder.closed] == [("first", False), ("bad", True)]
+    assert [bool(summary) for _stage, summary, _failed in recorder.closed] == [True, False]
+
+
+def test_a_tracker_is_closed_when_a_later_one_cannot_be_opened(tmp_path: Path) -> None:
+    recorder, refuser = Recorder(), Refuser()
+    with pytest.raises(OSError, match="no connection"), Trackers([recorder, refuser]).opened("policy", tmp_path):
+        pytest.fail("the stage ran")
+    assert recorder.closed == refuser.closed == [("policy", {}, True)]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_wandb_learns_whether_the_stage_failed(tmp_path: Path, failed: bool) -> None:
+    ends: list[int] = []
+    tracker = WandbTracker(Wandb(project="p"), recipe="r", run=tmp_path, config={})
+    tracker._run = SimpleNamespace(summary={}, finish=lambda exit_code: ends.append(exit_code))
+    tracker.close("policy", {}, failed=failed)
+    tracker.close("policy", {}, failed=failed)
+    assert ends == [int(failed)]
 
 
 def loaded(folder: Path, track: str) -> Any:

@@ -29,6 +29,7 @@ Examples:
   fgrl clean --recipe 'small-*' --older-than 2w   old runs of some recipes
   fgrl clean --unreferenced                       stages that no run uses
   fgrl clean --checkpoints                        checkpoints of finished stages
+  fgrl clean runs/small-rtt --checkpoints         those of one recipe; its runs stay
   fgrl clean runs --older-than 30d --yes          delete without asking
 
 \b
@@ -44,7 +45,12 @@ def clean(
         typer.Option("--older-than", metavar="AGE", help="Only what is older: 90m, 12h, 30d, 8w.", show_default=False),
     ] = None,
     recipe: Annotated[
-        list[str] | None, typer.Option("--recipe", metavar="NAME", help="Runs of this recipe, or of a pattern.")
+        list[str] | None,
+        typer.Option(
+            "--recipe",
+            metavar="NAME",
+            help="Runs of this recipe, or of a pattern. With --unreferenced or --checkpoints only stages of it; its runs stay.",
+        ),
     ] = None,
     unreferenced: Annotated[bool, typer.Option("--unreferenced", help="Stages that no run uses.")] = False,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Checkpoints of finished stages.")] = False,

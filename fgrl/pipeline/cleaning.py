@@ -21,6 +21,7 @@ from fgrl.files import remove
 from fgrl.modules.checkpoints import NAMES
 from fgrl.pipeline.folders import Runs
 from fgrl.pipeline.history import (
+    INPUTS,
     LOCK,
     RUNNING,
     History,
@@ -32,7 +33,7 @@ from fgrl.pipeline.history import (
     stage_lock,
     started_at,
 )
-from fgrl.pipeline.integrity import reject
+from fgrl.pipeline.integrity import RECORD, reject
 from fgrl.registry import unknown
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -45,7 +46,8 @@ class Wanted:
     older_than: timedelta | None = None
     """Runs that started longer ago, with the stages that no other run needs."""
     recipes: Sequence[str] = ()
-    """Runs of these recipes (names or patterns), with the stages that no other run needs."""
+    """Runs of these recipes (names or patterns), with the stages that no other run needs; with `unreferenced` or `checkpoints` no
+    runs, and only stages of these recipes."""
     unreferenced: bool = False
     """Stages that no run needs; with `older_than` only those last worked on longer ago."""
     checkpoints: bool = False
@@ -53,7 +55,7 @@ class Wanted:
 
     @property
     def of_runs(self) -> bool:
-        return bool(self.recipes) or (self.older_than is not None and not self.unreferenced and not self.checkpoints)
+        return not self.unreferenced and not self.checkpoints and (bool(self.recipes) or self.older_than is not None)
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,11 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
     for stage in history.all_stages():
         if stage.key in own:
             _take(stage, "only the runs above used it", history, result)
-        elif stage.key not in needed and wanted.unreferenced and (limit is None or stage.changed < limit):
+        elif (limit is not None and stage.changed >= limit) or not _is_of(stage, wanted, history):
+            continue
+        elif stage.key not in needed and wanted.unreferenced:
             _take(stage, "no run refers to it", history, result)
-        elif wanted.checkpoints and stage.finished and (limit is None or stage.changed < limit):
+        elif wanted.checkpoints and stage.finished:
             _take_checkpoints(stage, history, result)
     return result
 
@@ -123,7 +127,7 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
 def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
     """Delete them, stages under their locks. Returns how many bytes were freed; `report` gets what could not be deleted.
 
-    Looks again at what remains: a stage that a new run has begun to use since stays.
+    Looks again at what remains before each stage: one that a new run is to use stays.
     """
     freed = 0
     doomed = {item.path for item in chosen.items}
@@ -132,21 +136,20 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
             report(f"{_short(item.path)} has begun to run: it stays")
         else:
             freed += _removed(item, runs, report)
-    remaining = read_history(runs, sizes=False)
-    needed = remaining.needed_by(remaining.entries)
+    usage = _Usage(runs)
     for item in [item for item in chosen.items if item.what != "run"]:
         stage = item.path if item.what == "stage" else item.path.parent
         key = stage.name.rpartition("-")[2]
-        if item.what == "stage" and key in needed:
-            report(f"{_short(stage)} is used by a run that remains: it stays")
-            continue
         lock = stage_lock(runs, key)
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(lock).acquire(timeout=0):
-                if item.what == "stage":
-                    reject(stage)  # a deletion that is cut off leaves an unfinished stage, and no broken product
-                freed += _removed(item, runs, report)
+                if item.what == "stage" and key in usage.needed():
+                    report(f"{_short(stage)} is used by a run that remains: it stays")
+                elif item.what == "checkpoint" and not (stage / RECORD).exists():
+                    report(f"{_short(stage)} is not finished any more: its checkpoint stays")
+                else:
+                    freed += _removed(item, runs, report)
         except Timeout:
             report(f"{_short(stage)} is being worked on: it stays")
     for folder in {path.parent for path in doomed if path.parent.parent == runs.root}:
@@ -158,12 +161,14 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
 def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
     """Remove a folder or file that lies where fgrl puts such; its bytes. Links inside are removed, and not followed."""
     path = item.path
-    if path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents):
+    if _is_linked(path, runs):
         report(f"{_short(path)} is a link, or lies behind one: it stays")
         return 0
     if not path.exists():
         return 0
     try:
+        if item.what == "stage":
+            reject(path)  # a deletion that is cut off leaves an unfinished stage, and no broken product
         shutil.rmtree(path) if path.is_dir() else remove(path)
     except OSError as error:
         report(f"{_short(path)} could not be deleted: {error.strerror or error}")
@@ -171,9 +176,32 @@ def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
     return item.bytes
 
 
+def _is_linked(path: Path, runs: Runs) -> bool:
+    """Is it a link, or does it lie behind one inside the folder of runs?"""
+    return path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents)
+
+
+class _Usage:
+    """Which stages the runs need. Read again when runs have come or gone: what a run needs is known from its start."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._seen: set[Path] | None = None
+        self._needed: set[str] = set()
+
+    def needed(self) -> set[str]:
+        seen = set(self._runs.root.glob(f"*/*Z-*/{INPUTS}"))
+        if seen != self._seen:
+            history = read_history(self._runs, sizes=False)
+            self._seen, self._needed = seen, history.needed_by(history.entries)
+        return self._needed
+
+
 def _take(stage: StageEntry, why: str, history: History, result: Deletions) -> None:
     if is_locked(stage_lock(history.runs, stage.key)):
         result.kept.append(f"{_short(stage.folder)} is being worked on")
+    elif _is_linked(stage.folder, history.runs):
+        result.kept.append(f"{_short(stage.folder)} lies behind a link")
     else:
         result.items.append(Deletion(stage.folder, "stage", stage.bytes, why))
 
@@ -197,8 +225,18 @@ def _is_wanted(entry: RunEntry, wanted: Wanted, now: datetime) -> bool:
     return started is not None and started < now - wanted.older_than
 
 
+def _is_of(stage: StageEntry, wanted: Wanted, history: History) -> bool:
+    """Was it made or used by a wanted recipe? Every stage is when no recipe is wanted."""
+    if not wanted.recipes:
+        return True
+    recipes = {entry.recipe for entry in history.entries if stage.key in entry.stages.values()}
+    recipes.add(str(stage.record.get("recipe") or ""))
+    return any(fnmatchcase(name, pattern) for name in recipes for pattern in wanted.recipes)
+
+
 def _check_recipes(history: History, wanted: Wanted) -> None:
-    known = sorted({entry.recipe for entry in history.entries})
+    stages = [] if wanted.of_runs else [str(stage.record.get("recipe") or "") for stage in history.all_stages()]
+    known = sorted({*(entry.recipe for entry in history.entries), *stages} - {""})
     for pattern in wanted.recipes:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise UsageError(unknown("recipe with runs", pattern, known))

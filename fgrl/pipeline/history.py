@@ -17,6 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fgrl import files
 from fgrl.pipeline.folders import RESERVED, Runs
 from fgrl.pipeline.integrity import RECORD
 from fgrl.results.evaluations import METRICS, read_evaluation
@@ -27,6 +28,8 @@ from fgrl.results.run_folder import EXIT_STATES
 RUNNING = "running"
 LOCK = ".running"
 """In the folder of an invocation: held by the process that works on it."""
+INPUTS = "inputs.json"
+"""In the folder of an invocation, from its start: the keys of its stages, and of the stages whose products they read."""
 
 
 @dataclass
@@ -37,6 +40,8 @@ class StageEntry:
     key: str
     record: dict[str, Any]
     """`stage.json`; empty for an unfinished stage."""
+    runs: Runs
+    """The folder of runs that it belongs to."""
 
     @property
     def finished(self) -> bool:
@@ -44,8 +49,17 @@ class StageEntry:
 
     @property
     def upstream(self) -> list[str]:
-        """Keys of the stages whose products it read."""
-        return [str(key) for key in mapping(self.record.get("upstream")).values()]
+        """Keys of the stages whose products it read, and of those that contain the base models of its adapters."""
+        return [str(key) for key in mapping(self.record.get("upstream")).values()] + list(self._bases())
+
+    def _bases(self) -> Iterator[str]:
+        out = self.folder / "out"
+        for file in (*out.glob("fgrl.json"), *out.glob("*/fgrl.json"), *out.glob("*/*/fgrl.json")):
+            base = mapping(mapping(read_json(file, []).get("model")).get("base"))
+            if base.get("local"):
+                for place in (str(base.get("name") or ""), str(file.parent / str(base.get("relative") or ""))):
+                    if key := key_in(place, self.runs):
+                        yield key
 
     @cached_property
     def bytes(self) -> int:
@@ -78,6 +92,8 @@ class RunEntry:
     """How many of them are finished."""
     bytes: int = 0
     """Of its own folder and of all stages that it used, which other runs may share."""
+    reads: list[str] = field(default_factory=list)
+    """Keys that it was planned with, from its start on: of its stages, and of those whose products they read."""
     headline: str = ""
     """The first number of its last evaluation: `rule.kept 0.17 -> 0.55`."""
     notes: list[str] = field(default_factory=list)
@@ -118,9 +134,9 @@ class History:
             yield from folders
 
     def needed_by(self, entries: Iterable[RunEntry]) -> set[str]:
-        """Keys of the stages that these runs used, and of the stages whose products those read."""
+        """Keys of the stages that these runs used or will use, and of the stages whose products those read."""
         needed: set[str] = set()
-        waiting = [key for entry in entries for key in entry.stages.values()]
+        waiting = [key for entry in entries for key in (*entry.stages.values(), *entry.reads)]
         while waiting:
             key = waiting.pop()
             if key not in needed:
@@ -136,7 +152,7 @@ def read_history(runs: Runs, *, sizes: bool = True) -> History:
     for folder in sorted(runs.stages.glob("*-*")):
         if not folder.is_symlink() and folder.is_dir():
             key = folder.name.rpartition("-")[2]
-            stages.setdefault(key, []).append(StageEntry(folder, key, _record(folder)))
+            stages.setdefault(key, []).append(StageEntry(folder, key, _record(folder), runs))
     history = History(runs, stages, [])
     folders = [
         folder
@@ -165,6 +181,15 @@ def is_locked(lock: Path) -> bool:
 
 def stage_lock(runs: Runs, key: str) -> Path:
     return runs.stages / ".locks" / f"{key}.lock"
+
+
+def key_in(text: str, runs: Runs) -> str | None:
+    """The key of the stage in whose folder a path lies; None for any other text. Links, such as those in the folder of a run, are
+    followed."""
+    if "/" not in text or "\n" in text or "\0" in text:
+        return None
+    place, stages = os.path.realpath(files.expanded(text)), os.path.realpath(runs.stages)
+    return Path(place).relative_to(stages).parts[0].rpartition("-")[2] if place.startswith(stages + os.sep) else None
 
 
 def size_of(folder: Path) -> int:
@@ -206,9 +231,23 @@ def _entry(folder: Path, history: History) -> RunEntry:
         error=str(summary.get("error") or ""),
         stages=keys,
         done=len(finished),
+        reads=list(_planned(folder)),
         headline=_headline([stage for name in finished for stage in history.stages[keys[name]] if stage.finished]),
         notes=notes,
     )
+
+
+def _planned(folder: Path) -> Iterator[str]:
+    """The keys in `inputs.json`. That of an earlier version has no "keys": then what any stage of the recipe reads."""
+    content = read_json(folder / INPUTS, []) if (folder / INPUTS).exists() else {}
+    planned, stages = content.get("keys"), mapping(content.get("stages"))
+    if isinstance(planned, dict):
+        yield from map(str, planned.values())
+    for name, read in stages.items():
+        if not isinstance(planned, dict) or name in planned:
+            yield from (str(place["product"]) for place in mapping(read).values() if "product" in mapping(place))
+    named = content.get("named")
+    yield from map(str, named if isinstance(named, list) else [])
 
 
 def _linked(folder: Path) -> Iterator[tuple[str, str]]:

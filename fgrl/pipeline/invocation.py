@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
+from fgrl import registry
 from fgrl.errors import DONE, INTERRUPTED, WRONG_REQUEST, DataError
 from fgrl.files import write_json, write_text
 from fgrl.pipeline import keys, ranks
 from fgrl.pipeline.environment import environment
 from fgrl.pipeline.folders import now
-from fgrl.pipeline.history import LOCK
+from fgrl.pipeline.history import INPUTS, LOCK, key_in, stage_lock
 from fgrl.pipeline.planning import Options, Plan, Planned
 from fgrl.pipeline.tracking import trackers
 from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
@@ -110,12 +112,12 @@ class Invocation:
             self.folder = Path(os.environ[ranks.INVOCATION])
         else:
             self.folder = plan.runs.new_invocation(plan.name, plan.short)
-            self._record()
         self.summary.folder = self.folder
         self._new: list[Path] = []
         self._lock = FileLock(self.folder / LOCK)
         if not self.child:
             self._lock.acquire(timeout=0)
+            self._record()
         self.tracker = trackers(self._tracking(), recipe=plan.name, run=self.folder, config=dict(plan.recipe.data))
 
     def enter(self, stage: Planned, folder: Path, *, cached: bool, record: Mapping[str, Any] | None = None) -> None:
@@ -163,10 +165,17 @@ class Invocation:
         return not self.child and self.summary.exit in START_ERRORS and not done_here and not kept
 
     def remove(self) -> None:
-        """Remove the folder and those of the stages that it began: after a failed start nothing is left."""
-        for folder in (*self._new, self.folder):
-            if folder.exists():
-                shutil.rmtree(folder)
+        """Remove the folder and those of the stages that it began: after a failed start nothing is left.
+
+        The folder of a stage stays when another process works in it by now, or has left work there.
+        """
+        for folder in [folder for folder in self._new if folder.exists()]:
+            lock = stage_lock(self.plan.runs, folder.name.rpartition("-")[2])
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(Timeout), FileLock(lock).acquire(timeout=0):
+                if folder.exists() and not _has_work(folder):
+                    shutil.rmtree(folder)
+        shutil.rmtree(self.folder)
         if not any(self.folder.parent.iterdir()):
             self.folder.parent.rmdir()
         self.summary.folder = self.summary.report = None
@@ -180,11 +189,13 @@ class Invocation:
     def _record(self) -> None:
         """What was asked for, and on what it runs."""
         recipe = self.plan.recipe
+        write_json(
+            self.folder / INPUTS, inputs(self.plan, self.options.select(self.plan))
+        )  # first: the stages are in use
         write_text(self.folder / "recipe.yaml", recipe.to_yaml())
         write_json(self.folder / "origins.json", {dotted(path): str(place) for path, place in recipe.origins.items()})
         about = environment(Path(recipe.path))
         write_json(self.folder / "environment.json", {"command": self.summary.command, "seed": recipe.seed, **about})
-        write_json(self.folder / "inputs.json", inputs(self.plan))
         (self.folder / "stages").mkdir()
         self.save()
 
@@ -210,12 +221,22 @@ def _has_work(folder: Path) -> bool:
     )
 
 
-def inputs(plan: Plan) -> dict[str, Any]:
-    """Hashes of what the stages read: files, weights, products of other stages, imported user files."""
+def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
+    """What the stages read: hashes of files, weights, products of other stages and imported user files.
+
+    Also the keys of the stages that are to run ("keys", by name), and of the stages whose folders their settings name as paths
+    ("named"): `fgrl clean` keeps them.
+    """
     read = {
         stage.name: {
             path.removeprefix("settings."): value for path, value in keys.leaves(stage.identity) if keys.place(value)
         }
         for stage in plan.stages
     }
-    return {"stages": read, "sources": {str(path): str(digest) for path, digest in plan.recipe.sources.items()}}
+    settings = [value for stage in selected for _path, value in keys.leaves(registry.dump(stage.stage))]
+    return {
+        "keys": {stage.name: stage.key for stage in selected},
+        "named": sorted({key for value in settings if isinstance(value, str) and (key := key_in(value, plan.runs))}),
+        "stages": read,
+        "sources": {str(path): str(digest) for path, digest in plan.recipe.sources.items()},
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +16,12 @@ from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.errors import UsageError
-from fgrl.pipeline.cleaning import Wanted, delete, deletions, parse_age
+from fgrl.pipeline import Options
+from fgrl.pipeline.cleaning import Deletion, Wanted, delete, deletions, parse_age
 from fgrl.pipeline.folders import Runs
-from fgrl.pipeline.history import LOCK, read_history, stage_lock
+from fgrl.pipeline.history import LOCK, key_in, read_history, stage_lock
+from fgrl.pipeline.integrity import reject
+from fgrl.pipeline.invocation import Invocation
 from fgrl.types import Ref
 
 
@@ -131,6 +136,7 @@ def test_what_a_remaining_run_needs_stays_also_when_it_names_only_a_part(bench: 
     for folder in (bench.runs / "fake").iterdir():
         record = json.loads((folder / "summary.json").read_text())
         record["stages"].pop("shared")
+        (folder / "inputs.json").unlink()  # the record of the stage alone names it
         (folder / "summary.json").write_text(json.dumps(record))
         (folder / "stages" / "shared").unlink()
     assert "stage shared" not in chosen(bench, older_than=timedelta(days=30))
@@ -185,6 +191,165 @@ def test_links_are_neither_followed_nor_removed_with_what_they_lead_to(
     delete(runs, doomed, said.append)
     assert any("is a link" in text for text in said)
     assert (outside / "moved" / "out").is_dir()
+    assert (outside / "moved" / "stage.json").is_file(), "it is still finished"
+
+
+def test_stages_on_another_disk_stay_finished(bench: Bench, stages: ModuleType, tmp_path: Path) -> None:
+    two_runs(bench, stages)
+    (bench.runs / "stages").rename(tmp_path / "big")
+    (bench.runs / "stages").symlink_to(tmp_path / "big", target_is_directory=True)
+    runs = Runs(bench.runs)
+    doomed = deletions(runs, Wanted(older_than=timedelta(days=30)))
+    assert [item.what for item in doomed.items] == ["run"]
+    assert "behind a link" in doomed.kept[0]
+    (old,) = (tmp_path / "big").glob("old-*")
+    doomed.items.append(Deletion(bench.runs / "stages" / old.name, "stage", 1, ""))
+    said: list[str] = []
+    delete(runs, doomed, said.append)
+    assert "behind one" in said[0]
+    assert (old / "stage.json").is_file()
+
+
+def age(run: Path) -> None:
+    """Let a run have started years ago."""
+    record = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(record | {"started": "2020-01-01T00:00:00Z"}))
+
+
+def under_way(run: Path, *entered: str) -> None:
+    """Let the summary of a run be what it is while it works: with only those of its stages that it has come to."""
+    record = json.loads((run / "summary.json").read_text())
+    for name in set(record["stages"]) - set(entered):
+        record["stages"].pop(name)
+        (run / "stages" / name).unlink()
+    (run / "summary.json").write_text(json.dumps(record | {"exit": None}))
+
+
+@pytest.mark.parametrize("only", [True, False], ids=["one stage", "all stages"])
+def test_what_a_run_will_read_stays_before_it_comes_to_it(bench: Bench, stages: ModuleType, only: bool) -> None:
+    """The run has come to `policy`, which reads `sft`; where it runs all stages, it will take `later` from the cache."""
+    sft, later = stages.Counting(steps=2), stages.Counting(steps=5)
+    first = bench.run(sft=sft, later=later, unused=stages.Counting(steps=7))
+    assert first.folder is not None
+    age(first.folder)
+    policy = stages.Counting(steps=3, source=Ref("sft"))
+    second = bench.run(_options=Options(only=["policy"] if only else []), sft=sft, policy=policy, later=later)
+    assert second.folder is not None
+    under_way(second.folder, "policy")
+    (unfinished,) = (bench.runs / "stages").glob("policy-*/stage.json")
+    unfinished.unlink()
+    runs = Runs(bench.runs)
+    doomed = deletions(runs, Wanted(older_than=timedelta(days=30)))
+    delete(runs, doomed, pytest.fail)
+    delete(runs, deletions(runs, Wanted(unreferenced=True)), pytest.fail)
+    assert names(bench.runs) == {"sft", "policy"} | (set() if only else {"later"})
+
+
+def test_a_run_that_begins_while_stages_are_deleted_keeps_its_own(bench: Bench, stages: ModuleType) -> None:
+    two_runs(bench, stages)
+    runs = Runs(bench.runs)
+    doomed = deletions(runs, Wanted(recipes=["fake"]))
+    said: list[str] = []
+    again = [each for each in doomed.items if each.what == "stage"][-1].path.name.partition("-")[0]
+    begun: list[str] = []
+
+    def begins(path: Path) -> None:
+        reject(path)
+        if not begun:  # the first stage is being deleted
+            begun.append(path.name)
+            folder = runs.new_invocation("late", "01234567")
+            key = next(item.path.name for item in doomed.items if item.path.name.startswith(f"{again}-"))
+            (folder / "inputs.json").write_text(json.dumps({"keys": {again: key.rpartition("-")[2]}}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fgrl.pipeline.cleaning.reject", begins)
+        delete(runs, doomed, said.append)
+    assert any("used by a run that remains" in text for text in said)
+    assert again in names(bench.runs)
+
+
+def test_the_base_of_an_adapter_that_was_named_by_its_path_stays(bench: Bench, stages: ModuleType) -> None:
+    base, adapter = bench.run(sft=stages.Counting(steps=2)), bench.run(policy=stages.Counting(steps=3))
+    assert base.folder is not None
+    assert adapter.folder is not None
+    (product,) = (bench.runs / "stages").glob("policy-*/out")
+    where = os.path.realpath(base.folder / "stages" / "sft" / "out")
+    about = {"model": {"base": {"name": where, "local": True, "packaged": None, "relative": None}}}
+    (product / "fgrl.json").write_text(json.dumps(about))
+    age(base.folder)
+    runs = Runs(bench.runs)
+    delete(runs, deletions(runs, Wanted(older_than=timedelta(days=30))), pytest.fail)
+    assert not base.folder.exists()
+    assert chosen(bench, unreferenced=True) == []
+    about["model"]["base"] |= {"name": "/moved/elsewhere", "relative": os.path.relpath(where, product)}
+    (product / "fgrl.json").write_text(json.dumps(about))
+    assert chosen(bench, unreferenced=True) == []
+    about["model"]["base"] |= {"name": "owner/name", "local": False}
+    (product / "fgrl.json").write_text(json.dumps(about))
+    assert chosen(bench, unreferenced=True) == ["stage sft"]
+
+
+def test_a_stage_whose_files_a_running_run_names_by_path_stays(bench: Bench, stages: ModuleType) -> None:
+    first = bench.run(sft=stages.Counting(steps=2))
+    assert first.folder is not None
+    words = first.folder / "stages" / "sft" / "out" / "samples.jsonl"
+    second = bench.run(policy=stages.Counting(steps=3, words=str(words)))
+    assert second.folder is not None
+    under_way(second.folder, "policy")
+    age(first.folder)
+    runs = Runs(bench.runs)
+    delete(runs, deletions(runs, Wanted(older_than=timedelta(days=30))), pytest.fail)
+    assert not first.folder.exists()
+    assert chosen(bench, unreferenced=True) == []
+
+
+def test_a_path_names_the_stage_in_whose_folder_it_lies(bench: Bench, stages: ModuleType) -> None:
+    summary = bench.run(sft=stages.Counting(steps=2))
+    assert summary.folder is not None
+    key = summary.stages["sft"]["key"]
+    runs = Runs(bench.runs)
+    assert key_in(str(summary.folder / "stages" / "sft" / "out"), runs) == key
+    assert key_in(str(bench.runs / "stages" / f"sft-{key}" / "out" / "samples.jsonl"), runs) == key
+    for text in ("owner/name", "sft", str(bench.runs / "stages"), "a/b\nc", "x/" * 5000, "a/\0"):
+        assert key_in(text, runs) is None
+
+
+@pytest.mark.parametrize("what", ["checkpoints", "unreferenced"])
+def test_a_recipe_beside_checkpoints_or_unreferenced_selects_no_runs(
+    bench: Bench, stages: ModuleType, what: str
+) -> None:
+    two_runs(bench, stages)
+    lost = bench.run(lost=stages.Counting(steps=8))
+    assert lost.folder is not None
+    shutil.rmtree(lost.folder)
+    for folder in (bench.runs / "stages").glob("*-*"):
+        (folder / "last.ckpt").write_text("12345")
+        if folder.name.startswith(("new", "lost")):
+            record = json.loads((folder / "stage.json").read_text())
+            (folder / "stage.json").write_text(json.dumps(record | {"recipe": "other"}))
+    wanted = {what: True}
+    assert {item.what for item in deletions(Runs(bench.runs), Wanted(recipes=["fake"], **wanted)).items} <= {
+        "checkpoint"
+    }
+    expected = {"checkpoints": ["checkpoint", "checkpoint"], "unreferenced": ["stage"]}[what]
+    assert [item.what for item in deletions(Runs(bench.runs), Wanted(recipes=["other"], **wanted)).items] == expected
+    done = CliRunner().invoke(app, ["clean", str(bench.runs / "fake"), f"--{what}", "--yes"])
+    assert done.exit_code == 0, done.output
+    assert len(list((bench.runs / "fake").iterdir())) == 2
+    assert names(bench.runs) == {"shared", "old", "new", "lost"}
+
+
+def test_the_checkpoint_of_a_stage_that_is_unfinished_again_stays(bench: Bench, stages: ModuleType) -> None:
+    bench.run(first=stages.Counting())
+    (folder,) = (bench.runs / "stages").glob("first-*")
+    (folder / "last.ckpt").write_text("12345")
+    runs = Runs(bench.runs)
+    doomed = deletions(runs, Wanted(checkpoints=True))
+    reject(folder)
+    said: list[str] = []
+    assert delete(runs, doomed, said.append) == 0
+    assert "not finished any more" in said[0]
+    assert (folder / "last.ckpt").exists()
 
 
 def test_checkpoints_of_finished_stages(bench: Bench, stages: ModuleType) -> None:
@@ -242,6 +407,28 @@ def test_a_failed_start_leaves_nothing_behind(bench: Bench, stages: ModuleType, 
         assert summary.exit == {"data": 3, "interrupt": 130}[how]
         assert (summary.folder, summary.report) == (None, None)
     assert everything(bench.runs) == set()
+    assert not (bench.runs / "fake").exists()
+
+
+@pytest.mark.parametrize("how", ["working", "finished"])
+def test_a_failed_start_leaves_a_stage_that_another_process_took_over(
+    bench: Bench, stages: ModuleType, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The other process had waited for the stage's lock, and has it before the folder is removed."""
+    remove, locks = Invocation.remove, []
+
+    def later(invocation: Invocation) -> None:
+        (folder,) = (bench.runs / "stages").glob("bad-*")
+        if how == "working":
+            locks.append(FileLock(stage_lock(Runs(bench.runs), folder.name.rpartition("-")[2])))
+            locks[0].acquire(timeout=0)
+        else:
+            (folder / "stage.json").write_text("{}")
+        remove(invocation)
+
+    monkeypatch.setattr(Invocation, "remove", later)
+    assert bench.run(bad=stages.Failing(how="data")).folder is None
+    assert names(bench.runs) == {"bad"}
     assert not (bench.runs / "fake").exists()
 
 

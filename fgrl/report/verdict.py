@@ -436,7 +436,7 @@ def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[G
         if "good" in states and "bad" in states:
             return Reply(question, "unsure", "Partly: some numbers improved, others got worse.", findings + fits)
         if "good" in states:
-            every = len(counted) == sum(goal.status == "good" for goal in counted)
+            every = all(goal.status == "good" for goal in counted if goal.change is not None)
             short = "Yes, on held-out prompts." if every else "Yes, on some of the held-out numbers."
             return Reply(question, "good", short, findings + fits)
         if "bad" in states:

@@ -355,6 +355,20 @@ def test_a_win_rate_against_another_opponent_alone_says_nothing(run: Path) -> No
     assert "nothing held out was measured that it can be compared with" in texts(hacking)
 
 
+def test_numbers_that_cannot_be_compared_do_not_count_against_others(run: Path) -> None:
+    models = "sft: '${out:sft}', policy: '${out:policy}'"
+    recipe(
+        run, f"sft: {{name: finetune, model: hub/base}}\n  {FROM_SFT}", models, given="{gpt4_turbo: {name: benchmark}}"
+    )
+    win_rates(run, "gpt4_turbo", sft=0.08, policy=0.15)
+    learned, _ = replies(run)
+    assert learned.short == "Yes, on held-out prompts."
+    assert (
+        "[evaluate]: 0.080 [0.060 to 0.100] (sft; higher is better); what the training began with has no number"
+        in texts(learned)
+    )
+
+
 def test_the_opponent_of_a_metric_is_the_model_that_it_names(run: Path) -> None:
     metrics = "[{name: win_rate, title: judged, versus: first}]"
     models = "other: hub/other, first: '${out:sft}', policy: '${out:policy}'"

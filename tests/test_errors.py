@@ -22,6 +22,7 @@ from fgrl.registry import NotRegistered, Problem, Problems
 ROOT = Path(__file__).resolve().parents[1]
 CODES = {
     errors.UsageError: 2,
+    errors.PolicyNotLent: 2,
     errors.Unavailable: 2,
     NotRegistered: 2,
     Problems: 2,

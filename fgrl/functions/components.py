@@ -46,6 +46,12 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
             raise _wrong(reward, "score", f"{name} that is part of an autograd graph", expected, "detach() it")
     if value.credit_mask.dtype != torch.bool:
         raise _wrong(reward, "score", f"credit_mask of {value.credit_mask.dtype}", expected)
+    columns = f"columns (fgrl.types.Rewards): tensors [{rows}] or [{rows}, {tokens}]"
+    for name, tensor in value.columns.items():
+        if list(tensor.shape) not in ([rows], [rows, tokens]):
+            raise _wrong(reward, "score", f'the column "{name}" of the shape {list(tensor.shape)}', columns)
+        if tensor.requires_grad:
+            raise _wrong(reward, "score", f'the column "{name}" as part of an autograd graph', columns, "detach() it")
     if _code(reward, "score") is None:
         return value
     known, mask = ~torch.isnan(value.response).cpu(), rollout.mask.cpu()
@@ -56,6 +62,13 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
             reward, "score", "a token reward that is not finite, in a response whose reward is", expected,
             "a token without a reward is 0, and False in credit_mask",
         )  # fmt: skip
+    for name, tensor in value.columns.items():
+        of_known = tensor.cpu()[known]
+        if not bool(torch.isfinite(of_known if of_known.ndim == 1 else of_known[mask[known]]).all()):
+            raise _wrong(
+                reward, "score", f'the column "{name}" with a number that is not finite, in a response whose reward is', columns,
+                "a response that cannot be scored has the reward NaN",
+            )  # fmt: skip
     return value
 
 

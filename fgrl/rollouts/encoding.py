@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -86,6 +87,8 @@ def carried(value: Any, declared: Column, length: int, lost: int, where: str) ->
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
         raise DataError(f"{where}: wants numbers, got {str(value)[:80]}")
+    if infinite := [number for number in numbers if not math.isfinite(number)]:
+        raise DataError(f"{where}: wants finite numbers, got {infinite[0]}")
     if not declared.axes:
         if isinstance(value, list):
             raise DataError(f"{where}: wants a number, got a list of {len(value)}")

@@ -147,6 +147,8 @@ def test_columns_of_pairs_reach_the_loss(tiny_model_dir: Path) -> None:
         ({"weight": [1.0, 2.0]}, r'meta "weight": wants a list of one number per token of the response, \d+ \(or \d+ without its end'),
         ({"weight": 1.0}, "got 1.0"),
         ({"weight": {"chosen": ["a"], "rejected": [1]}}, r"wants numbers, got \['a'\]"),
+        ({"weight": [1.0, float("nan")]}, 'meta "weight": wants finite numbers, got nan'),
+        ({"weight": float("inf")}, "wants finite numbers, got inf"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit_are_refused(meta: dict[str, Any], said: str, tiny_model_dir: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from fgrl import files, registry
+from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
 from fgrl.recipe.files import Address, read
@@ -25,7 +26,7 @@ from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
-from fgrl.registry.outside import forget_file, import_file, imported, load_entry_points, used_by
+from fgrl.registry.outside import forget_file, import_file, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
@@ -55,7 +56,7 @@ class Recipe:
     tracking: Tracking = field(default_factory=dict)
     """Where metrics go besides the run's own logs, by the tracker's name."""
     sources: dict[Path, str] = field(default_factory=dict)
-    """The imported user files with the sha256 of their content."""
+    """The imported user files, and the files beside them that these import anywhere, with the sha256 of their content."""
     notes: list[str] = field(default_factory=list)
     """What is right, and perhaps not what was meant, each with its place."""
 
@@ -119,7 +120,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         stages=stages,
         origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
         tracking=tracking,
-        sources={file: digest for file, digest in imported().items() if file in _by_recipes},
+        sources={file: sha256_of_file(file) for file in sorted(_by_recipes)},
         notes=[str(reading.placed(note)) for note in reading.context.notes],
     )
 

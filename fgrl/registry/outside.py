@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import hashlib
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +25,9 @@ FIRST = -1
 """Rank of places in imported files: what a file lacks is the cause of "unknown" components in the recipe."""
 _imported: dict[Path, str] = {}
 _used: dict[Path, set[Path]] = {}
-"""Which files beside it an imported file imports."""
+"""Which files beside it an imported file imported while it was executed."""
+_built_on: dict[Path, dict[Path, str]] = {}
+"""The files that an imported file imports, directly or through one another, with the sha256 that they had when it was executed."""
 _running: dict[Path, ModuleType] = {}
 """Files that are being imported: two files may import each other."""
 _loaded: set[tuple[str, str]] = set()
@@ -51,7 +55,7 @@ def import_file(path: Path) -> ModuleType:
     name = _module_name(file)
     if file in _running:
         return _running[file]
-    if _imported.get(file) == digest and name in sys.modules and not any(map(_changed, _used.get(file, ()))):
+    if _imported.get(file) == digest and name in sys.modules and _built_on.get(file) == _digests(used_by(file)):
         return sys.modules[name]
     forget(name)
     note_user_files([file])
@@ -72,7 +76,7 @@ def import_file(path: Path) -> ModuleType:
         raise Problems([_raised(file, source.decode("utf-8", errors="replace"), error)]) from error
     finally:
         del _running[file]
-    _imported[file] = digest
+    _imported[file], _built_on[file] = digest, _digests(used_by(file))
     return module
 
 
@@ -80,32 +84,61 @@ def _importer(file: Path) -> Callable[..., Any]:
     """What `import` does in a user's file: a file beside it comes before an installed package of its name."""
 
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        beside = file.parent / f"{name}.py"
-        own = level == 0 and "." not in name and name not in sys.stdlib_module_names and name != "fgrl"
-        if not own or beside == file or not beside.is_file():
+        beside = _beside(file, name) if level == 0 else None
+        if beside is None:
             return builtins.__import__(name, namespace, local, fromlist, level)
-        beside = beside.resolve()
-        _used.setdefault(file, set()).add(beside)
+        if file in _running:
+            _used[file].add(beside)
         return import_file(beside)
 
     return import_beside
 
 
+def _beside(file: Path, name: str) -> Path | None:
+    """The file beside it that a file means by the name of a module; None for modules of Python, of fgrl and of installed packages."""
+    beside = file.parent / f"{name}.py"
+    own = "." not in name and name not in sys.stdlib_module_names and name != "fgrl"
+    return beside.resolve() if own and beside != file and beside.is_file() else None
+
+
 def used_by(file: Path) -> set[Path]:
-    """The files that an imported file imports, and those that these import."""
+    """The files beside it that a file imports, and those that these import.
+
+    What is written anywhere in them counts, also in functions that were not called yet: the answer is the same before and after they run.
+    """
     used: set[Path] = set()
     waiting = [file]
     while waiting:
-        more = _used.get(waiting.pop(), set()) - used - {file}
+        user = waiting.pop()
+        written = {beside for name in _imports(user) if (beside := _beside(user, name)) is not None}
+        more = (written | _used.get(user, set())) - used - {file}
         used |= more
         waiting += more
     return used
 
 
-def _changed(file: Path) -> bool:
-    """Is a file another than the one that was imported, or does it import one that is?"""
-    parts = {file} | used_by(file)
-    return any(not part.is_file() or _imported.get(part) != sha256_of_file(part) for part in parts)
+def _imports(file: Path) -> frozenset[str]:
+    """The modules that a file imports anywhere; none when it cannot be read or parsed, which importing it reports."""
+    try:
+        return _imports_of(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return frozenset()
+
+
+@lru_cache(maxsize=256)
+def _imports_of(source: bytes) -> frozenset[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module)
+    return frozenset(names)
+
+
+def _digests(files: Iterable[Path]) -> dict[Path, str]:
+    """sha256 of the content of each file that is there."""
+    return {file: sha256_of_file(file) for file in files if file.is_file()}
 
 
 def imported() -> dict[Path, str]:
@@ -129,8 +162,10 @@ def packages() -> dict[str, tuple[str, str]]:
 
 
 def forget_file(file: Path) -> None:
-    """Remove what a user's file registered."""
+    """Remove what a user's file registered. Files that import it are executed again when they are imported the next time."""
     _imported.pop(file, None)
+    for user in [user for user, parts in _built_on.items() if file in parts]:
+        del _built_on[user]
     forget(_module_name(file))
 
 

@@ -122,6 +122,44 @@ def test_files_import_the_files_beside_them() -> None:
         load("without.yaml")
 
 
+def test_a_helper_imported_in_a_function_counts_before_the_function_runs() -> None:
+    later = (
+        STAR.format(name="star", area="later()")
+        + "\n\ndef later() -> float:\n    from sizes import SIZE\n    return SIZE\n"
+    )
+    Path("star.py").write_text(later)
+    Path("sizes.py").write_text("import more\nSIZE = more.MORE\n")
+    Path("more.py").write_text("MORE = 1.5\n")
+    Path("other.py").write_text("not_imported = 1\n")
+    Path("r.yaml").write_text(RECIPE.format(imports="imports: [star.py]\n"))
+    first = load("r.yaml")
+    assert {file.name for file in first.sources} == {"star.py", "sizes.py", "more.py"}
+    assert first.stages["a"].shape.area() == 1.5
+    again = load("r.yaml")
+    assert again.sources == first.sources
+    assert type(again.stages["a"].shape) is type(first.stages["a"].shape)
+    Path("more.py").write_text("MORE = 2.5\n")
+    edited = load("r.yaml")
+    assert edited.sources != first.sources
+    assert edited.stages["a"].shape.area() == 2.5
+    assert edited.built_anew("a").shape.area() == 2.5
+
+
+def test_every_file_that_imports_an_edited_helper_gets_the_new_one() -> None:
+    """Also those that are imported after another one brought the new helper."""
+    Path("sizes.py").write_text("SIZE = 1\n")
+    for name in ("first", "second"):
+        Path(f"{name}.py").write_text("from sizes import SIZE\n")
+    assert [import_file(Path(f"{name}.py")).SIZE for name in ("first", "second")] == [1, 1]
+    Path("sizes.py").write_text("SIZE = 2\n")
+    modules = [import_file(Path(f"{name}.py")) for name in ("first", "second")]
+    assert [module.SIZE for module in modules] == [2, 2]
+    assert [import_file(Path(f"{name}.py")) for name in ("first", "second")] == modules
+    # a helper that was removed from the registry is executed again with those that import it
+    outside.forget_file(Path("sizes.py").resolve())
+    assert import_file(Path("second.py")) is not modules[1]
+
+
 @pytest.mark.parametrize("annotation", ["Undefined", "io.StringIO"])
 def test_a_field_that_no_recipe_can_fill_is_refused_with_the_file(annotation: str) -> None:
     """Validators are built late; a class from outside must not fail only then."""

@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, echo, emit, overrides
 
 console = lazy.load("fgrl.console")
-cards = lazy.load("fgrl.publishing.exporting")
+exporting = lazy.load("fgrl.publishing.exporting")
 libraries = lazy.load("fgrl.pipeline.libraries")
 provenance = lazy.load("fgrl.publishing.provenance")
 pushing = lazy.load("fgrl.publishing.pushing")
@@ -77,21 +77,21 @@ def export(
     """Write a trained model as a folder that loads without fgrl: weights, tokenizer, model card. --push uploads it."""
     if public and push is None:
         raise typer.BadParameter("goes with --push", param_hint="--public")
-    voice = console.Console()
-    cards.check_target(folder, force=force)
+    progress = console.Console()
+    exporting.check_target(folder, force=force)
     model = trained.model(source, runs, overrides(context.args, context), stage)
     api = None if push is None else pushing.check(push, public=public)
-    options = cards.Options(
+    options = exporting.Options(
         merge=merge, dtype=dtype, base=base, license=license, force=force, name=push and push.rpartition("/")[2]
     )
-    voice.say(f"exporting {model.name}" + (f" of step {model.step}" if model.step is not None else ""))
+    progress.say(f"exporting {model.name}" + (f" of step {model.step}" if model.step is not None else ""))
     history = provenance.read(model.stage, step=model.step, about=model.about)
     with libraries.diverted(Path(os.devnull), verbose=False):
-        exported = cards.export(model.folder, folder, history, options, voice.say)
-    voice.say(f"{exported.form} ({exported.dtype}), loads with {exported.loads}: {exported.check.in_words()}")
+        exported = exporting.export(model.folder, folder, history, options, progress.say)
+    progress.say(f"{exported.form} ({exported.dtype}), loads with {exported.loads}: {exported.check.in_words()}")
     url = None
     if push is not None:
-        voice.say(f"uploading to {push} ({'public' if public else 'private'})")
+        progress.say(f"uploading to {push} ({'public' if public else 'private'})")
         message = f"{model.name} ({history.stage.key})" if history.stage else model.name
         url = pushing.push(folder, push, public=public, api=api, message=f"Export of {message}")
     if as_json:

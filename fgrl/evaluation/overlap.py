@@ -37,16 +37,16 @@ class HeldOutItem:
 def seen(items: Sequence[HeldOutItem], known: Collection[int]) -> str:
     """How many of the prompts the digests stand for, with the first of these; empty when there is none. As in `3 of the 64 prompts that it
     is evaluated on (2 word for word, 1 up to case, spaces and final punctuation), such as "Why?"`."""
-    found = [item for item in items if item.is_among(known)]
-    if not found:
+    shared = [item for item in items if item.is_among(known)]
+    if not shared:
         return ""
-    exact = sum(item.digests[0] in known for item in found)
+    exact = sum(item.digests[0] in known for item in shared)
     kinds = [f"{exact:,} word for word"] * bool(exact)
-    kinds += [f"{len(found) - exact:,} up to case, spaces and final punctuation"] * (exact < len(found))
-    text = json.dumps(found[0].text, ensure_ascii=False)
+    kinds += [f"{len(shared) - exact:,} up to case, spaces and final punctuation"] * (exact < len(shared))
+    text = json.dumps(shared[0].text, ensure_ascii=False)
     example = text if len(text) <= 90 else f"{text[:89]}…"
     return (
-        f"{len(found):,} of the {len(items):,} prompts that it is evaluated on ({', '.join(kinds)}), such as {example}"
+        f"{len(shared):,} of the {len(items):,} prompts that it is evaluated on ({', '.join(kinds)}), such as {example}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the functions of this room are given: recipes, overrides, the folder of runs; and the state of random generators around them."""
+"""What the functions of `fgrl` take as arguments: recipes, overrides, the folder of runs; and the state of random generators around them."""
 
 from __future__ import annotations
 

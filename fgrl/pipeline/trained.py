@@ -184,11 +184,11 @@ def _one_run(source: str, runs: Path, overrides: Sequence[str]) -> finished.Fini
             f"{source}: no such recipe, run or stage folder{guess}  (a stage is named by its folder, as RUN:STAGE, or as RECIPE:STAGE)"
         )
     folder = path if files.is_folder(path) else None
-    found = finished.read_sources([folder or path], runs, overrides)[0]
-    if len(found.recipes) > 1:
-        places = ", ".join(str(each.file.parent) for each in found.recipes)
-        raise UsageError(f"{source} holds {len(found.recipes)} runs: name one of them: {places}")
-    return found.recipes[0]
+    source_runs = finished.read_sources([folder or path], runs, overrides)[0]
+    if len(source_runs.recipes) > 1:
+        places = ", ".join(str(each.file.parent) for each in source_runs.recipes)
+        raise UsageError(f"{source} holds {len(source_runs.recipes)} runs: name one of them: {places}")
+    return source_runs.recipes[0]
 
 
 def _has_row(file: Path, name: str) -> bool:

@@ -11,7 +11,7 @@ from fgrl import lazy
 from fgrl.models.sources import Source, base_of
 from fgrl.models.wheels import PACKAGES
 from fgrl.publishing.provenance import StageRecord
-from fgrl.specs import MODEL_FILES, names_folder, stage_of
+from fgrl.specs import names_folder, stage_of
 
 huggingface_hub = lazy.load("huggingface_hub")
 
@@ -43,11 +43,6 @@ class Lineage:
     """The weights that the adapters belong to; without adapters the folder itself."""
     root: Source | None
     """The model that training began with, through every stage before; None: it is not known."""
-
-    @property
-    def below_is_published(self) -> bool:
-        """Can another machine get the weights below the adapters?"""
-        return not self.below.local
 
 
 def lineage(folder: Path, chain: Sequence[StageRecord] = ()) -> Lineage:
@@ -126,8 +121,3 @@ def _license_of(card: Path) -> dict[str, str]:
         return {}
     values = {key: data.get(key) for key in LICENSE_KEYS}
     return {key: value for key, value in values.items() if isinstance(value, str) and value}
-
-
-def is_model_folder(folder: Path) -> bool:
-    """Does it contain a model, of fgrl or of anybody else?"""
-    return any((folder / name).is_file() for name in MODEL_FILES)

@@ -42,8 +42,10 @@ def _reported(known: Mapping[str, frozenset[int]], held_out: Reader, peek: Peek)
         items = [HeldOutItem.of(None, sample.prompt) for sample in held_out.read()]
     except (DataError, NotYet):  # the stage reports it when it reads them
         return {}
-    found = {name: words for name, digests in known.items() if (words := seen(items, digests))}
-    return {"overlap": "; ".join(f"{name} is trained on {words}" for name, words in found.items())} if found else {}
+    overlaps = {name: words for name, digests in known.items() if (words := seen(items, digests))}
+    if not overlaps:
+        return {}
+    return {"overlap": "; ".join(f"{name} is trained on {words}" for name, words in overlaps.items())}
 
 
 def _of_model(spec: ModelSpec, peek: Peek) -> frozenset[int]:

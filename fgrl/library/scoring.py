@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,11 @@ from fgrl.kinds import Reward, Stage, check_needs
 from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.policies import Prompt, as_prompt, checked, encoded
 from fgrl.library.scored_texts import ScoredText, of_answer
+from fgrl.pipeline import changed_rewards
+from fgrl.pipeline.integrity import RECORD
 from fgrl.pipeline.run import Run, scratch_run
 from fgrl.registry.problems import unknown
+from fgrl.results.reading import read_json
 from fgrl.specs import ModelSpec
 from fgrl.types import Criterion, Sample
 
@@ -50,6 +54,7 @@ def score_text(
         raise UsageError(f"stage {stage} has several rewards: name one of {', '.join(rewards)} as `reward`")
     name = reward or next(iter(rewards))
     chosen = rewards[name]
+    _warn_of_changes(finished, stage, built, chosen)
     sample = _sample(prompt, reference, rubric, meta)
     made_with = {"cache": finished.runs.cache, "seed": finished.seed, "accelerator": built.accelerator()}
     products, console = _products(finished, stage), Console()
@@ -108,6 +113,16 @@ def _built(finished: FinishedRecipe, stage: str) -> Stage:
     if stage not in finished.recipe.stages:
         raise UsageError(unknown("stage", stage, list(finished.recipe.stages)))
     return finished.recipe.built_anew(stage)
+
+
+def _warn_of_changes(finished: FinishedRecipe, stage: str, built: Stage, reward: Reward) -> None:
+    """A warning that names the files of a reward that have changed since the stage was made."""
+    if stage not in finished.folders:
+        return
+    record = read_json(finished.folders[stage] / RECORD, [])
+    path = next(path for path, value in registry.walk(built) if value is reward)
+    if changed := changed_rewards.changed_files(reward, record, path):
+        warnings.warn(changed_rewards.warning(stage, changed), stacklevel=4)
 
 
 def _products(finished: FinishedRecipe, stage: str) -> dict[str, Any]:

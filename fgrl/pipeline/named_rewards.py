@@ -9,9 +9,10 @@ import yaml
 
 from fgrl import recipe as recipes
 from fgrl import registry
+from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.kinds import Reward
-from fgrl.pipeline import trained
+from fgrl.pipeline import changed_rewards, trained
 from fgrl.publishing import provenance
 
 
@@ -20,7 +21,7 @@ def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward
 
     A stage that has a reward (RECIPE:STAGE, its folder, a recipe with one such stage): that reward. A stage that trained a reward
     model: that model, read as `segment_rm` reads it. Otherwise a component: its name, or `{name: ..., ...}`.
-    Raises `UsageError` for any other word, `Problems` of a component.
+    A line on stderr names files of a stage's reward that have changed since. Raises `UsageError` for any other word, `Problems` of a component.
     """
     recipes.know_components()
     if word.lstrip().startswith("{") or word in registry.names("reward"):
@@ -37,7 +38,10 @@ def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward
     (own,) = [stage for stage in provenance.read(named.folder).chain if stage.key == named.record["key"]]
     settings = own.settings.get("reward")
     if settings:
-        return registry.build(Reward, settings), trained.products(named)
+        built = registry.build(Reward, settings)
+        if changed := changed_rewards.changed_files(built, named.record, ("reward",)):
+            Console().alert(changed_rewards.warning(named.name, changed))
+        return built, trained.products(named)
     product = named.folder / "out"
     if (product / "fgrl.json").is_file() and trained.head(product) == "scalar":
         model = {"name": "segment_rm", "model": f"${{out:{named.name}}}"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from trained_stages import train
+from trained_stages import finish, train
+from trained_stages import stage as unfinished
 from typer.testing import CliRunner
 
 from fgrl import models
@@ -167,6 +169,22 @@ def test_a_reward_that_needs_a_reference_asks_for_one(model, runs, tmp_path):
     with pytest.raises(UsageError, match="name the reference as the second model"):
         conversation.rewarded(reward, model, None, "Why?", reply)
     assert conversation.rewarded(reward, model, model, "Why?", reply).total is not None
+
+
+def test_a_reward_whose_file_has_changed_is_announced(tmp_path, capsys):
+    file = tmp_path / "rewards.py"
+    file.write_text("def score(completions):\n    return [1.0 for _ in completions]\n")
+    reward = {"name": "function", "path": f"{file}:score"}
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    identity = {"reward": {"name": "function", "path": {"sha256": digest}, "corrections": ["score"]}}
+    made = finish(
+        unfinished(tmp_path / "runs", "policy", "rl", {"reward": reward}, makes="Checkpoint", identity=identity)
+    )
+    named_rewards.reward(str(made), tmp_path / "runs")
+    assert capsys.readouterr().err == ""
+    file.write_text("def score(completions):\n    return [2.0 for _ in completions]\n")
+    named_rewards.reward(str(made), tmp_path / "runs")
+    assert "rewards.py has changed since stage policy was made" in capsys.readouterr().err
 
 
 def test_a_word_that_names_no_reward_is_explained(runs, tiny_model_dir, tmp_path):

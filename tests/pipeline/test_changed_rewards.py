@@ -1,0 +1,48 @@
+"""A reward whose files have changed since a stage was made is not taken for the one that the stage was made with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from function_helpers import component, write
+
+from fgrl.kinds import Reward
+from fgrl.pipeline import changed_rewards, keys
+from fgrl.registry import dump, walk
+
+SOURCE = "import helper\n\ndef score(completions):\n    return [helper.value for _ in completions]\n"
+
+
+def as_recorded(reward: Reward) -> dict[str, Any]:
+    """What `stage.json` has of a stage with this reward among its `rewards`."""
+    settings = dump(reward, for_key=True)
+    for path, value in walk(reward):
+        if isinstance(value, Path):
+            keys._put(settings, path, {"sha256": keys.sha256(value)})
+    return {"identity": {"settings": {"rewards": {"own": settings}}}}
+
+
+@pytest.mark.parametrize("fields", [{"path": "rewards.py:score"}, {"paths": ["rewards.py:score"]}])
+def test_the_files_that_changed_are_named(tmp_path: Path, fields: dict[str, Any]) -> None:
+    write(tmp_path, SOURCE)
+    write(tmp_path, "value = 1\n", "helper.py")
+    record = as_recorded(component("reward", tmp_path, **fields))
+
+    def changed() -> list[str]:
+        return changed_rewards.changed_files(component("reward", tmp_path, **fields), record, ("rewards", "own"))
+
+    assert changed() == []
+    write(tmp_path, "value = 2\n", "helper.py")
+    assert changed() == ["helper.py"]
+    write(tmp_path, SOURCE + "\nmore = 1\n")
+    assert sorted(changed()) == ["helper.py", "rewards.py"]
+    assert "helper.py has changed since stage policy was made" in changed_rewards.warning("policy", ["helper.py"])
+
+
+def test_of_a_record_that_says_nothing_nothing_is_claimed(tmp_path: Path) -> None:
+    write(tmp_path, SOURCE)
+    write(tmp_path, "value = 1\n", "helper.py")
+    reward = component("reward", tmp_path, path="rewards.py:score")
+    assert changed_rewards.changed_files(reward, {}, ("reward",)) == []

@@ -11,6 +11,9 @@ import torch
 
 from fgrl.errors import DataError
 
+LONGEST_REFERENCE = 64
+"""Tokens. It bounds the passes that `fgrl plan` reports before the references are read."""
+
 
 @dataclass
 class Probe:
@@ -28,6 +31,11 @@ class Probe:
         return (scores.logp * self.answer).sum(dim=1) / self.answer.sum(dim=1)
 
 
+def probe_tokens(drawn, conclusion):
+    """Of one pass over responses with their probes, at most: a conclusion has no more tokens than bytes, and one for its beginning."""
+    return drawn.tokens + drawn.responses * (len(conclusion.encode()) + 1 + LONGEST_REFERENCE)
+
+
 def probe(rollout, conclusion):
     """Every response with the conclusion and the first reference of its prompt."""
     policy = rollout.policy
@@ -40,6 +48,11 @@ def probe(rollout, conclusion):
         between, answer = (
             policy.tokenizer(text, add_special_tokens=False).input_ids for text in (conclusion, f" {reference}")
         )
+        if len(answer) > LONGEST_REFERENCE:
+            raise DataError(
+                f"prompt {sample.id}: its reference has {len(answer)} tokens, and at most {LONGEST_REFERENCE} are measured: give the "
+                "answer alone, or raise LONGEST_REFERENCE in answer_probe.py"
+            )
         rows.append(said + between + answer)
         sizes.append((len(said), len(said) + len(between)))
     tokens = policy.responses_to(range(len(rows)), rows)

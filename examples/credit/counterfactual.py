@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from answer_probe import probe
+from answer_probe import probe, probe_tokens
 from pydantic import Field
 
 from fgrl.kinds import PolicyWork, Reward, Segmenter
@@ -30,6 +30,8 @@ class CounterfactualImportance(Reward):
     """Stands between the response and the reference."""
     boost: float = Field(1.0, ge=0)
     """The passage with the largest drop weighs 1 + boost, one without a drop 1, before the weights are scaled to a mean of 1."""
+    least_drop: float = Field(0.01, ge=0)
+    """Nats: a response whose largest drop is smaller has weights of 1, because such a drop may be rounding."""
 
     def setup(self, run):
         self.reward.setup(run)
@@ -44,8 +46,8 @@ class CounterfactualImportance(Reward):
         return frozenset({"drop", "weight"}) | self.reward.fills()
 
     def policy_work(self, drawn):
-        """At most one passage per two tokens, each with one pass; and one pass over the whole responses."""
-        return PolicyWork(forward_tokens=drawn.tokens * (1 + drawn.response_tokens // 2))
+        """At most one passage per token, each with one pass; and one pass over the whole responses."""
+        return PolicyWork(forward_tokens=probe_tokens(drawn, self.conclusion) * (1 + drawn.response_tokens))
 
     def score(self, rollout):
         rewards, mask = self.reward.score(rollout), rollout.mask.cpu()
@@ -71,8 +73,9 @@ class CounterfactualImportance(Reward):
         for (row, number), fall in zip(cases, (before[rows] - after).tolist(), strict=True):
             drop[row] += torch.where(passage[row] == number, fall, 0.0)
         # 4. weights with a mean of 1 over each response
-        most = drop.clamp(min=0).amax(dim=1, keepdim=True).clamp(min=1e-6)
-        weight = torch.where(mask, 1.0 + self.boost * drop.clamp(min=0) / most, 0.0)
+        most = drop.clamp(min=0).amax(dim=1, keepdim=True)
+        importance = torch.where(most < self.least_drop, 0.0, drop.clamp(min=0) / most.clamp(min=1e-6))
+        weight = torch.where(mask, 1.0 + self.boost * importance, 0.0)
         weight = weight * mask.sum(dim=1, keepdim=True) / weight.sum(dim=1, keepdim=True)
         columns = {"drop": drop.to(rollout.mask.device), "weight": weight.to(rollout.mask.device)}
         return replace(rewards, columns={**rewards.columns, **columns})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from answer_probe import probe
+from answer_probe import probe, probe_tokens
 from pydantic import Field
 
 from fgrl.kinds import PolicyWork, Reward
@@ -45,7 +45,8 @@ class OutcomeGradient(Reward):
         return frozenset({"influence", "weight"}) | self.reward.fills()
 
     def policy_work(self, drawn):
-        return PolicyWork(forward_tokens=drawn.tokens, backward_tokens=drawn.tokens)
+        tokens = probe_tokens(drawn, self.conclusion)
+        return PolicyWork(forward_tokens=tokens, backward_tokens=tokens)
 
     def score(self, rollout):
         rewards, policy, mask = self.reward.score(rollout), rollout.policy, rollout.mask.cpu()

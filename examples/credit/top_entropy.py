@@ -6,12 +6,15 @@ from pydantic import Field
 
 from fgrl.modules.group_relative import GroupRelative
 from fgrl.registry import register
+from fgrl.types import Aggregation
 
 
 @register("top_entropy_grpo")
 class TopEntropyGRPO(GroupRelative):
     """GRPO on the tokens that the policy was least certain about; the others take no part in any term of the loss."""
 
+    aggregate: Aggregation = "token_mean"
+    """Each trained token of a step weighs the same, as in the paper, also in a long response."""
     share: float = Field(0.2, gt=0, le=1)
     """Share of the tokens of an iteration that are trained on (rho in the paper)."""
 

@@ -42,9 +42,9 @@ class Vine(Reward):
         return frozenset({"value"}) | self.reward.fills()
 
     def policy_work(self, drawn):
-        """At most one step per two tokens."""
-        continuations = drawn.responses * self.k * max(1, drawn.response_tokens // 2)
-        return PolicyWork(continuations=continuations, generated_tokens=continuations * drawn.response_tokens // 2)
+        """At most one step per token, each of them continued to the limit."""
+        samples, length = drawn.responses * self.k, drawn.response_tokens
+        return PolicyWork(continuations=samples * length, generated_tokens=samples * length * (length + 1) // 2)
 
     def score(self, rollout):
         rewards, mask = self.reward.score(rollout), rollout.mask.cpu()

@@ -86,9 +86,15 @@ def test_counterfactual_importance_is_the_drop_of_the_answer(files: dict[str, Mo
     from fgrl.kinds import Segmenter
 
     reward = files["counterfactual"].CounterfactualImportance(reward=Even(), segmenter=build(Segmenter, cut), boost=2.0)
+    assert reward.least_drop == 0.01
     lent, rollout = lent_and_drawn(model, 7, reward.needs())
     with lent.lend():
+        largest = reward.score(rollout).columns["drop"].amax(dim=1)
+        reward.least_drop = float(
+            largest.clamp(min=0).sort().values[1:3].mean()
+        )  # some responses are below it, some above
         columns = reward.score(rollout).columns
+    assert 0 < int((largest < reward.least_drop).sum()) < 4
     encode = lambda text: model.tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
     for row in range(4):
         prompt, response = ids_of(rollout, row)
@@ -102,7 +108,8 @@ def test_counterfactual_importance_is_the_drop_of_the_answer(files: dict[str, Mo
             for place in places:
                 drops[place] = whole - answer_logp(model, prompt + masked + between, answer, 0.8)
         torch.testing.assert_close(columns["drop"][row, : len(response)], torch.tensor(drops), atol=2e-4, rtol=1e-3)
-        raw = [1.0 + 2.0 * max(0.0, drop) / max(1e-6, *drops) for drop in drops]
+        importance = 2.0 if max(drops) >= reward.least_drop else 0.0
+        raw = [1.0 + importance * max(0.0, drop) / max(1e-6, *drops) for drop in drops]
         expected = torch.tensor(raw) * len(raw) / sum(raw)
         torch.testing.assert_close(columns["weight"][row, : len(response)], expected, atol=1e-3, rtol=1e-2)
 
@@ -170,8 +177,43 @@ def test_the_most_uncertain_tokens_are_trained_on(files: dict[str, ModuleType], 
             entropies[row, place] = -float((distribution.exp() * distribution).sum())
     chosen = sorted(entropies, key=entropies.__getitem__)[-max(1, round(len(entropies) / 4)) :]
     rewards = Rewards(torch.tensor([1.0, 0, 1, 0]), torch.zeros(rollout.mask.shape), rollout.mask)
+    assert algorithm.aggregate == "token_mean"
     trained = algorithm.advantages(rollout, rewards).trained
     assert sorted(map(tuple, trained.nonzero().tolist())) == sorted(chosen)
+
+
+@torch.no_grad()
+def test_what_the_methods_ask_is_within_their_bound(files: dict[str, ModuleType], model: Any) -> None:
+    """With a segment for each token, the most there can be."""
+    from fgrl.kinds import Segmenter
+
+    cut = build(Segmenter, "token")
+    for reward in (
+        files["vine"].Vine(reward=Even(), segmenter=cut, k=2),
+        files["counterfactual"].CounterfactualImportance(reward=Even(), segmenter=cut),
+        files["oar_g"].OutcomeGradient(reward=Even()),
+    ):
+        lent, rollout = lent_and_drawn(model, 5, reward.needs())
+        with lent.lend():
+            reward.score(rollout)
+        bound = reward.policy_work(DrawnShape(4, int(rollout.prompt_mask.sum(1).max()), 5))
+        for name, most in vars(bound).items():
+            assert getattr(lent.use, name) <= most
+            assert bool(getattr(lent.use, name)) == bool(most)
+    vine = files["vine"].Vine(reward=Even(), segmenter=cut, k=2)
+    assert vine.policy_work(DrawnShape(4, 9, 5)) == PolicyWork(continuations=4 * 2 * 5, generated_tokens=4 * 2 * 15)
+
+
+@torch.no_grad()
+def test_a_long_reference_is_refused(files: dict[str, ModuleType], model: Any) -> None:
+    reward = files["oar_g"].OutcomeGradient(reward=Even())
+    lent, rollout = lent_and_drawn(model, 5, reward.needs())
+    rollout.samples[0] = Sample(id="0", prompt="Name it.", reference=["sea " * 80])
+    with (
+        lent.lend(),
+        pytest.raises(DataError, match=r"prompt 0: its reference has .* tokens, and at most 64 are measured"),
+    ):
+        reward.score(rollout)
 
 
 def pairs_of(weights: list[list[float]]) -> list[Any]:
@@ -294,6 +336,9 @@ def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.Monke
             policy = load(path).stages["policy"]
             if path.stem == "weighted_dpo":
                 continue
+            if path.stem == "grpo":
+                assert load(f"{path}::token_mean").stages["policy"].algorithm.aggregate == "token_mean"
+                assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
             assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))
         with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):

@@ -122,12 +122,13 @@ def compare(
 
 
 def _language_model(folder: Path, base: str | None) -> Any:
-    options: dict[str, Any] = {"dtype": torch.float32, "trust_remote_code": False}
     if base is None:
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False
+        ).eval()
     import peft
 
-    below = transformers.AutoModelForCausalLM.from_pretrained(base, **options)
+    below = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
     return peft.PeftModel.from_pretrained(below, str(folder)).eval()
 
 

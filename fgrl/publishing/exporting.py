@@ -246,7 +246,7 @@ def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
         config.problem_type = "regression"
     try:
         with torch.device("meta"):
-            net = auto.from_config(config)
+            net = auto.from_config(config, trust_remote_code=False)
     except ValueError:  # no such class for this architecture
         net = None
     score = getattr(net, "score", None)

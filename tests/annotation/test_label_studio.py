@@ -302,7 +302,7 @@ def test_what_is_not_understood_is_counted() -> None:
 
 @pytest.mark.parametrize(
     ("content", "wanted"),
-    [("{", "no JSON"), ('{"id": 1}', "wants a list of tasks"), ('[{"id": 5}]', "task 5: it has no `data`"),
+    [("{", "not valid JSON"), ('{"id": 1}', "wants a list of tasks"), ('[{"id": 5}]', "task 5: it has no `data`"),
      ('[{"id": 5, "data": {"text": "x"}}]', "task 5: data wants `query` and `response_1`"),
      ('[{"id": 5, "data": {"sample": {"id": 1}}}]', "task 5: data.sample")],
 )  # fmt: skip

@@ -301,11 +301,19 @@ def test_the_error_of_a_stage_is_raised_and_recorded(world: Path, capfd: pytest.
     overrides |= {"stages.policy.prompts.path": str(world / "few.txt"), "stages.policy.prompts.limit": None}
     with pytest.raises(fgrl.errors.DataError, match="takes 4 prompts"):
         fgrl.run(world / "vowels.yaml", overrides, runs=world / "failing", progress=False)
+    assert not (world / "failing" / "vowels").exists(), "a failed start leaves nothing behind"
+    with pytest.raises(fgrl.errors.UserCodeError, match="a vowel too many"):
+        fails = {
+            "stages.policy.prompts.template": "{line}",
+            "stages.evaluate": None,
+            "stages.policy.reward.fails": True,
+        }
+        fgrl.run(world / "vowels.yaml", fails, runs=world / "failing", progress=False)
     newest = fgrl.open_run(world / "failing" / "vowels")
     assert newest.state == "failed"
-    assert "takes 4 prompts" in newest.error
-    assert "takes 4 prompts" not in capfd.readouterr().err
-    assert "takes 4 prompts" in (newest.folder / "run.log").read_text()
+    assert "a vowel too many" in newest.error
+    assert "a vowel too many" not in capfd.readouterr().err
+    assert "a vowel too many" in (newest.folder / "run.log").read_text()
     with pytest.raises(fgrl.errors.UsageError, match=r"policy has not finished \(unfinished\)"):
         _ = newest.stages["policy"].product
     assert newest.numbers() == []

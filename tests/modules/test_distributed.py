@@ -302,7 +302,7 @@ def test_ctrl_c_ends_all_ranks_after_the_same_round(recipe: Path, tmp_path: Path
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_crashes_takes_the_other_with_it(recipe: Path, tmp_path: Path, rank: int) -> None:
     ran = run(recipe, tmp_path / "run", *POLICY, *TWO, broken=f"crash:{rank}:5")
-    assert ran.code == 1, ran.said
+    assert ran.code == 7, ran.said  # the step is replaced by a function of the tests, which is code of a user
     assert "rank fell over" in ran.said
     assert gone(tmp_path / "run")
     assert not (ran.stage / "stage.json").exists()

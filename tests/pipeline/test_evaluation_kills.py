@@ -77,6 +77,6 @@ def test_killed_while_evaluating_and_between(tmp_path: Path, tiny_model_dir: Pat
     assert summary["best"] == {"step": best, "number": NUMBER, "value": curve[best]}
     # the report draws the curve with its intervals
     page = max((runs / "tiny").glob("*/report.html")).read_text(encoding="utf-8")
-    figure = next(part for part in page.split("<figure>") if f"<figcaption><span>{NUMBER}</span>" in part)
+    figure = next(part for part in page.split("<figure>") if f'<figcaption><span title="{NUMBER}">' in part)
     assert 'class="band"' in figure
     assert len(re.findall(r'<circle class="main"', figure)) == 4

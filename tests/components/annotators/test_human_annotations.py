@@ -110,7 +110,7 @@ def test_a_quick_trial_does_not_refuse_annotations_of_samples_that_it_did_not_re
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not valid JSON"),
         ("[1]", "wants a JSON object"),
         ({"good": ["mill"]}, "id: Field required"),
         ({"id": "a", "good": "mill"}, "quotes.good: Input should be a valid list"),

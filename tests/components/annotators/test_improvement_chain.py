@@ -125,7 +125,7 @@ def test_where_spans_are_in_later_steps_and_what_changed(tmp_path: Path) -> None
         (before.text[edit.start : edit.end], rewrite.text[edit.start : edit.new_end])
         for before, rewrite, edit in edits(after)
     ] == [("very very old", "ancient"), ("the sea", "the lake")]
-    with pytest.raises(DataError, match="is no chain"):
+    with pytest.raises(DataError, match="is not a chain"):
         spans_at(annotated(ADA), 0)
 
 

@@ -302,12 +302,8 @@ def test_the_error_of_a_stage_is_raised_and_recorded(world: Path, capfd: pytest.
     with pytest.raises(fgrl.errors.DataError, match="takes 4 prompts"):
         fgrl.run(world / "vowels.yaml", overrides, runs=world / "failing", progress=False)
     assert not (world / "failing" / "vowels").exists(), "a failed start leaves nothing behind"
+    fails = {"stages.policy.prompts.template": "{line}", "stages.evaluate": None, "stages.policy.reward.fails": True}
     with pytest.raises(fgrl.errors.UserCodeError, match="a vowel too many"):
-        fails = {
-            "stages.policy.prompts.template": "{line}",
-            "stages.evaluate": None,
-            "stages.policy.reward.fails": True,
-        }
         fgrl.run(world / "vowels.yaml", fails, runs=world / "failing", progress=False)
     newest = fgrl.open_run(world / "failing" / "vowels")
     assert newest.state == "failed"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fgrl import recipe as recipes
 from fgrl.cli import app
 from fgrl.cli.shared import named_and_overrides, overrides
-from fgrl.registry import Problems
+from fgrl.registry import Problems, outside
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
 """Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
@@ -128,11 +128,13 @@ def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, work
 
 
 @pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)
-def test_a_cheap_command_runs(command: Command, workplace: Path) -> None:
+def test_a_cheap_command_runs(command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if missing := [word for word in command.words[2:] if is_file_of_the_page(word, workplace)]:
         page = (ROOT / command.page).read_text(encoding="utf-8")
         assert all(page.count(name) > 1 for name in missing), f"{missing} are nowhere else on the page"
         return
+    monkeypatch.setattr(outside, "_imported", {})  # what an earlier command registered from a file is forgotten
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
     with scratch():
         done = CliRunner().invoke(app, list(command.words[1:]))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

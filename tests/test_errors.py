@@ -32,7 +32,6 @@ CODES = {
     errors.DiskError: 6,
     errors.UnknownNeed: 2,
     errors.UserCodeError: 7,
-    errors.PolicyNotLent: 2,
 }
 INTERNAL = {errors.NotYet, errors.Undecided}
 

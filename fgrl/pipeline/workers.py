@@ -46,9 +46,17 @@ def reported_left(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if as_user_error(error) is not None:
+        if as_user_error(error) is not None and not _lost_connection(error):
             raise
         for file in sorted(folder.glob(REPORT.format("*"))):
             left_by_worker = json.loads(file.read_text(encoding="utf-8"))
             raise UserCodeError(left_by_worker["report"], left_by_worker["details"]) from error
         raise
+
+
+def _lost_connection(error: BaseException) -> bool:
+    """Was it raised inside torch's communication between processes, where the end of another one is noticed?"""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and "torch/distributed" in Path(frame.tb_frame.f_code.co_filename).as_posix()

@@ -18,7 +18,7 @@ from typing import Any
 from fgrl.errors import INTERRUPTED, Aborted
 
 ACKNOWLEDGED = "stopping: the current step is finished, then what is done is saved; Ctrl-C again aborts at once"
-STUCK = 20.0
+STUCK = 5.0
 """Seconds after the second Ctrl-C in which the main thread has to react, before the process is ended."""
 _END = b"\0"
 

@@ -118,7 +118,9 @@ def used_by(file: Path) -> set[Path]:
 
 
 def _imports(file: Path) -> frozenset[str]:
-    """The modules that a file imports anywhere; none when it cannot be read or parsed, which importing it reports."""
+    """The modules that a file imports anywhere; none when it is no regular file or cannot be parsed, which importing it reports."""
+    if not file.is_file():  # a device would be read without end
+        return frozenset()
     try:
         return _imports_of(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

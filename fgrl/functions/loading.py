@@ -7,7 +7,6 @@ siblings cannot be imported by anybody else, so two folders may have a `helpers.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fgrl.files import sha256_of_file
-from fgrl.registry.outside import forget_file, import_file, imported, note_user_files
+from fgrl.registry.outside import forget_file, import_file, imported, imports_in, note_user_files
 
 _checked: dict[Path, tuple[list[str], Code]] = {}
 
@@ -91,7 +90,7 @@ def siblings(file: Path) -> dict[str, list[Path]]:
     known: dict[str, list[Path]] = {}
     waiting = [file]
     while waiting:
-        for name in sorted(_imports(waiting.pop())):
+        for name in sorted({module.partition(".")[0] for module in imports_in(waiting.pop())}):
             if name not in known and name not in sys.stdlib_module_names and (own := _beside(file.parent, name)):
                 known[name] = own
                 waiting += own
@@ -110,21 +109,6 @@ def checked(file: Path) -> Code:
     if file not in _checked or _checked[file][0] != now:
         _checked[file] = now, Code(file)
     return _checked[file][1]
-
-
-def _imports(file: Path) -> set[str]:
-    """The top-level modules that a file imports anywhere; none when it cannot be parsed, which importing it reports."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return set()
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add((node.module or "").partition(".")[0])
-    return names
 
 
 def _beside(folder: Path, name: str) -> list[Path]:

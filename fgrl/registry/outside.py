@@ -110,15 +110,15 @@ def used_by(file: Path) -> set[Path]:
     waiting = [file]
     while waiting:
         user = waiting.pop()
-        written = {beside for name in _imports(user) if (beside := _beside(user, name)) is not None}
+        written = {beside for name in imports_in(user) if (beside := _beside(user, name)) is not None}
         more = (written | _used.get(user, set())) - used - {file}
         used |= more
         waiting += more
     return used
 
 
-def _imports(file: Path) -> frozenset[str]:
-    """The modules that a file imports anywhere; none when it is no regular file or cannot be parsed, which importing it reports."""
+def imports_in(file: Path) -> frozenset[str]:
+    """The modules that a file imports anywhere, also inside functions; none when it is no regular file or cannot be parsed, which importing it reports."""
     if not file.is_file():  # a device would be read without end
         return frozenset()
     try:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from fgrl.report import answers, escaping, terminal
+from fgrl.report import answers, escaping, templates, terminal
 from fgrl.report.attribution import VERDICTS, verdict
 from fgrl.report.text import signed
 from fgrl.results.reading import mapping
 from fgrl.visible import visible
 
-HERE = Path(__file__).parent
 RULES = """
 .fgrl-tokens { font: 14px/1.6 system-ui, sans-serif; max-width: 60rem; }
 .fgrl-tokens p { margin: .3em 0; }
@@ -104,11 +102,4 @@ def _colours() -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("fragment.html.j2")
+    return templates.environment().get_template("fragment.html.j2")

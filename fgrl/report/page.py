@@ -18,7 +18,7 @@ from markupsafe import Markup
 from fgrl.files import write_text
 from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import ROLLOUTS
-from fgrl.report import attribution, plots, text
+from fgrl.report import attribution, plots, templates, text
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
@@ -35,7 +35,6 @@ from fgrl.results.reading import finite, mapping, read_json, read_lines
 from fgrl.results.run_folder import RunFolder, Series, StageFolder, load
 from fgrl.visible import visible
 
-HERE = Path(__file__).parent
 FIRST = (
     "reward", "normalized", "kl", "tokens", "loss", "accuracy", "margin", "policy_loss", "value_loss",
     "explained_variance", "clip_fraction", "entropy",
@@ -143,13 +142,7 @@ def write(folder: Path) -> Path:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates.environment()
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value
     environment.filters["curve_name"] = curve_name
@@ -173,7 +166,7 @@ def _view(folder: Path) -> View:
     stopped = None
     if run.state != "finished":
         stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
-    css = Markup((HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
+    css = Markup((templates.HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
     view = View(run, css, stopped, verdict_of(run))
     for stage in run.stages:
         if stage.folder is None:

@@ -1,0 +1,20 @@
+"""The templates of the report, and how they are filled in: everything is escaped, and a name that is missing is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+HERE = Path(__file__).parent
+
+
+def environment() -> jinja2.Environment:
+    """A new one, to which a page adds its filters."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -213,6 +213,11 @@ def functions_in(file: Path) -> list[str]:
     ]
 
 
+def names_at_top(file: Path) -> list[str]:
+    """The names that statements at the top of a file give a value, in order. Raises SyntaxError."""
+    return [name for node in ast.parse(file.read_bytes()).body for name in _bound(node)]
+
+
 def definition(file: Path, name: str) -> ast.stmt | None:
     """The last statement at the top of a file that gives a name its value."""
     try:
@@ -222,14 +227,14 @@ def definition(file: Path, name: str) -> ast.stmt | None:
     return next((node for node in reversed(tree.body) if name in _bound(node)), None)
 
 
-def _bound(node: ast.stmt) -> set[str]:
+def _bound(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
+        return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name for alias in node.names}
+        return [alias.asname or alias.name for alias in node.names]
     if isinstance(node, ast.Assign):
-        return {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return {node.target.id} if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else set()
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [node.target.id] if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else []
 
 
 def _line(file: Path, name: str) -> int:

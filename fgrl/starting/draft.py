@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fgrl import files, lazy
-from fgrl.data.text_file import read_text
 from fgrl.errors import DataError, UsageError
+from fgrl.functions import signatures
 from fgrl.registry import alternatives, did_you_mean, names_folder
 from fgrl.specs import MODEL_FILES, ModelSpec
 from fgrl.starting import measuring, texts
@@ -139,18 +138,9 @@ def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
 def _functions(path: Path) -> list[str]:
     """Names that a Python file defines or imports at its top level. It is not run."""
     try:
-        tree = ast.parse(read_text(path))
+        return signatures.names_at_top(path)
     except SyntaxError as error:
         raise UsageError(f"{path}:{error.lineno}: no Python: {error.msg}") from None
-    names: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names += [alias.asname or alias.name for alias in node.names]
-        elif isinstance(node, ast.Assign):
-            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return names
 
 
 def _example(path: Path) -> str:

@@ -731,6 +731,13 @@ def policy_work(parts: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: Dr
     return total
 
 
+def note_step(reward: Reward, step: int, total: int) -> None:
+    """Call `at_step` of a reward and of the rewards that it holds."""
+    for part in scorers(reward).values():
+        if isinstance(part, Reward):
+            part.at_step(step, total)
+
+
 def check_scorer(
     scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str, before_setup: bool = True
 ) -> None:

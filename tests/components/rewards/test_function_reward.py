@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from conftest import train_tokenizer
 from function_helpers import component, reward_of, rollout_of, write
 
 from fgrl.errors import DataError, UserCodeError
+from fgrl.kinds import Reward, note_step
 from fgrl.pipeline import keys
 from fgrl.registry import Problems, dump, walk
-from fgrl.types import Message, Rollout
+from fgrl.types import Message, Rewards, Rollout
 from fgrl.types.metrics import as_numbers
 
 TEXTS = ["the lamp, the table", "a bird", ""]
@@ -61,6 +63,23 @@ def test_functions_see_prompts_columns_ids_and_messages_as_in_trl(tmp_path: Path
     scored = reward.scored(rollout)
     assert scored.response.tolist() == rollout.mask.sum(dim=1).tolist()
     assert as_numbers(scored.metrics)["seen"] == 0.5
+
+
+class Halved(Reward):
+    """Half of another reward."""
+
+    reward: Reward
+
+    def score(self, rollout: Rollout) -> Rewards:
+        inner = self.reward.scored(rollout)
+        return replace(inner, response=inner.response / 2, token=inner.token / 2)
+
+
+def test_a_reward_inside_another_one_knows_the_progress_of_the_training(tmp_path: Path, tokenizer: Any) -> None:
+    source = "def score(completions, trainer_state):\n    return [trainer_state.global_step] * len(completions)\n"
+    reward = Halved(reward=reward_of(tmp_path, source))
+    note_step(reward, 3, 12)
+    assert values(reward, rollout_of(["a bird"], tokenizer=tokenizer)) == [1.5]
 
 
 def test_the_form_of_completions_can_be_chosen(tmp_path: Path, tokenizer: Any) -> None:

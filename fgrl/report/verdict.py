@@ -258,9 +258,10 @@ class Evaluated:
 
     def baseline_is_start(self, model: TrainedModel) -> bool:
         """Is the baseline what the model was before its training? Where the recipe does not say, every baseline that is a model
-        counts, but not answers of others."""
+        counts, but not answers of others, unless the model's own answers are given, too."""
         if model.starts is None:
-            return self.evaluation.baseline not in mapping(self.settings.get("given"))
+            given = mapping(self.settings.get("given"))
+            return self.evaluation.baseline not in given or model.name in given
         return self.evaluation.baseline in model.starts
 
     def goals(self) -> list[Goal]:

@@ -99,7 +99,13 @@ def _blocks_page() -> str:
         "Groups of fields that a recipe nests in components. `fgrl show rl.train` prints the block of one place.",
         "",
     ]
-    blocks = {cls: used for cls, used in registry.blocks().items() if cls.__module__.startswith("fgrl.")}
+    own = {name for kind in registry.kinds() for name in _names(kind)}
+    places = {
+        cls: [path for path in used if path.partition(".")[0] in own]
+        for cls, used in registry.blocks().items()
+        if cls.__module__.startswith("fgrl.")
+    }
+    blocks = {cls: used for cls, used in places.items() if used}
     lines += ["| block | used as |", "|---|---|"]
     lines += [f"| [{cls.__name__}](#{cls.__name__.lower()}) | {_used(used, 3)} |" for cls, used in blocks.items()]
     for cls, used in blocks.items():

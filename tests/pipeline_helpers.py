@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from patience import HUNG
 from scratch_registry import scratch
@@ -21,6 +22,7 @@ from scratch_registry import scratch
 from fgrl import registry
 from fgrl.console import Console
 from fgrl.pipeline import Options, Summary, execute
+from fgrl.registry import outside
 
 HERE = Path(__file__).resolve().parent
 FAKES = HERE / "fake_stages.py"
@@ -28,8 +30,9 @@ FAKES = HERE / "fake_stages.py"
 
 @contextmanager
 def fakes() -> Iterator[ModuleType]:
-    """`fake_stages` with its names registered; they are forgotten afterwards."""
-    with scratch():
+    """`fake_stages` with its names registered; they are forgotten afterwards. Its errors are those of fgrl, also where another test
+    imported the file as a user's."""
+    with scratch(), mock.patch.object(outside, "_user_files", set[str]()):
         spec = importlib.util.spec_from_file_location("fake_stages_under_test", FAKES)
         assert spec is not None
         assert spec.loader is not None

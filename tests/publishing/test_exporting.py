@@ -274,7 +274,7 @@ def test_a_reward_adapter_on_a_hub_model_has_its_head_beside_it(tiny_model_dir, 
 def test_an_architecture_without_such_a_head_is_refused_with_the_way_out(tiny_model_dir, tmp_path, monkeypatch):
     made = train(tmp_path / "runs", "reward_model", tiny_model_dir, head="scalar")
 
-    def none(config):
+    def none(config, *, trust_remote_code):
         raise ValueError("Unrecognized configuration class")
 
     monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_config", none)

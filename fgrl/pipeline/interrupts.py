@@ -31,7 +31,8 @@ class Interrupts:
         self.deaf = deaf
         """Workers of a distributed stage do not listen: rank 0 decides for all."""
         self.asked = False
-        self._acknowledged = False
+        self._unanswered = threading.Lock()
+        """Taken, and never given back, by whoever answers the first signal: the handler or the thread."""
         self._aborting = threading.Event()
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
@@ -89,6 +90,5 @@ class Interrupts:
                 os._exit(INTERRUPTED)
 
     def _acknowledge(self) -> None:
-        if not self._acknowledged:
-            self._acknowledged = True
+        if self._unanswered.acquire(blocking=False):
             self.say(ACKNOWLEDGED)

@@ -17,11 +17,27 @@ from fgrl.pipeline.interrupts import ACKNOWLEDGED, Interrupts
 
 COMPUTING = """
 import hashlib
+import threading
+import time
+
 from fgrl.pipeline import interrupts
+
 interrupts.STUCK = 0.2
-say = lambda text: print(text, flush=True)
+clock = time.pthread_getcpuclockid(threading.main_thread().ident)
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def report_computation(start):
+    while time.clock_gettime(clock) < start + 0.1:  # the main thread has nothing else to compute
+        time.sleep(0.01)
+    say("computing")
+
+
 with interrupts.Interrupts(say):
-    say("ready")
+    threading.Thread(target=report_computation, args=(time.clock_gettime(clock),), daemon=True).start()
     hashlib.pbkdf2_hmac("sha256", b"x", b"y", 2_000_000_000)  # minutes in C, without the interpreter's lock
     say("the computation ended")
 """
@@ -57,7 +73,7 @@ def test_it_is_acknowledged_in_the_middle_of_a_computation() -> None:
     )
     assert process.stdout is not None
     try:
-        assert process.stdout.readline().strip() == "ready"
+        assert process.stdout.readline().strip() == "computing"
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline().strip() == ACKNOWLEDGED
         process.send_signal(signal.SIGINT)

@@ -14,8 +14,10 @@ import pytest
 import torch
 from scratch_registry import scratch
 from training_helpers import a_run, tiny
+from typer.testing import CliRunner
 
 from fgrl import rollouts
+from fgrl.cli import app
 from fgrl.components.algorithms import GRPO
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.engines.hf import HF
@@ -216,6 +218,32 @@ def test_a_long_reference_is_refused(files: dict[str, ModuleType], model: Any) -
         reward.score(rollout)
 
 
+@torch.no_grad()
+def test_a_model_prefers_the_sentence_that_it_finds_more_probable(files: dict[str, ModuleType], model: Any) -> None:
+    """On held-out questions, as `weighted_dpo.yaml` measures it: the accuracy and the margin of pairs."""
+    lent, rollout = lent_and_drawn(model, 3, frozenset({"policy"}))
+    for sample, word in zip(rollout.samples, ("hot", "hot", "slow", "slow"), strict=True):
+        sample.prompt = f'The opposite of "{word}"?'
+    nats, share = (files["prefers_answer"].PrefersAnswer(measure=measure) for measure in ("nats", "share"))
+    with lent.lend():
+        margins, shares = nats.score(rollout).response, share.score(rollout).response
+    for row, word in enumerate(("hot", "hot", "slow", "slow")):
+        prompt, _response = ids_of(rollout, row)
+        logp = []
+        for last in (PROMPTS[row // 2].reference[0], word):
+            ids = model.tokenizer(f'The opposite of "{word}" is {last}.', add_special_tokens=False).input_ids
+            ids.append(model.tokenizer.eos_token_id)
+            rows = logprobs(model, prompt + ids, 0.8)[len(prompt) - 1 :]
+            logp.append(float(rows[range(len(ids)), ids].sum()))
+        assert float(margins[row]) == pytest.approx(logp[0] - logp[1], abs=2e-4)
+        assert float(shares[row]) == float(logp[0] > logp[1])
+    work = share.policy_work(DrawnShape(4, int(rollout.prompt_mask.sum(1).max()), 3))
+    assert lent.use.forward_tokens // 2 <= work.forward_tokens
+    rollout.samples[0] = Sample(id="0", prompt="No word is quoted here.", reference=["sea"])
+    with lent.lend(), pytest.raises(DataError, match="prompt 0: wants a question with a quoted word, and a reference"):
+        share.score(rollout)
+
+
 def pairs_of(weights: list[list[float]]) -> list[Any]:
     responses = [[20, 31, 42, 2], [25, 36, 2], [40, 50, 60, 70, 2], [41, 2]]
     rows = [
@@ -335,6 +363,11 @@ def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.Monke
         for path in paths:
             policy = load(path).stages["policy"]
             if path.stem == "weighted_dpo":
+                baseline = load(f"{path}::dpo")
+                assert isinstance(baseline.stages["policy"].algorithm, DPO)
+                assert policy.algorithm.beta == baseline.stages["policy"].algorithm.beta
+                assert policy.train == baseline.stages["policy"].train
+                assert policy.data == baseline.stages["policy"].data
                 continue
             if path.stem == "grpo":
                 assert load(f"{path}::token_mean").stages["policy"].algorithm.aggregate == "token_mean"
@@ -345,6 +378,48 @@ def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.Monke
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
 
 
+def pairs_file(folder: Path, tiny_model_dir: Path, count: int = 1) -> Path:
+    """Pairs with token weights for the tiny model: the ones in examples/credit are for the tokenizer of SmolLM2."""
+    encode = tiny(tiny_model_dir).tokenizer
+    lines = []
+    for number in range(count):
+        pair = {"prompt": f"Opposite of {'hot' * (number + 1)}?", "chosen": "cold", "rejected": "hot"}
+        lengths = {side: len(encode(pair[side], add_special_tokens=False).input_ids) for side in ("chosen", "rejected")}
+        weight = {side: [0.5] * (length - 1) + [2.0] for side, length in lengths.items()}
+        lines.append(json.dumps({"id": str(number), **pair, "weight": weight}) + "\n")
+    (folder / "pairs.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder / "pairs.jsonl"
+
+
+def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "_imported", {})
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    monkeypatch.chdir(tmp_path)
+    recipe = FOLDER / "weighted_dpo.yaml"
+    overrides = [
+        f"vars.base={tiny_model_dir}", "vars.held_out.limit=3", "stages.policy.model.dtype=float32",
+        f"stages.policy.data.path={pairs_file(tmp_path, tiny_model_dir, 4)}", "stages.policy.holdout=0",
+        "stages.policy.train.batch_size=2", "stages.policy.train.micro_batch_size=2", "stages.evaluate.sampling.max_new_tokens=3",
+        "stages.evaluate.models.start.dtype=float32",
+    ]  # fmt: skip
+    with scratch():
+        done = CliRunner().invoke(
+            app, ["compare", f"{recipe}::dpo", str(recipe), "--seeds", "0,1", "--run", "--json", *overrides]
+        )
+    assert done.exit_code == 0, done.output
+    compared = json.loads(done.stdout)
+    assert [row["key"] for row in compared["settings"]] == ["policy.algorithm"]
+    numbers = {row["number"]: row for row in compared["stages"]["evaluate"]["numbers"]}
+    assert {f"token_reward.{name}" for name in ("answer", "pair", "pair margin")} | {"kl.sum"} <= numbers.keys()
+    margin = numbers["token_reward.pair margin"]
+    assert all(value["low"] <= value["mean"] <= value["high"] for value in margin["recipes"].values())
+    # the two trainings differ, and the model that they start from does not
+    assert margin["recipes"]["weighted_dpo-dpo"]["mean"] != margin["recipes"]["weighted_dpo"]["mean"]
+    assert margin["differences"]["weighted_dpo"]["over_seeds"]["n"] == 2
+
+
 @pytest.mark.parametrize("name", ["grpo", *METHODS])
 def test_every_recipe_can_be_inspected(
     name: str, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -352,16 +427,8 @@ def test_every_recipe_can_be_inspected(
     monkeypatch.setattr(outside, "_imported", {})
     monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
     overrides = [f"vars.base={tiny_model_dir}", "stages.policy.model.dtype=float32"]
-    if name == "weighted_dpo":  # the weights in examples/credit are for the tokenizer of SmolLM2
-        encode = tiny(tiny_model_dir).tokenizer
-        pair = {"prompt": "Opposite of hot?", "chosen": "cold", "rejected": "hot"}
-        weight = {
-            side: [0.5] * len(encode(pair[side], add_special_tokens=False).input_ids) for side in ("chosen", "rejected")
-        }
-        (tmp_path / "pairs.jsonl").write_text(
-            json.dumps({"id": "0", **pair, "weight": weight}) + "\n", encoding="utf-8"
-        )
-        overrides.append(f"stages.policy.data.path={tmp_path / 'pairs.jsonl'}")
+    if name == "weighted_dpo":
+        overrides.append(f"stages.policy.data.path={pairs_file(tmp_path, tiny_model_dir)}")
     else:
         overrides += ["stages.policy.rollout.per_prompt=2", "stages.policy.rollout.sampling.max_new_tokens=6"]
     with scratch():

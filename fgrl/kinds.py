@@ -563,7 +563,8 @@ class Reward(Asker, ABC):
     """Scores rollouts."""
 
     reads_reference: ClassVar[bool] = True
-    """May `needs` contain outputs of the reference? If False, an `rl` stage loads no reference unless something else needs it."""
+    """May `needs` contain outputs of the reference? If False, an `rl` stage loads no reference unless something else needs it. Rewards that it
+    holds state this themselves."""
 
     def needs(self) -> frozenset[str]:
         """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
@@ -624,6 +625,75 @@ class Reward(Asker, ABC):
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
         raise TypeError(f"{type(self).__name__} has no segment rewards to calibrate")
+
+
+class RewardWrapper(Reward):
+    """A reward that is computed from another one.
+
+    What `reward` needs, fills, asks and reads counts for the wrapper as well. A subclass defines `score`, and names what it needs and
+    fills itself.
+
+        @register("halved")
+        class Halved(RewardWrapper):
+            '''Half of another reward.'''
+
+            def score(self, rollout):
+                rewards = self.reward.scored(rollout)
+                return replace(rewards, response=rewards.response / 2, token=rewards.token / 2)
+    """
+
+    reads_reference = False
+    """See `Reward`: without what `reward` reads."""
+    own_needs: ClassVar[frozenset[str]] = frozenset()
+    """What the wrapper needs of the rollout beyond what `reward` needs."""
+    own_fills: ClassVar[frozenset[str]] = frozenset()
+    """What it fills beyond what `reward` fills."""
+
+    reward: Reward
+    """What a response is worth."""
+
+    def setup(self, run: Run) -> None:
+        """Set up `reward` and every other component that a field holds."""
+        for name in type(self).model_fields:
+            if isinstance(part := getattr(self, name), Component):
+                part.setup(run)
+
+    def needs(self) -> frozenset[str]:
+        return self.own_needs | self.reward.needs()
+
+    def needs_before_setup(self) -> frozenset[str]:
+        return self.own_needs | self.reward.needs_before_setup()
+
+    def tokenizer(self) -> Any:
+        return self.reward.tokenizer()
+
+    def fills(self) -> frozenset[str]:
+        return self.own_fills | self.reward.fills()
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        self.reward.check_prompts(samples)
+
+    def at_step(self, step: int, total: int) -> None:
+        self.reward.at_step(step, total)
+
+    def judged(self, sample: Sample) -> list[Criterion]:
+        return self.reward.judged(sample)
+
+    def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
+        return self.reward.asks(given)
+
+    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
+        return self.reward.asks_at_most(expected)
+
+    def counts(self) -> dict[str, Any]:
+        return self.reward.counts()
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """What `reward` asks is counted apart."""
+        return None if "policy" in self.own_needs else PolicyWork()
+
+    def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        return self.reward.actions(rollout)
 
 
 @dataclass(frozen=True)
@@ -729,13 +799,6 @@ def policy_work(parts: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: Dr
                 return None
             total += work
     return total
-
-
-def note_step(reward: Reward, step: int, total: int) -> None:
-    """Call `at_step` of a reward and of the rewards that it holds."""
-    for part in scorers(reward).values():
-        if isinstance(part, Reward):
-            part.at_step(step, total)
 
 
 def check_scorer(

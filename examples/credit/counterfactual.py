@@ -12,18 +12,19 @@ import torch
 from answer_probe import probe, probe_tokens
 from pydantic import Field
 
-from fgrl.kinds import PolicyWork, Reward, Segmenter
+from fgrl.kinds import PolicyWork, RewardWrapper, Segmenter
 from fgrl.registry import build, register
 from fgrl.rollouts import select
 from fgrl.types import Segmentable
 
 
 @register("counterfactual_importance")
-class CounterfactualImportance(Reward):
+class CounterfactualImportance(RewardWrapper):
     """Another reward, with the columns "drop" and "weight" of each token, for `weighted_grpo`."""
 
-    reward: Reward
-    """What a response is worth."""
+    own_needs = frozenset({"policy", "offsets"})
+    own_fills = frozenset({"drop", "weight"})
+
     segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
     """Cuts the response into passages; one that needs no entropies."""
     conclusion: str = "\nThe answer is"
@@ -32,18 +33,6 @@ class CounterfactualImportance(Reward):
     """The passage with the largest drop weighs 1 + boost, one without a drop 1, before the weights are scaled to a mean of 1."""
     least_drop: float = Field(0.01, ge=0)
     """Nats: a response whose largest drop is smaller has weights of 1, because such a drop may be rounding."""
-
-    def setup(self, run):
-        self.reward.setup(run)
-
-    def needs(self):
-        return frozenset({"policy", "offsets"}) | self.reward.needs()
-
-    def needs_before_setup(self):
-        return frozenset({"policy", "offsets"}) | self.reward.needs_before_setup()
-
-    def fills(self):
-        return frozenset({"drop", "weight"}) | self.reward.fills()
 
     def policy_work(self, drawn):
         """At most one passage per token, each with one pass; and one pass over the whole responses."""

@@ -13,16 +13,17 @@ import torch
 from answer_probe import probe, probe_tokens
 from pydantic import Field
 
-from fgrl.kinds import PolicyWork, Reward
+from fgrl.kinds import PolicyWork, RewardWrapper
 from fgrl.registry import register
 
 
 @register("oar_g")
-class OutcomeGradient(Reward):
+class OutcomeGradient(RewardWrapper):
     """Another reward, with the columns "influence" and "weight" of each token, for `weighted_grpo`."""
 
-    reward: Reward
-    """What a response is worth."""
+    own_needs = frozenset({"policy"})
+    own_fills = frozenset({"influence", "weight"})
+
     conclusion: str = "\nThe answer is"
     """Stands between the response and the reference."""
     quantile: float = Field(0.5, ge=0, le=1)
@@ -31,18 +32,6 @@ class OutcomeGradient(Reward):
     """Weight of the most influential token is 1 + boost, before the weights are scaled."""
     least: float = Field(0.1, ge=0, le=1)
     """Weight of a damped token, at least, before the weights are scaled."""
-
-    def setup(self, run):
-        self.reward.setup(run)
-
-    def needs(self):
-        return frozenset({"policy"}) | self.reward.needs()
-
-    def needs_before_setup(self):
-        return frozenset({"policy"}) | self.reward.needs_before_setup()
-
-    def fills(self):
-        return frozenset({"influence", "weight"}) | self.reward.fills()
 
     def policy_work(self, drawn):
         tokens = probe_tokens(drawn, self.conclusion)

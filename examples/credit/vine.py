@@ -13,38 +13,30 @@ import torch
 from pydantic import Field
 
 from fgrl.errors import DataError
-from fgrl.kinds import PolicyWork, Reward, Segmenter
+from fgrl.kinds import PolicyWork, RewardWrapper, Segmenter
 from fgrl.registry import build, register
 from fgrl.types import Mean, Segmentable
 
 
 @register("vine")
-class Vine(Reward):
+class Vine(RewardWrapper):
     """Another reward of whole responses, as differences of Monte Carlo values; the values are the column "value"."""
 
-    reward: Reward
-    """What a response is worth; it may need nothing but its text."""
+    own_needs = frozenset({"policy", "offsets"})
+    own_fills = frozenset({"value"})
+
     segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
     """Cuts the response into steps; one that needs no entropies."""
     k: int = Field(4, ge=1)
     """Continuations per state (9 in the paper)."""
 
-    def setup(self, run):
-        self.reward.setup(run)
-
-    def needs(self):
-        return frozenset({"policy", "offsets"}) | self.reward.needs()
-
-    def needs_before_setup(self):
-        return frozenset({"policy", "offsets"}) | self.reward.needs_before_setup()
-
-    def fills(self):
-        return frozenset({"value"}) | self.reward.fills()
-
     def policy_work(self, drawn):
         """At most one step per token, each of them continued to the limit."""
         samples, length = drawn.responses * self.k, drawn.response_tokens
         return PolicyWork(continuations=samples * length, generated_tokens=samples * length * (length + 1) // 2)
+
+    def asks_at_most(self, expected):
+        """Not known: a judge that the reward holds is asked about continuations, too."""
 
     def score(self, rollout):
         rewards, mask = self.reward.score(rollout), rollout.mask.cpu()

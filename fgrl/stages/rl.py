@@ -24,8 +24,8 @@ from fgrl.kinds import (
     check_needs,
     check_scorer,
     default_engine,
-    note_step,
     policy_work,
+    scorers,
 )
 from fgrl.llm import estimating
 from fgrl.modules.alarms import Alarms
@@ -229,7 +229,7 @@ class RLStage(TrainingStage):
         """Does the algorithm, the reward or an evaluation need log-probabilities or entropies of the reference?"""
         return (
             bool(self.algorithm.needs() & {"ref_logp", "ref_entropy", "ref_kl"})
-            or self.reward.reads_reference
+            or any(part.reads_reference for part in scorers(self.reward).values() if isinstance(part, Reward))
             or (self.evaluate is not None and self.evaluate.reads_reference())
         )
 
@@ -291,7 +291,7 @@ class RLStage(TrainingStage):
                 model, model, prompts, self.rollout.sampling, self.rollout.engine, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
             )  # fmt: skip
-            note_step(self.reward, 0, self.train.iterations or self.train.epochs)
+            self.reward.at_step(0, self.train.iterations or self.train.epochs)
             rewards = self.reward.scored(rollout)
             online.check_columns(self.reward, rewards, self.algorithm)
             scored, known, _missing = gather.drop_missing(rollout, rewards)

@@ -13,7 +13,7 @@ from conftest import train_tokenizer
 from function_helpers import component, reward_of, rollout_of, write
 
 from fgrl.errors import DataError, UserCodeError
-from fgrl.kinds import Reward, note_step
+from fgrl.kinds import RewardWrapper
 from fgrl.pipeline import keys
 from fgrl.registry import Problems, dump, walk
 from fgrl.types import Message, Rewards, Rollout
@@ -65,10 +65,8 @@ def test_functions_see_prompts_columns_ids_and_messages_as_in_trl(tmp_path: Path
     assert as_numbers(scored.metrics)["seen"] == 0.5
 
 
-class Halved(Reward):
+class Halved(RewardWrapper):
     """Half of another reward."""
-
-    reward: Reward
 
     def score(self, rollout: Rollout) -> Rewards:
         inner = self.reward.scored(rollout)
@@ -78,7 +76,7 @@ class Halved(Reward):
 def test_a_reward_inside_another_one_knows_the_progress_of_the_training(tmp_path: Path, tokenizer: Any) -> None:
     source = "def score(completions, trainer_state):\n    return [trainer_state.global_step] * len(completions)\n"
     reward = Halved(reward=reward_of(tmp_path, source))
-    note_step(reward, 3, 12)
+    reward.at_step(3, 12)
     assert values(reward, rollout_of(["a bird"], tokenizer=tokenizer)) == [1.5]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from credit_training import FOLDER, METHODS, pairs_file
 from scratch_registry import scratch
 from training_helpers import a_run, tiny
 from typer.testing import CliRunner
@@ -31,8 +32,6 @@ from fgrl.rollouts.policies import LentPolicy
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample, per_token
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
-METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
 PROMPTS = [Sample(id=str(i), prompt=f"Name the {word}.", reference=[word]) for i, word in enumerate(["sea", "lamp"])]
 
 
@@ -376,19 +375,6 @@ def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.Monke
             assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))
         with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
-
-
-def pairs_file(folder: Path, tiny_model_dir: Path, count: int = 1) -> Path:
-    """Pairs with token weights for the tiny model: the ones in examples/credit are for the tokenizer of SmolLM2."""
-    encode = tiny(tiny_model_dir).tokenizer
-    lines = []
-    for number in range(count):
-        pair = {"prompt": f"Opposite of {'hot' * (number + 1)}?", "chosen": "cold", "rejected": "hot"}
-        lengths = {side: len(encode(pair[side], add_special_tokens=False).input_ids) for side in ("chosen", "rejected")}
-        weight = {side: [0.5] * (length - 1) + [2.0] for side, length in lengths.items()}
-        lines.append(json.dumps({"id": str(number), **pair, "weight": weight}) + "\n")
-    (folder / "pairs.jsonl").write_text("".join(lines), encoding="utf-8")
-    return folder / "pairs.jsonl"
 
 
 def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(

@@ -1,0 +1,151 @@
+"""Trainings of the recipes in examples/credit on the tiny model, in float32: cut in other ways, in two processes, and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from scratch_registry import scratch
+from tiny_recipe import a_run
+from training_helpers import tiny
+
+from fgrl.modules.training_module import TrainingModule
+from fgrl.recipe import load
+from fgrl.registry import outside
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "credit"
+METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
+OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
+TWO_PROCESSES = ["stages.policy.train.devices=2", "stages.policy.train.strategy=ddp"]
+WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
+ONLINE = [
+    "stages.policy.rollout.batch_size=8", "stages.policy.rollout.per_prompt=4",
+    "stages.policy.rollout.sampling.max_new_tokens=8", "stages.policy.train.iterations=3",
+]  # fmt: skip
+OF_METHOD = {
+    "counterfactual": ["stages.policy.reward.segmenter={name: ngram, n: 3}"],
+    "oar_g": [],
+    "vine": ["stages.policy.reward.segmenter={name: ngram, n: 3}", "stages.policy.reward.k=2"],
+    "top_entropy": [],
+    "weighted_dpo": ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"],
+}  # fmt: skip
+
+
+def pairs_file(folder: Path, base: Path, count: int = 1) -> Path:
+    """Pairs with token weights for the tiny model: the ones in examples/credit are for the tokenizer of SmolLM2."""
+    encode = tiny(base).tokenizer
+    lines = []
+    for number in range(count):
+        pair = {"prompt": f"Opposite of {'hot' * (number + 1)}?", "chosen": "cold", "rejected": "hot"}
+        lengths = {side: len(encode(pair[side], add_special_tokens=False).input_ids) for side in ("chosen", "rejected")}
+        weight = {side: [0.5] * (length - 1) + [2.0] for side, length in lengths.items()}
+        lines.append(json.dumps({"id": str(number), **pair, "weight": weight}) + "\n")
+    (folder / "pairs.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder / "pairs.jsonl"
+
+
+def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
+    """A recipe in seconds, with a reward that differs between responses of a random model. Its files are in `folder`."""
+    common = [
+        f"vars.base={base}", "stages.policy.model.dtype=float32", "stages.policy.model.lora={r: 4, alpha: 8}",
+        "stages.evaluate=null", "stages.policy.train.lr=1e-2", "stages.policy.train.batch_size=4",
+        "stages.policy.train.micro_batch_size=4", "stages.policy.train.warmup=0.0", "stages.policy.train.accelerator=cpu",
+        "stages.policy.train.eps=1e-4",  # Adam's usual one makes whole steps of rounding
+    ]  # fmt: skip
+    if method == "weighted_dpo":
+        return [*common, *OF_METHOD[method], f"stages.policy.data.path={pairs_file(folder, base, 8)}"]
+    (folder / "worth.py").write_text(WORTH, encoding="utf-8")
+    field = "stages.policy.reward" + ("" if method == "top_entropy" else ".reward")
+    return [*common, *ONLINE, *OF_METHOD[method], f"{field}={{name: function, path: '{folder / 'worth.py'}:worth'}}"]
+
+
+def train(method: str, folder: Path, overrides: Sequence[str], rank: int = 0) -> Path:
+    """Train in this process, from where an earlier one stopped. Returns the folder of the product."""
+    with pytest.MonkeyPatch.context() as patch, scratch():
+        patch.setattr(outside, "_imported", {})
+        patch.setattr("fgrl.recipe.loading._by_recipes", set())
+        stage: Any = load(FOLDER / f"{method}.yaml", overrides).stages["policy"]
+        stage.run(a_run(folder, rank=rank))
+    return folder / "out"
+
+
+def forked(work: Callable[[], Any]) -> int:
+    """Start a copy of this process that does `work` and ends with status 0, or 1 after an error. Returns its id."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if process := os.fork():
+        return process
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def train_in_two_processes(method: str, folder: Path, overrides: Sequence[str]) -> Path:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def work(rank: int) -> None:
+        os.environ |= {
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0", "LOCAL_RANK": str(rank),
+        }  # fmt: skip
+        train(method, folder, [*overrides, *TWO_PROCESSES], rank)
+
+    processes = [forked(lambda rank=rank: work(rank)) for rank in (0, 1)]  # type: ignore[misc]
+    assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0]
+    return folder / "out"
+
+
+def train_until_killed(method: str, folder: Path, overrides: Sequence[str], passes: int) -> None:
+    """A process of its own trains, and gets SIGKILL before the micro-batch with the number `passes`."""
+
+    def work() -> None:
+        whole, calls = TrainingModule.training_step, iter(range(10_000))
+
+        def training_step(self: Any, batch: Any, index: int) -> Any:
+            if next(calls) == passes:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole(self, batch, index)
+
+        TrainingModule.training_step = training_step  # type: ignore[method-assign]
+        train(method, folder, overrides)
+
+    _process, status = os.waitpid(forked(work), 0)
+    assert os.WIFSIGNALED(status), "the training was over before it was to be killed"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def relative_difference(one: Path, two: Path) -> float:
+    """Distance between the trained weights of two products, relative to how far the first one's adapter moved from zero.
+
+    An adapter's second matrix starts at zero, so its norm is at most the distance that all trained weights moved.
+    """
+    squares, moved = 0.0, 0.0
+    files = sorted(one.glob("*.safetensors"))
+    assert files
+    for file in files:
+        first, second = load_file(file), load_file(two / file.name)
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            squares += float((value.double() - second[name].double()).square().sum())
+            moved += float(value.double().square().sum()) if "lora_B" in name else 0.0
+    assert moved > 1e-6, "the training did not move the weights"
+    assert bool(torch.isfinite(torch.tensor(squares)))
+    return float((squares / moved) ** 0.5)

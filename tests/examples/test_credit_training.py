@@ -1,0 +1,28 @@
+"""The methods of examples/credit train alike with other micro-batches, and after SIGKILL; test_credit_training_grid.py has all cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from credit_training import METHODS, OTHER_MICRO_BATCHES, overrides_of, relative_difference, train, train_until_killed
+from tiny_recipe import log, weights
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_other_micro_batches_train_alike(method: str, tmp_path: Path, tiny_model_dir: Path) -> None:
+    overrides = [*overrides_of(method, tmp_path, tiny_model_dir)]
+    overrides.append("stages.policy.train.epochs=1" if method == "weighted_dpo" else "stages.policy.train.iterations=2")
+    whole = train(method, tmp_path / "whole", overrides)
+    cut = train(method, tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])
+    assert weights(whole) != weights(cut), "nothing was cut in another way"
+    assert relative_difference(whole, cut) < 1e-4
+
+
+def test_vine_goes_on_after_a_kill_as_if_there_had_been_none(tmp_path: Path, tiny_model_dir: Path) -> None:
+    overrides = overrides_of("vine", tmp_path, tiny_model_dir)
+    whole = train("vine", tmp_path / "whole", overrides)
+    train_until_killed("vine", tmp_path / "killed", overrides, passes=3)
+    assert (tmp_path / "killed" / "last.ckpt").exists()
+    assert weights(train("vine", tmp_path / "killed", overrides)) == weights(whole)
+    assert log(tmp_path / "killed") == log(tmp_path / "whole")

@@ -31,11 +31,12 @@ from fgrl.cli import (
     starting,
     table,
 )
-from fgrl.cli.completion import RecipeCommand
+from fgrl.cli.completion import Commands, RecipeCommand
 from fgrl.cli.shared import WITH_OVERRIDES, echo, fail, show_bug
 
 app = typer.Typer(
     name="fgrl",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -9,6 +9,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli import annotation_files
+from fgrl.cli.completion import Commands
 from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import UsageError
 
@@ -16,6 +17,7 @@ access = lazy.load("fgrl.annotation.access")
 serving = lazy.load("fgrl.annotation.serving")
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

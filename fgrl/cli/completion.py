@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from fgrl import files, lazy
 
@@ -31,6 +31,21 @@ class Item:
     value: str
     help: str | None = None
     type: str = "plain"
+
+
+class Commands(TyperGroup):
+    """A group whose `COMMAND --help` does not load pydantic, which would take a third of its time.
+
+    typer gives `--help`, `--install-completion` and `--show-completion` the default None, and loads pydantic to check any flag that
+    is not a bool.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters = super().get_params(ctx)
+        for option in parameters:
+            if isinstance(option, TyperOption) and option.is_flag and option.default is None:
+                option.default = False
+        return parameters
 
 
 class RecipeCommand(TyperCommand):

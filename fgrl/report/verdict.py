@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from fgrl.evaluation.answer import from_earlier_form
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate
-from fgrl.kinds import Meaning
+from fgrl.kinds import Meaning, Purpose
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.report.estimates import ShownEstimate, ShownMeasure, ShownNumber, shown_measure
 from fgrl.report.meanings import Meanings
@@ -216,6 +216,8 @@ class Goal:
     its value for equal models. None: no model that the training began with has the number."""
     status: Status
     unpaired: bool = False
+    of_reward: bool = False
+    """Is it the reward on held-out prompts, not a metric of its own?"""
 
     @property
     def text(self) -> str:
@@ -265,12 +267,22 @@ class Evaluated:
         return self.evaluation.baseline in model.starts
 
     def goals(self) -> list[Goal]:
-        """The first number that a training is for, of every trained model; one that can be compared, where there is one."""
+        """The first number that a training is for, of every trained model; one that can be compared, where there is one. The reward
+        on held-out prompts counts for models without a number of another kind that can be compared."""
+        if self.grades_reward:
+            return list(self._numbers_for("reward").values())
+        goals, rewards = self._numbers_for("goal"), self._numbers_for("reward")
+        more = [
+            reward for name, reward in rewards.items() if name not in goals or (goals[name].change is None and reward.change is not None)
+        ]
+        return [*goals.values(), *more]
+
+    def _numbers_for(self, purpose: Purpose) -> dict[str, Goal]:
+        """By model."""
         by_model: dict[str, Goal] = {}
         for measure in self.evaluation.measures:
             known = self.meanings.of(measure.name)
-            wanted = "reward" if self.grades_reward else "goal"
-            if known is None or known.purpose != wanted or known.meaning.better is None:
+            if known is None or known.purpose != purpose or known.meaning.better is None:
                 continue
             shown = shown_measure(measure)
             for row in shown.rows:
@@ -279,8 +291,8 @@ class Evaluated:
                     continue
                 goal = self._goal(measure.name, known.meaning, shown, row, model)
                 if goal is not None and (goal.change is not None or row.model not in by_model):
-                    by_model[row.model] = goal
-        return list(by_model.values())
+                    by_model[row.model] = replace(goal, of_reward=purpose == "reward")
+        return by_model
 
     def _goal(
         self, name: NumberName, meaning: Meaning, shown: ShownMeasure, after: ShownNumber, model: TrainedModel
@@ -427,8 +439,8 @@ def _settings(run: RunFolder, stage: str) -> dict[str, Any]:
 
 def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
     question = "Did it learn?"
-    of_models = [goal for goal in goals if not _of_reward(goal, evaluations)]
-    counted = of_models or list(goals)
+    counted = _decisive(goals)
+    by_reward = " (measured by the reward itself)" if any(goal.of_reward for goal in counted) else ""
     findings = [Finding(goal.status, f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
     fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
     trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
@@ -438,12 +450,12 @@ def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[G
             return Reply(question, "unsure", "Partly: some numbers improved, others got worse.", findings + fits)
         if "good" in states:
             every = all(goal.status == "good" for goal in counted if goal.change is not None)
-            short = "Yes, on held-out prompts." if every else "Yes, on some of the held-out numbers."
+            short = f"Yes, on held-out prompts{by_reward}." if every else f"Yes, on some of the held-out numbers{by_reward}."
             return Reply(question, "good", short, findings + fits)
         if "bad" in states:
-            return Reply(question, "bad", "No: it got worse on held-out prompts.", findings + fits)
+            return Reply(question, "bad", f"No: it got worse on held-out prompts{by_reward}.", findings + fits)
         if "unsure" in states:
-            short = "Not shown: the interval of the difference includes 0."
+            short = f"Not shown: the interval of the difference includes 0{by_reward}."
             return Reply(question, "unsure", short, findings + fits)
         short = "Unknown: the difference has no interval, so it may be chance."
         if all(goal.change is None for goal in counted):
@@ -466,8 +478,10 @@ def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[G
     return Reply(question, "unknown", "Unknown: nothing held out was measured.", [])
 
 
-def _of_reward(goal: Goal, evaluations: Sequence[Evaluated]) -> bool:
-    return any(each.grades_reward and each.label == goal.stage for each in evaluations)
+def _decisive(goals: Sequence[Goal]) -> list[Goal]:
+    """The numbers that can be compared, where there are any; and of these the reward only where nothing else was measured."""
+    compared = [goal for goal in goals if goal.change is not None] or list(goals)
+    return [goal for goal in compared if not goal.of_reward] or compared
 
 
 def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
@@ -521,7 +535,7 @@ def _newcombe(before: float, after: float, n: int) -> tuple[float, float]:
 
 def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
     trainings = [stage for stage in run.stages if stage.kind == "rl" and stage.folder is not None]
-    policies = [goal for goal in goals if not _of_reward(goal, evaluations)]
+    policies = [goal for goal in goals if not goal.of_reward]
     if not trainings:
         symptoms = _symptoms(evaluations, None)
         return None if symptoms is None else _side_effects("Does it have side effects?", [list(_in_answers(symptoms))])
@@ -542,6 +556,8 @@ def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence
         return reply
     of = f" of {', '.join(missing)}" if len(trainings) > 1 else ""
     short = f"Unknown: nothing held out was measured that the reward{of} can be compared with."
+    if any(goal.of_reward and goal.model.stage in missing for goal in goals):
+        short = f"Unknown: on held-out prompts only the reward{of} itself was measured. A metric of what you want shows it."
     return replace(reply, status="unknown", short=short)
 
 

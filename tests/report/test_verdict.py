@@ -142,6 +142,43 @@ def test_files_of_earlier_versions_have_the_declarations_of_their_metrics(run: P
     assert replies(run)[0].status == "good"
 
 
+REWARD = {
+    "purpose": "reward",
+    "numbers": {
+        "* good": {"words": "share of tokens with a positive reward ({number})"},
+        "*": {"words": "reward {number} of held-out answers", "better": "higher"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("after", "status", "words"),
+    [
+        (0.5, "good", "Yes, on held-out prompts (measured by the reward itself)."),
+        (0.2, "unsure", "Not shown: the interval of the difference includes 0 (measured by the reward itself)."),
+        (0.05, "bad", "No: it got worse on held-out prompts (measured by the reward itself)."),
+    ],
+)
+def test_the_reward_on_held_out_prompts_counts_where_nothing_else_was_measured(
+    run: Path, after: float, status: str, words: str
+) -> None:
+    goal(run, 0.2, after, meanings={"mine": REWARD})
+    learned, hacking = replies(run)
+    assert (learned.status, learned.short) == (status, words)
+    assert "Reward kept of held-out answers [evaluate]: 0.20 (sft) → " in texts(learned)
+    assert hacking.status in ("unknown", "unsure"), "a reward that rises says nothing about hacking it"
+    assert status != "good" or "only the reward itself was measured" in hacking.short
+
+
+def test_a_goal_counts_more_than_the_reward_on_held_out_prompts(run: Path) -> None:
+    reward = {"sft": {"r": estimate(0.1)}, "policy": {"r": estimate(0.9)}}
+    reward |= {"differences": {"policy": {"r": estimate(0.8)}}}
+    goal(run, 0.5, 0.2, meanings={"mine": GOAL, "rewarded": REWARD}, rewarded=reward)
+    learned, hacking = replies(run)
+    assert (learned.status, learned.short) == ("bad", "No: it got worse on held-out prompts.")
+    assert hacking.status == "bad"
+
+
 def test_nothing_held_out(run: Path) -> None:
     (stage(run, "evaluate") / "out" / "metrics.json").unlink()
     (stage(run, "evaluate") / "out" / "answers.jsonl").unlink()

@@ -103,7 +103,7 @@ def _titles(words: Sequence[str]) -> list[str]:
 
 
 def _load(run: Run, word: str, runs: Path, changes: Sequence[str], dtype: str | None) -> Any:
-    base = str(trained.model(word, runs, changes).folder) if trained.names_a_stage(word) else word
+    base = str(trained.model(word, runs, changes).folder) if trained.names_a_stage(word, runs) else word
     try:
         spec = specs.ModelSpec(base=base, **({} if dtype is None else {"dtype": dtype}))
     except ValueError as error:  # pydantic's

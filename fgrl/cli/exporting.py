@@ -23,6 +23,7 @@ EXAMPLES = """
 Examples:
   fgrl export recipes/quickstart.yaml my-policy                   the final trained policy of what has run
   fgrl export recipes/quickstart.yaml:reward_model my-reward      one of its stages
+  fgrl export policy my-policy                                    the only finished stage of this name (or run, or recipe)
   fgrl export runs/stages/policy-3fa9c1d2a0b14e5f my-policy --merge --dtype bfloat16
   fgrl export R my-policy --push OWNER/NAME                       upload it too: private, unless --public
 
@@ -38,7 +39,7 @@ def export(
         str,
         typer.Argument(
             metavar="STAGE|RUN",
-            help="A recipe, a run's folder, one of their stages (RUN:STAGE), or a stage's folder.",
+            help="A recipe or a run, one of their stages (RUN:STAGE), or a stage; by its name or its folder.",
             show_default=False,
         ),
     ],

@@ -29,7 +29,7 @@ def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward
             return registry.build(Reward, yaml.safe_load(word)), {}
         except yaml.YAMLError as error:
             raise UsageError(f"--reward {word}: not a mapping in YAML: {error}") from None
-    if not trained.names_a_stage(word):
+    if not trained.names_a_stage(word, runs):
         known = ", ".join(registry.names("reward"))
         raise UsageError(
             f"--reward {word}: no such stage, run or recipe, and no reward of this name; rewards: {known} (fgrl list reward)"

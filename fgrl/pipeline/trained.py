@@ -6,6 +6,7 @@ A word is one of
     runs/<recipe>/<time>-<key>        the folder of a run: its final trained model
     recipes/quickstart.yaml           a recipe (FILE, FILE::ROW): the same, of what has run with these settings
     RUN:STAGE, RECIPE:STAGE           one of their stages
+    policy, quickstart                the only run or stage of this name below --runs, or a recipe that fgrl finds by its name
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fgrl import files, registry
 from fgrl import recipe as recipes
 from fgrl.errors import DataError, UsageError
 from fgrl.models.sources import POLICIES
-from fgrl.pipeline import finished, integrity
+from fgrl.pipeline import bare_names, finished, integrity
 from fgrl.pipeline.integrity import RECORD
 from fgrl.recipe import Address
 from fgrl.results.reading import mapping
@@ -68,6 +69,7 @@ def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | Non
     model or several, with those that there are; `Problems` of a recipe; `DataError` for a product that has changed.
     """
     recipes.know_components()  # a model that answers needs its engine
+    word = bare_names.with_folder(word, runs)
     kept = _kept_model(word)
     if kept is not None:
         named, folder, step = kept
@@ -84,13 +86,14 @@ def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | Non
 
 def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> NamedStage:
     """The finished stage that a word names; of a recipe or a run without `:STAGE` the only one with a reward."""
-    named = _stage(word, runs, overrides, None, _with_reward)
+    named = _stage(bare_names.with_folder(word, runs), runs, overrides, None, _with_reward)
     _checked(named)
     return named
 
 
-def names_a_stage(word: str) -> bool:
-    """Can the word name a stage, a run or a recipe, and not a model on the hub?"""
+def names_a_stage(word: str, runs: Path) -> bool:
+    """Can the word name a stage, a run or a recipe, and not a model on the hub? Raises `UsageError` where it names several."""
+    word = bare_names.with_folder(word, runs)
     path = files.expanded(word)
     if files.is_folder(path):
         if (path / "fgrl.json").exists() or (path / RECORD).exists():

@@ -273,7 +273,9 @@ class Evaluated:
             return list(self._numbers_for("reward").values())
         goals, rewards = self._numbers_for("goal"), self._numbers_for("reward")
         more = [
-            reward for name, reward in rewards.items() if name not in goals or (goals[name].change is None and reward.change is not None)
+            reward
+            for name, reward in rewards.items()
+            if name not in goals or (goals[name].change is None and reward.change is not None)
         ]
         return [*goals.values(), *more]
 
@@ -450,7 +452,11 @@ def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[G
             return Reply(question, "unsure", "Partly: some numbers improved, others got worse.", findings + fits)
         if "good" in states:
             every = all(goal.status == "good" for goal in counted if goal.change is not None)
-            short = f"Yes, on held-out prompts{by_reward}." if every else f"Yes, on some of the held-out numbers{by_reward}."
+            short = (
+                f"Yes, on held-out prompts{by_reward}."
+                if every
+                else f"Yes, on some of the held-out numbers{by_reward}."
+            )
             return Reply(question, "good", short, findings + fits)
         if "bad" in states:
             return Reply(question, "bad", f"No: it got worse on held-out prompts{by_reward}.", findings + fits)
@@ -557,7 +563,9 @@ def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence
     of = f" of {', '.join(missing)}" if len(trainings) > 1 else ""
     short = f"Unknown: nothing held out was measured that the reward{of} can be compared with."
     if any(goal.of_reward and goal.model.stage in missing for goal in goals):
-        short = f"Unknown: on held-out prompts only the reward{of} itself was measured. A metric of what you want shows it."
+        short = (
+            f"Unknown: on held-out prompts only the reward{of} itself was measured. A metric of what you want shows it."
+        )
     return replace(reply, status="unknown", short=short)
 
 

@@ -91,9 +91,49 @@ def test_every_way_to_name_the_policy_means_the_same_folder(world):
     named = [trained.model(str(word), world / "runs") for word in words]
     assert {model.folder.resolve() for model in named} == {(stage / "out").resolve()}
     assert {model.name for model in named} == {"policy"}
-    assert all(trained.names_a_stage(str(word)) for word in words)
+    assert all(trained.names_a_stage(str(word), world / "runs") for word in words)
     assert named[0].about.startswith("Two trainings")
     assert trained.model(str(recipe), world / "runs", stage="sft").folder == stage_folder(world, "sft") / "out"
+
+
+def test_a_bare_name_means_the_only_run_or_stage_of_this_name(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no recipe of the name here
+    runs, policy = world / "runs", stage_folder(world, "policy") / "out"
+    run = run_folder(world)
+    for word in ("policy", stage_folder(world, "policy").name, "tiny", "tiny:policy", run.name, f"{run.name}:policy"):
+        assert trained.names_a_stage(word, runs), word
+        assert trained.model(word, runs).folder.resolve() == policy.resolve(), word
+    assert trained.model("sft", runs).name == "sft"
+    for word in ("smollm2-135m-instruct", "owner/policy", "pol", "policy:sft", "..", ""):
+        assert not trained.names_a_stage(word, runs), word
+    assert not trained.names_a_stage("policy", tmp_path / "no runs")
+
+
+def test_a_bare_name_of_several_runs_and_stages_lists_them(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stages = tmp_path / "runs" / "stages"
+    first, unfinished = stages / "policy-0000000000000001", stages / "policy-0000000000000002"
+    shutil.copytree(stage_folder(world, "policy"), first)
+    unfinished.mkdir()
+    assert trained.model("policy", tmp_path / "runs").stage == first.resolve(), "an unfinished one does not count"
+    shutil.copytree(first, stages / "policy-0000000000000003")
+    for number in range(10):
+        (tmp_path / "runs" / "policy" / f"20260101T00000{number}Z-abcdef").mkdir(parents=True)
+    with pytest.raises(
+        UsageError, match=r"policy: 12 runs and stages have this name; name one by its folder: .*and 4 more"
+    ):
+        trained.model("policy", tmp_path / "runs")
+    with pytest.raises(UsageError, match=r"policy-0000000000000001|20260101T000009Z-abcdef"):
+        trained.names_a_stage("policy", tmp_path / "runs")
+
+
+def test_a_recipe_with_a_name_goes_before_runs(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    for name in ("tiny.yaml", "rows.jsonl", "pairs.jsonl"):
+        shutil.copy(world / name, tmp_path / "recipes" / name)
+    with pytest.raises(UsageError, match="has not run: fgrl run recipes/tiny.yaml"):
+        trained.model("tiny", tmp_path / "runs")
 
 
 def test_a_reward_model_is_named_by_its_stage(world):
@@ -193,4 +233,6 @@ def test_a_stages_folder_is_exported_by_a_process_that_has_loaded_no_recipe(worl
     done = fgrl("export", stage_folder(world, "sft"), "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "out\n"
-    assert not trained.names_a_stage(str(tmp_path / "out")), "the recipe in an exported folder does not make it a run"
+    assert not trained.names_a_stage(str(tmp_path / "out"), tmp_path), (
+        "the recipe in an exported folder does not make it a run"
+    )

@@ -132,7 +132,7 @@ def test_a_recipe_with_a_name_goes_before_runs(world, tmp_path, monkeypatch):
     (tmp_path / "recipes").mkdir()
     for name in ("tiny.yaml", "rows.jsonl", "pairs.jsonl"):
         shutil.copy(world / name, tmp_path / "recipes" / name)
-    with pytest.raises(UsageError, match="has not run: fgrl run recipes/tiny.yaml"):
+    with pytest.raises(UsageError, match=r"has not run: fgrl run recipes/tiny\.yaml"):
         trained.model("tiny", tmp_path / "runs")
 
 

@@ -24,27 +24,35 @@ FILE = "answered_by.json"
 
 
 def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
-    """What identifies the weights of `spec`, recorded beside `part`, the file for the model's answers.
+    """What identifies the weights of `spec`, whose answers are or will be in the file `part`.
 
     Raises `PolicyNotLent` when the file exists and another model's answers are in it.
     """
-    identity, file = passes.identity(spec, run), part.with_suffix(f".{FILE}")
+    identity = passes.identity(spec, run)
     if part.exists():
+        file = _record_of(part)
         recorded = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         if recorded != identity:
             raise PolicyNotLent(
                 f"{part}: these answers were credited with another model ({recorded or 'not recorded'}) than {name}, "
                 f"{spec.base!r} ({identity}): delete the file, and run again"
             )
-    elif run.rank == 0:
-        write_json(file, identity)
     return identity
 
 
-def check_model(run: Run, name: str, spec: ModelSpec, model: Any) -> None:
-    """Raise `PolicyNotLent` when the loaded `model` has other weights than those of `spec`."""
-    identity, loaded = passes.identity(spec, run), passes.identity(model.spec, run)
-    if identity != loaded:
+def record(run: Run, name: str, spec: ModelSpec, identity: str, model: Any, part: Path) -> None:
+    """Record beside `part` the weights of `model`, which answers now and whose answers are credited with its help.
+
+    identity: what `checked` returned for `spec`. Raises `PolicyNotLent` when `model` has other weights.
+    """
+    answering = identity if model.spec == spec else passes.identity(model.spec, run)
+    if answering != identity:
         raise PolicyNotLent(
-            f"{name}: the recipe names {spec.base!r} ({identity}), and the model that answers is {model.spec.base!r} ({loaded})"
+            f"{name}: the recipe names {spec.base!r} ({identity}), and the model that answers is {model.spec.base!r} ({answering})"
         )
+    if run.rank == 0:
+        write_json(_record_of(part), answering)
+
+
+def _record_of(part: Path) -> Path:
+    return part.with_suffix(f".{FILE}")

@@ -194,7 +194,7 @@ class EvaluateStage(Stage, HeldOut):
                 other = None if reference is None else run.model(self.models[reference])
                 model = run.model(spec)
                 if credits_policy:
-                    policy_records.check_model(run, name, spec, model)
+                    policy_records.record(run, name, spec, answered_by[name], model, part)
                 own: list[Answer] = []
                 for sampling, group in self._samplings(prompts):
                     own += answering.answers(

@@ -18,6 +18,7 @@ from fgrl.evaluation.attributing import as_rollout
 from fgrl.pipeline import execute
 from fgrl.recipe import load
 from fgrl.registry import Problems, outside
+from fgrl.rollouts import passes
 from fgrl.specs import ModelSpec
 
 SOURCE = '''\
@@ -126,7 +127,15 @@ def test_another_model_is_refused(
         stage.rewards["own"].remembers = False
         # 2. answers that a killed process left, of another model
         run = a_run(tmp_path / "killed")
+        identity = passes.identity
+        identities: list[str] = []
+        monkeypatch.setattr(
+            passes, "identity", lambda spec, run: identities.append(identity(spec, run)) or identities[-1]
+        )
         stage.run(run)
+        assert len(identities) == 2, "the files of each model are read once"
+        for name, recorded in zip(("sft", "again"), identities, strict=True):
+            assert json.loads((run.dir / f"answers-{name}.answered_by.json").read_text()) == recorded
         (run.dir / "answers-sft.answered_by.json").write_text('"another"')
         with pytest.raises(
             PolicyNotLent, match=r"answers-sft.jsonl: these answers were credited with another model \(another\)"
@@ -142,6 +151,8 @@ def test_another_model_is_refused(
         monkeypatch.setattr(run, "model", lambda spec, **_more: tiny(tmp_path / "other"))
         with pytest.raises(PolicyNotLent, match=r"sft: the recipe names .* and the model that answers is .*other"):
             stage.run(run)
+        assert not (run.dir / "answers-sft.jsonl").exists()
+        assert not (run.dir / "answers-sft.answered_by.json").exists()
 
 
 def test_stages_that_do_not_draw_the_responses_refuse_such_components(recipe: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -181,6 +182,12 @@ def test_the_most_uncertain_tokens_are_trained_on(files: dict[str, ModuleType], 
     assert algorithm.aggregate == "token_mean"
     trained = algorithm.advantages(rollout, rewards).trained
     assert sorted(map(tuple, trained.nonzero().tolist())) == sorted(chosen)
+    # what is equally uncertain up to rounding is trained on together, whatever the micro-batches
+    tied = torch.where(rollout.mask, 1.0, 0.0)
+    tied[:, 0] = 2.0 + torch.tensor([0.0, 1e-6, -1e-6, 3e-7])
+    algorithm.share = 2 / int(rollout.mask.sum())
+    trained = algorithm.advantages(replace(rollout, entropy=tied), rewards).trained
+    assert sorted(map(tuple, trained.nonzero().tolist())) == [(row, 0) for row in range(4)]
 
 
 @torch.no_grad()

@@ -1,0 +1,102 @@
+"""What a run sends to Weights & Biases, read back from the file that W&B writes offline."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pipeline_helpers import fgrl, recipe_file
+
+BLOCK, WHOLE, LAST = 32 * 1024, 1, 4
+SECRET = "sk-not-for-anybody-4b1f"
+
+
+def records(file: Path) -> Iterator[Any]:
+    """The records of a `.wandb` file: a 7-byte header, then blocks of 32 KiB with fragments of (checksum, length, kind, bytes)."""
+    wandb_internal = pytest.importorskip(
+        "wandb.proto.wandb_internal_pb2", reason="needs wandb: pip install 'fgrl[wandb]'"
+    )
+    content, at, whole = file.read_bytes(), 7, b""
+    assert content[:4] == b":W&B"
+    while at + 7 <= len(content):
+        if BLOCK - at % BLOCK < 7:
+            at += BLOCK - at % BLOCK
+            continue
+        _checksum, length, kind = struct.unpack_from("<IHB", content, at)
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (WHOLE, LAST):
+            yield wandb_internal.Record.FromString(whole)
+            whole = b""
+
+
+def offline_run(file: Path) -> SimpleNamespace:
+    """What W&B kept of a run: `about`, `config`, `history` (rows), `summary`, exit `code`, and the `text` of all its files."""
+    run = SimpleNamespace(config={}, history=[], summary={}, code=None, about=None, text="")
+
+    def items(listed: Any) -> dict[str, Any]:
+        return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in listed}
+
+    for record in records(file):
+        run.text += str(record)
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            run.about = record.run
+            run.config |= items(record.run.config.update)
+        elif kind == "config":
+            run.config |= items(record.config.update)
+        elif kind == "history":
+            run.history.append({name: value for name, value in items(record.history.item).items() if name[0] != "_"})
+        elif kind == "summary":
+            run.summary |= items(record.summary.update)
+        elif kind == "exit":
+            run.code = record.exit.exit_code
+    others = [each for each in file.parent.parent.rglob("*") if each.is_file() and each.suffix != ".wandb"]
+    run.text += "".join(each.read_text(errors="replace") for each in others)
+    return run
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of a run that W&B keeps on this machine, with secrets in it."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    folders = {name: str(tmp_path / "wandb") for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
+    secrets = dict.fromkeys(("WANDB_API_KEY", "OPENAI_API_KEY", "HF_TOKEN"), SECRET)
+    return {"WANDB_MODE": "offline", **folders, **secrets}
+
+
+def test_an_offline_run_has_config_metrics_steps_and_no_secret(tmp_path: Path, offline: dict[str, str]) -> None:
+    pytest.importorskip("wandb", reason="needs wandb: pip install 'fgrl[wandb]'")
+    recipe = recipe_file(tmp_path, "{first: {name: counting, steps: 3}, second: {name: counting, steps: 2}}")
+    recipe.write_text(f"{recipe.read_text()}track: [{{wandb: {{project: small, tags: [a], group: g}}}}]\n")
+    # as the agent of a sweep starts it: with its run's id, and `--key=value`
+    done = fgrl(
+        "run", recipe, "--seed=3", "--stages.first.steps=4", cwd=tmp_path, WANDB_RUN_ID="of-the-agent", **offline
+    )
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs" / "fake").iterdir()
+    runs = [offline_run(file) for file in sorted(folder.rglob("*.wandb"))]
+    assert len(runs) == 2, "W&B keeps one file for each stage; the run's id makes them one W&B run"
+    for run in runs:
+        assert (run.about.project, list(run.about.tags), run.about.run_group) == ("small", ["a"], "g")
+        assert (run.about.run_id, run.about.display_name) == ("of-the-agent", f"fake/{folder.name}")
+        assert (run.config["seed"], run.config["stages"]["first"]["steps"], run.code) == (3, 4, 0)
+        assert SECRET not in run.text
+    logged = {
+        name: [row for run in runs for row in run.history if f"{name}/step" in row] for name in ("first", "second")
+    }
+    assert logged == {
+        "first": [{"first/step": step, "first/count": step} for step in range(4)],
+        "second": [{"second/step": step, "second/count": step} for step in range(2)],
+    }
+    summaries = {name: value for run in runs for name, value in run.summary.items()}
+    assert (summaries["first/counted"], summaries["second/counted"]) == (4, 2), "what the stages summarize"
+    assert SECRET not in done.stdout + done.stderr
+    assert not list(tmp_path.glob("wandb/wandb/*.wandb")), "nothing outside of the run's folder"

@@ -75,10 +75,10 @@ def chat(
     recipes.know_components()
     try:
         scorer, products = (None, {}) if reward is None else named_rewards.reward(reward, runs, changes)
-        voice = console.Console()
+        progress = console.Console()
         with (
             libraries.diverted(Path(os.devnull), verbose=False),
-            stage_run.scratch_run("chat", cache=_cache(runs), seed=seed, products=products, console=voice) as run,
+            stage_run.scratch_run("chat", cache=_cache(runs), seed=seed, products=products, console=progress) as run,
         ):
             run.cache.mkdir(parents=True, exist_ok=True)
             talks = []

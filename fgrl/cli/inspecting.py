@@ -48,11 +48,11 @@ def inspect(
     """Show a few samples as the model sees them: tokens, masks, segments, rewards. Overrides may follow the recipe."""
     plan = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
     chosen = _inspectable(plan, stage)
-    voice = console.Console()
-    with stage_run.scratch_run(chosen.name, **plan.surroundings(chosen), console=voice, limit=limit) as run:
+    progress = console.Console()
+    with stage_run.scratch_run(chosen.name, **plan.surroundings(chosen), console=progress, limit=limit) as run:
         run.cache.mkdir(parents=True, exist_ok=True)
         run.seed_libraries()
-        voice.say(f"{plan.name}: stage {chosen.name} ({chosen.component})")
+        progress.say(f"{plan.name}: stage {chosen.name} ({chosen.component})")
         samples: list[dict[str, Any]] = []
         for shown, sample in enumerate(chosen.stage.inspect(run, count)):
             if shown == count:

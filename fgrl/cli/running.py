@@ -81,7 +81,7 @@ def run(
     if dry_run:
         print_plan(pipeline.plan(loaded, runs, limit=limit), as_json, limit)
         return
-    voice = console.Console(quiet=quiet, verbose=verbose)
+    progress = console.Console(quiet=quiet, verbose=verbose)
     options = pipeline.Options(
         only=[name for text in only or [] for name in text.split(",")],
         start=start,
@@ -91,7 +91,7 @@ def run(
         arguments=overrides(context.args, context),
         command=["fgrl", *sys.argv[1:]],
     )
-    summary = pipeline.execute(loaded, runs, options, voice)
+    summary = pipeline.execute(loaded, runs, options, progress)
     if summary.worker:
         return
     if as_json:

@@ -97,7 +97,7 @@ def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -
     """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
     folder = plan.runs.find(stage.key) or stage.dir
     with (
-        Interrupts(lambda _: None, deaf=True),
+        Interrupts(lambda _: None, ignores_sigint=True),
         diverted(Path(os.devnull), verbose=console.verbose),
         contextlib.suppress(Stopped),  # raised in every process at the same point, and rank 0 reports it
         workers.silent(folder, ranks.rank()),

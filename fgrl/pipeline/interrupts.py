@@ -26,10 +26,10 @@ _END = b"\0"
 class Interrupts:
     """`with Interrupts(say) as interrupts:` then `interrupts()` returns whether the run was asked to stop."""
 
-    def __init__(self, say: Callable[[str], None], *, deaf: bool = False) -> None:
+    def __init__(self, say: Callable[[str], None], *, ignores_sigint: bool = False) -> None:
         self.say = say
-        self.deaf = deaf
-        """Workers of a distributed stage do not listen: rank 0 decides for all."""
+        self.ignores_sigint = ignores_sigint
+        """Workers of a distributed stage ignore Ctrl-C: rank 0 decides for all."""
         self.asked = False
         self._unanswered = threading.Lock()
         """Taken, and never given back, by whoever answers the first signal: the handler or the thread."""
@@ -45,8 +45,8 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._heard)
-            if not self.deaf:
+                self._before[number] = signal.signal(number, self._on_signal)
+            if not self.ignores_sigint:
                 reader, writer = self._sockets = socket.socketpair()
                 writer.setblocking(False)
                 self._wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
@@ -65,9 +65,9 @@ class Interrupts:
             for end in self._sockets:
                 end.close()
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """In the main thread, as soon as it runs Python."""
-        if self.deaf and number == signal.SIGINT:
+        if self.ignores_sigint and number == signal.SIGINT:
             return
         if self.asked:
             self._aborting.set()
@@ -77,13 +77,13 @@ class Interrupts:
 
     def _watch(self, reader: socket.socket) -> None:
         """In the thread: every byte is the number of a signal that arrived."""
-        heard = 0
+        signals = 0
         while (byte := reader.recv(1)) not in (b"", _END):
             if byte[0] not in (signal.SIGINT, signal.SIGTERM):
                 continue
-            heard += 1
+            signals += 1
             self._acknowledge()
-            if heard == 2 and not self._aborting.wait(STUCK):
+            if signals == 2 and not self._aborting.wait(STUCK):
                 self.say(
                     "aborted in the middle of a computation; run the same command to continue from the last checkpoint"
                 )

@@ -60,7 +60,7 @@ def test_the_first_is_acknowledged_once_and_the_second_aborts() -> None:
 
 def test_workers_of_a_distributed_stage_say_nothing() -> None:
     said: list[str] = []
-    with Interrupts(said.append, deaf=True) as interrupts:
+    with Interrupts(said.append, ignores_sigint=True) as interrupts:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.05)
         assert not interrupts()

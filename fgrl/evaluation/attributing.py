@@ -22,6 +22,11 @@ DECIMALS = 4
 """Of a token's relevance, as it is stored and shown."""
 
 
+def of_a_model(needs: frozenset[str]) -> frozenset[str]:
+    """The needs that a language model computes; the others come from the texts."""
+    return needs - {"offsets"}
+
+
 @torch.no_grad()
 def as_rollout(
     rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any,
@@ -35,6 +40,8 @@ def as_rollout(
 
     `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of "policy" and
     "entropy", which is taken at its temperature of sampling. Raises `DataError` for these needs without it. Log-probabilities are taken at temperature 1.
+
+    Where `of_a_model(needs)` is empty, a `models.Vocabulary` is enough as `model`.
     """
     if needs & {"policy", "entropy"} and lent_policy is None:
         raise DataError(NO_POLICY)
@@ -42,16 +49,12 @@ def as_rollout(
     responses = [row["response"] for row in rows]
     if entropies is not None:
         needs = needs - {"ref_entropy"}
-    scores: dict[str, Any] = dict(
-        rollouts.score(
-            model,
-            reference,
-            tokens,
-            needs - {"offsets"},
-            micro_batch_size=micro_batch_size,
-            entropy_temperature=None if lent_policy is None else lent_policy.temperature,
-        )
-    )
+    scores: dict[str, Any] = {}
+    if of_a_model(needs):
+        temperature = None if lent_policy is None else lent_policy.temperature
+        scores |= rollouts.score(
+            model, reference, tokens, of_a_model(needs), micro_batch_size=micro_batch_size, entropy_temperature=temperature
+        )  # fmt: skip
     rollout = Rollout(
         **vars(tokens),
         group=torch.arange(len(rows)),

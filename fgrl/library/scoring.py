@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fgrl.pipeline.finished import FinishedRecipe
 answering = lazy.load("fgrl.evaluation.answering")
 attributing = lazy.load("fgrl.evaluation.attributing")
+models = lazy.load("fgrl.models")
 rollouts = lazy.load("fgrl.rollouts")
 
 NAME = "text"
@@ -81,13 +82,12 @@ def rewards_of(stage: Stage) -> dict[str, Reward]:
 
 
 def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str, ended: bool, run: Run) -> Any:
-    """The answer's record."""
-    model = run.model(_reference(stage))
+    """The answer's record. The model's weights are loaded only for a reward that needs them."""
+    spec, needs = _reference(stage), reward.needs() | {"offsets"}
+    model = run.model(spec) if attributing.of_a_model(needs) else models.read_vocabulary(spec, run.path)
     rollouts.check_same_tokens(model, reward=reward.tokenizer())
     row = encoded(model, sample, answer, finished=ended)
-    rollout = attributing.as_rollout(
-        [row], model, needs=reward.needs() | {"offsets"}, reference=model, samples=[sample]
-    )
+    rollout = attributing.as_rollout([row], model, needs=needs, reference=model, samples=[sample])
     generated = rollouts.Generated(row["prompt"], row["response"], rollouts.as_response(model, row["response"]))
     scored = {name: reward.score(rollout)}
     return answering.recorded(NAME, sample, generated, rollout, 0, scored, model.tokenizer)

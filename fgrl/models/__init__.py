@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fgrl.models.saving import copy, save
     from fgrl.models.shared_prompts import arrange
     from fgrl.models.sources import fingerprint, locate
+    from fgrl.models.vocabulary import Vocabulary, read_vocabulary
     from fgrl.models.wheels import packaged
 
 __getattr__, __dir__ = lazy.attributes(
@@ -34,6 +35,7 @@ __getattr__, __dir__ = lazy.attributes(
         "saving": ["copy", "save"],
         "shared_prompts": ["arrange"],
         "sources": ["fingerprint", "locate"],
+        "vocabulary": ["Vocabulary", "read_vocabulary"],
         "wheels": ["packaged"],
     },
 )

@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM
 import fgrl
 from fgrl.kinds import Reward, Segmenter
 from fgrl.library import scored_texts
+from fgrl.models import loading
 from fgrl.registry import Problems
 from fgrl.types import Rewards, Rollout
 
@@ -71,10 +72,22 @@ class Vowels(Reward):
         return frozenset({"offsets"})
 
 
+class LikelyVowels(Vowels):
+    """The same, for a reward that asks for the log-probabilities of the reference."""
+
+    def score(self, rollout: Rollout) -> Rewards:
+        assert rollout.ref_logp is not None
+        return super().score(rollout)
+
+    def needs(self) -> frozenset[str]:
+        return super().needs() | {"ref_logp"}
+
+
 @pytest.fixture(scope="module")
 def registered() -> Iterator[None]:
     with scratch():
         fgrl.register("vowels")(Vowels)
+        fgrl.register("likely_vowels")(LikelyVowels)
         yield
 
 
@@ -219,6 +232,21 @@ def test_a_text_is_scored_with_the_recipes_reward(world: Path, finished: fgrl.Fi
         finished.score("evaluate", "Write.", "birds", reward="vowel")
     with pytest.raises(fgrl.errors.UsageError, match="needs policy, which has not run"):
         fgrl.score(world / "vowels.yaml", "evaluate", "Write.", "birds", runs=world / "empty")
+
+
+@pytest.mark.parametrize(("reward", "loaded"), [("vowels", 0), ("likely_vowels", 1)])
+def test_scoring_loads_the_models_weights_only_for_a_reward_that_needs_them(
+    world: Path, finished: fgrl.FinishedRun, monkeypatch: pytest.MonkeyPatch, reward: str, loaded: int
+) -> None:
+    read: list[object] = []
+    load = loading.load
+    monkeypatch.setattr(loading, "load", lambda spec, **how: read.append(spec) or load(spec, **how))
+    overrides = {"stages.policy.reward.name": reward}
+    scored = fgrl.score(
+        world / "vowels.yaml", "policy", "Write.", "birds sing", overrides=overrides, runs=world / "runs"
+    )
+    assert scored.token_rewards == finished.score("policy", "Write.", "birds sing").token_rewards
+    assert len(read) == loaded
 
 
 def test_recorded_answers_have_their_rewards(finished: fgrl.FinishedRun) -> None:

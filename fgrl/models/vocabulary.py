@@ -1,0 +1,46 @@
+"""What the texts of a model need of it, without its weights: the tokenizer and the tokens that end an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+
+from fgrl.errors import DataError, Unavailable
+from fgrl.models.loading import end_of_answer, end_tokens
+from fgrl.models.pretrained import pretrained, tokenizer_of
+from fgrl.models.sources import Resolve, Source, locate
+from fgrl.specs import ModelSpec
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Attributes as those of a `LanguageModel`."""
+
+    spec: ModelSpec
+    tokenizer: Any
+    eos_ids: set[int]
+    end_id: int
+
+    @property
+    def pad_id(self) -> int:
+        padding = self.tokenizer.pad_token_id
+        return self.end_id if padding is None else int(padding)
+
+
+def read_vocabulary(spec: ModelSpec, resolve: Resolve | None = None) -> Vocabulary:
+    """Of the model that `load` would load. Raises `DataError` or `Unavailable` as `load` does."""
+    source = locate(spec, resolve)
+    saved = source.saved_model()
+    tokenizer = tokenizer_of(source.name, source.revision, spec.chat_template)
+    eos_ids = set(saved["eos_ids"]) if saved else end_tokens(tokenizer, _generation(source))
+    return Vocabulary(spec, tokenizer, eos_ids, end_of_answer(tokenizer, eos_ids))
+
+
+def _generation(source: Source) -> Any:
+    """The model's generation settings; those of its configuration where it has no file of them, as transformers reads a model."""
+    try:
+        return pretrained(transformers.GenerationConfig, source.name, revision=source.revision)
+    except (DataError, Unavailable):
+        return pretrained(transformers.AutoConfig, source.name, revision=source.revision).get_text_config()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -10,18 +11,19 @@ from typing import Any
 from fgrl import registry
 from fgrl.kinds import Reward
 from fgrl.pipeline import keys
+from fgrl.registry import outside
 from fgrl.registry.problems import Key
 from fgrl.results.reading import mapping
 
 
 def changed_files(reward: Reward, record: Mapping[str, Any], path: Key) -> list[str]:
     """Names of the files of a reward whose content is another one than when a stage was made: files that the reward's settings name,
-    and those that a file with functions imports.
+    those that a file with functions imports, and files of the recipe's `imports` that define the reward or a component in it.
 
     record: `stage.json` of the stage; path: of the reward in the stage's settings.
     """
     then = _at(mapping(record.get("identity")).get("settings"), path)
-    changed: dict[str, None] = {}
+    changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, record))
     for inner, value in [((), reward), *registry.walk(reward)]:
         recorded = _at(then, inner)
         if isinstance(value, Path):
@@ -34,6 +36,20 @@ def changed_files(reward: Reward, record: Mapping[str, Any], path: Key) -> list[
                 different = set(before.split(", ")) ^ set(now.split(", "))
                 changed |= dict.fromkeys(text.rpartition(" ")[0] for text in sorted(different) if ".py " in text)
     return list(changed)
+
+
+def _changed_imports(reward: Reward, record: Mapping[str, Any]) -> list[str]:
+    """Names of the imported files with the reward's code, and of the files beside them that they import, whose content the stage did
+    not record. A record without sources is one of a stage that used no imported file: nothing is known of its rewards' files."""
+    recorded = set(mapping(mapping(record.get("identity")).get("sources")).values())
+    if not recorded:
+        return []
+    now = outside.imported()
+    components = [reward, *(value for _, value in registry.walk(reward) if isinstance(value, registry.Settings))]
+    modules = {sys.modules.get(cls.__module__) for component in components for cls in type(component).__mro__}
+    defining = {Path(file) for module in modules if (file := getattr(module, "__file__", None))} & now.keys()
+    files = sorted(defining.union(*map(outside.used_by, defining)))
+    return [file.name for file in files if now.get(file, keys.sha256(file)) not in recorded]
 
 
 def warning(stage: str, files: list[str]) -> str:

@@ -6,9 +6,12 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from fgrl.registry import outside
 
 PACKAGES = (
     "torch", "transformers", "lightning", "peft", "accelerate", "datasets", "deepspeed", "bitsandbytes", "numpy",
@@ -29,6 +32,19 @@ def versions() -> dict[str, str]:
     return installed
 
 
+def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
+    """Versions of the installed packages that contain these top-level modules; a module that no package contains is left out."""
+    versions: dict[str, str] = {}
+    distributions: Mapping[str, list[str]] | None = None
+    for module in sorted(modules):
+        try:
+            versions[module] = metadata.version(module)
+        except metadata.PackageNotFoundError:  # the package has another name than its module
+            distributions = metadata.packages_distributions() if distributions is None else distributions
+            versions |= {name: metadata.version(name) for name in distributions.get(module, [])}
+    return versions
+
+
 def commit(folder: Path) -> dict[str, Any] | None:
     """Commit of the checkout that `folder` is in, and whether files differ from it; None outside a checkout."""
 
@@ -46,7 +62,7 @@ def commit(folder: Path) -> dict[str, Any] | None:
 
 def environment(recipe: Path) -> dict[str, Any]:
     return {
-        "versions": versions(),
+        "versions": versions() | versions_of_imports(outside.installed_imports()),
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),

@@ -148,6 +148,12 @@ def imported() -> dict[Path, str]:
     return dict(_imported)
 
 
+def installed_imports() -> set[str]:
+    """Top-level modules of installed packages that the user files imported so far import, also inside functions."""
+    names = {name.partition(".")[0] for file in _imported for name in imports_in(file) if _beside(file, name) is None}
+    return {name for name in names - {"fgrl", "__future__"} if name not in sys.stdlib_module_names}
+
+
 def note_user_files(files: Iterable[Path]) -> None:
     """Remember files whose code was written by the user; errors that come from it are reported as such."""
     _user_files.update(str(file) for file in files)

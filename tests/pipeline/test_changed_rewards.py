@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from function_helpers import component, write
+from scratch_registry import scratch
 
+from fgrl import registry
 from fgrl.kinds import Reward
 from fgrl.pipeline import changed_rewards, keys
-from fgrl.registry import dump, walk
+from fgrl.registry import dump, outside, walk
 
 SOURCE = "import helper\n\ndef score(completions):\n    return [helper.value for _ in completions]\n"
 
@@ -46,3 +48,41 @@ def test_of_a_record_that_says_nothing_nothing_is_claimed(tmp_path: Path) -> Non
     write(tmp_path, "value = 1\n", "helper.py")
     reward = component("reward", tmp_path, path="rewards.py:score")
     assert changed_rewards.changed_files(reward, {}, ("reward",)) == []
+
+
+REWARD = """
+from fgrl.kinds import Reward
+from fgrl.registry import register
+from parts import worth
+
+@register("own_reward_{number}")
+class Own(Reward):
+    "A reward of an imported file."
+
+    def score(self, rollout):
+        raise NotImplementedError(worth)
+"""
+
+
+def test_imported_files_that_changed_are_named(tmp_path: Path) -> None:
+    """The files of a recipe's `imports`, and the files beside them that they import."""
+
+    def built(number: int) -> Reward:
+        write(tmp_path, REWARD.replace("{number}", str(number)), "own.py")
+        outside.import_file(tmp_path / "own.py")
+        return registry.build(Reward, f"own_reward_{number}")
+
+    with scratch():
+        write(tmp_path, "worth = 1\n", "parts.py")
+        write(tmp_path, "worth = 1\n", "unused.py")
+        first = built(0)
+        sources = {file: digest for file, digest in outside.imported().items() if file.parent == tmp_path.resolve()}
+        assert {file.name for file in sources} == {"own.py", "parts.py"}
+        recorded = {str(place): digest for place, digest in enumerate(sorted(sources.values()))}
+        record = {"identity": {"settings": {"reward": {}}, "sources": recorded}}
+        assert changed_rewards.changed_files(first, record, ("reward",)) == []
+        write(tmp_path, "worth = 2\n", "parts.py")
+        write(tmp_path, "worth = 2\n", "unused.py")
+        assert changed_rewards.changed_files(built(0), record, ("reward",)) == ["parts.py"]
+        assert changed_rewards.changed_files(built(1), record, ("reward",)) == ["own.py", "parts.py"]
+        assert changed_rewards.changed_files(built(2), {"identity": {}}, ("reward",)) == []

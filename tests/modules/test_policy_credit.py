@@ -13,9 +13,11 @@ from torch import Tensor
 from training_helpers import fake_actor_critic, fake_batch
 
 from fgrl.components.algorithms import GRPO
+from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError, PolicyNotLent
 from fgrl.modules import gather
 from fgrl.modules.units import RolloutUnits
+from fgrl.rollouts import policies
 from fgrl.types import Advantages, Rewards, Rollout, Sample
 from fgrl.types.columns import NamedTensors
 
@@ -99,6 +101,57 @@ def test_asking_changes_no_weight_and_leaves_no_policy_behind(tiny_model_dir: Pa
     for kept in KEPT:
         with pytest.raises(PolicyNotLent):
             kept.continuations(0, 0, 1)
+
+
+@pytest.mark.parametrize("cls", [Plain, Asking])
+def test_a_reward_that_asks_for_nothing_costs_no_pass(
+    cls: type[FakeReward], tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No policy is lent for it, and the model reads what it reads in drawing and in training, nothing else."""
+    lends: list[Any] = []
+    lent = policies.LentPolicy
+
+    def lend(*positional: Any, **named: Any) -> Any:
+        lends.append(lent(*positional, **named))
+        return lends[-1]
+
+    monkeypatch.setattr(policies, "LentPolicy", lend)
+    module = module_of(
+        tiny_model_dir,
+        tmp_path,
+        reward(cls),
+        algorithm=GRPO(),
+        per_prompt=2,
+        iterations=2,
+        batch_size=6,
+        micro_batch_size=2,
+    )
+    drawing, passes = [False], {"drawing": 0, "elsewhere": 0}
+    generate, calls = HF.generate, [0]
+
+    def counted(self: Any, *positional: Any, **named: Any) -> Any:
+        calls[0] += 1
+        drawing[0] = True
+        try:
+            return generate(self, *positional, **named)
+        finally:
+            drawing[0] = False
+
+    monkeypatch.setattr(HF, "generate", counted)
+    module.model.actor.transformer.get_input_embeddings().register_forward_pre_hook(
+        lambda *_: passes.update({(k := "drawing" if drawing[0] else "elsewhere"): passes[k] + 1})
+    )
+    fitted(module)
+    # one optimizer step per iteration, before which the policy is not scored; each micro-batch of 2 reads the shared prompts, then the responses
+    trained = 2 * (2 * 6 // 2)
+    if cls is Plain:
+        assert not lends
+        assert (calls[0], passes["elsewhere"]) == (2, trained)
+        assert passes["drawing"] <= 2 * 8  # at most one for each token of the limit
+    else:  # an interface that is used is seen by these counts
+        assert len(lends) == 2
+        assert calls[0] > 2
+        assert passes["elsewhere"] == 2 * trained  # the entropies that it needs are scored before training
 
 
 def test_columns_of_a_reward_reach_the_loss(tiny_model_dir: Path, tmp_path: Path) -> None:

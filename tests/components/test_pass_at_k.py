@@ -69,6 +69,12 @@ def test_the_metric_is_the_mean_over_problems_with_an_interval() -> None:
     assert numbers["missing"]["mean"] == 0
 
 
+def test_single_answers_pass_or_fail() -> None:
+    metric = PassAtK()
+    metric.setup(None)
+    assert [metric.verdict(answer) for answer in answers(["yes", "no"])] == [(True, []), (False, [])]
+
+
 @pytest.mark.skipif(detect().strength == "none", reason="needs a sandbox")
 def test_missing_verdicts_are_left_out_and_counted() -> None:
     source = "def check(response):\n    return {'yes': True, 'no': False}[response]"
@@ -77,7 +83,10 @@ def test_missing_verdicts_are_left_out_and_counted() -> None:
             text="t", check={"name": "code:checker", "source": source, "sandbox": {"require": "weak", "seconds": 20}}
         )
     ]
-    numbers = measured(PassAtK(k=[1, 2]), answers(["yes", "no", "what"], ["yes", "what", "what"], rubric=undecided))
+    own = answers(["yes", "no", "what"], ["yes", "what", "what"], rubric=undecided)
+    metric = PassAtK(k=[1, 2])
+    numbers = measured(metric, own)
+    assert [metric.verdict(answer) for answer in own[:3]] == [(True, []), (False, []), (None, [])]
     assert numbers["pass@1"]["mean"] == pytest.approx((0.5 + 1) / 2)
     assert numbers["pass@2"]["mean"] == 1.0
     assert numbers["pass@2"]["n"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -287,6 +288,27 @@ def test_accuracy_and_f1_are_scikit_learn_s(positive, data) -> None:
     assert (left["accuracy"].n, left["unparsed"].n) == (len(kept), len(data))
     if kept:
         assert left["accuracy"].mean == pytest.approx(np.mean([one == want for one, want in kept]))
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "references", "decided"),
+    [
+        (YesNo(), "No, never", ["no"], (True, [])),
+        (YesNo(), "Yes", ["no"], (False, [])),
+        (YesNo(), "Maybe", ["no"], (False, [])),
+        (YesNo(unparsed="missing"), "Maybe", ["no"], (None, [])),
+        (YesNo(), "Yes", [], None),
+        (Choice(), "It is 2.", ["[2]"], (True, [])),
+        (Choice(), "It is 3.", ["[2]"], (False, [])),
+        (Choice(unparsed="missing"), "None", ["[2]"], (None, [])),
+        (Choice(answers="several"), "[1, 2]", ["[2, 1]"], (True, [])),
+        (Choice(answers="several"), "[1]", ["[2, 1]"], (False, [])),
+        (Choice(), "It is 2.", [], None),
+    ],
+)
+def test_single_answers_pass_or_fail(metric: Any, text: str, references: list[str], decided: Any) -> None:
+    (answer,) = rows((text, references))
+    assert metric.verdict(answer) == decided
 
 
 def test_the_interval_of_f1_counts_anew_in_each_draw() -> None:

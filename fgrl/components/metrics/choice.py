@@ -13,6 +13,7 @@ from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning
 from fgrl.registry import register
+from fgrl.types import Span
 
 _LIST = re.compile(r"\[([^\[\]]*)\]")
 _NUMBER = re.compile(r"(?<![\w-])(?<!\d\.)\d{1,6}(?!\w|\.\d)")
@@ -49,6 +50,12 @@ class Choice(Referenced):
             for name, column in columns.items():
                 column.append(scores.get(name))
         return {name: mean(answers, column) for name, column in columns.items()}
+
+    def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
+        if not self.usable(answer.references):
+            return None
+        right = self._scores(answer).get("accuracy" if self.answers == "one" else "exact")
+        return (None if right is None else right == 1), []
 
     def _names(self) -> tuple[str, ...]:
         return ("accuracy", "unparsed") if self.answers == "one" else ("f1", "precision", "recall", "exact", "unparsed")

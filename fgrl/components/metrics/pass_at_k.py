@@ -17,7 +17,7 @@ from fgrl.registry import register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.rules.programs.testing import ProgramTests
 from fgrl.rules.rubrics import all_kept
-from fgrl.types import Sample
+from fgrl.types import Sample, Span
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 
@@ -64,6 +64,11 @@ class PassAtK(Comparison):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         for sample in samples:
             self._check_rubric(sample)
+
+    def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
+        """The tests remember what they decided about a program, so it does not run again."""
+        passes = self._passes(answer)
+        return (None if passes is None else passes == 1), []
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         verdicts = {id(answer): self._passes(answer) for answer in answers}

@@ -14,6 +14,7 @@ from fgrl.evaluation.references import Referenced
 from fgrl.evaluation.statistics import Measured, of_sums
 from fgrl.kinds import Meaning
 from fgrl.registry import register
+from fgrl.types import Span
 
 Verdict = Literal["yes", "no"]
 
@@ -43,20 +44,27 @@ class YesNo(Referenced):
     """How an answer counts that is neither. `wrong`: as neither class, so it lowers the accuracy, and F1 where the
     reference is the positive class: not answering is the model's failure. `missing`: left out of both."""
 
+    def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
+        return (self._right(answer), []) if self.usable(answer.references) else None
+
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         verdicts = [verdict(answer.text) for answer in answers]
         right: list[float | None] = []
         counts: list[tuple[int, int, int] | None] = []
         for given, answer in zip(verdicts, answers, strict=True):
-            expected = self._expected(answer)
-            left_out = given is None and self.unparsed == "missing"
-            right.append(None if left_out else float(given == expected))
-            counts.append(None if left_out else self._counts(given, expected))
+            is_right = self._right(answer)
+            right.append(None if is_right is None else float(is_right))
+            counts.append(None if is_right is None else self._counts(given, self._expected(answer)))
         return {
             "accuracy": mean(answers, right),
             "f1": of_sums(counts, [answer.id for answer in answers], f1),
             "unparsed": mean(answers, [float(given is None) for given in verdicts]),
         }
+
+    def _right(self, answer: Answer) -> bool | None:
+        """None: an answer that is neither, where such answers are left out."""
+        given, expected = verdict(answer.text), self._expected(answer)
+        return None if given is None and self.unparsed == "missing" else given == expected
 
     def _expected(self, answer: Answer) -> Verdict:
         """The references' verdict. Raises `DataError` when they have none, or several."""

@@ -50,7 +50,7 @@ def chat(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL [OTHER]", help="As for export: a recipe, a run, a stage; or a model's folder, hub id or packaged name.",
+            metavar="MODEL [OTHER]", help="A recipe, run or stage, as for `fgrl export`; or a model's folder, hub id or packaged name.",
             show_default=False,
         ),
     ],
@@ -113,7 +113,9 @@ def _load(run: Run, word: str, runs: Path, changes: Sequence[str], dtype: str | 
         return run.model(spec)
     except DataError as error:
         if "no next-token" in str(error):
-            raise UsageError(f"{word} is a reward model, which does not write: use it with --reward {word}") from None
+            raise UsageError(
+                f"{word} is a reward model, which cannot generate text: use it with --reward {word}"
+            ) from None
         raise
 
 
@@ -175,7 +177,7 @@ class _Chat:
             echo("the system turn is set" if rest.strip() else "the system turn is removed", err=True)
         else:
             known = "" if name == "help" else f"no such command: /{name}; "
-            echo(f"{known}{HELP}; a question that begins with a slash is written with two", err=True)
+            echo(f"{known}{HELP}; write two slashes where a question begins with one", err=True)
         return True
 
     def _answer(self, question: str) -> None:
@@ -214,6 +216,6 @@ class _Chat:
         elif not reply.finished:
             remarks.append(f"cut after {len(reply.ids)} tokens (--max-tokens)")
         if reply.lost:
-            remarks.append(f"the first {reply.lost} tokens of the conversation were left out (/reset starts anew)")
+            remarks.append(f"the first {reply.lost} tokens of the conversation were left out (/reset starts a new one)")
         if remarks:
             echo(f"({talk.name}: {'; '.join(remarks)})", err=True)

@@ -51,11 +51,11 @@ def export(
         str | None, typer.Option("--stage", metavar="STAGE", help="Which stage, of a recipe or a run.")
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Whole weights, with the adapter merged into its base.")
+        bool, typer.Option("--merge", help="Export whole weights: the adapter is merged into its base.")
     ] = False,
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        typer.Option("--dtype", help="Type of whole weights; without it that of the stage.", show_default=False),
+        typer.Option("--dtype", help="Data type of whole weights; default: that of the stage.", show_default=False),
     ] = None,
     base: Annotated[
         str | None,
@@ -65,7 +65,7 @@ def export(
     ] = None,
     license: Annotated[
         str | None,
-        typer.Option("--license", metavar="ID", help="The model's license, for the card; without it that of the base."),
+        typer.Option("--license", metavar="ID", help="The model's license, for the card; default: that of the base."),
     ] = None,
     push: Annotated[
         str | None, typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the Hugging Face hub.")

@@ -59,7 +59,10 @@ def init(
         typer.Option("--chat-template", metavar="FILE", help="A chat template (Jinja) for a model without one."),
     ] = None,
     gpu: Annotated[
-        bool | None, typer.Option("--gpu/--no-gpu", help="Sizes for a GPU or without one; default: as this machine is.")
+        bool | None,
+        typer.Option(
+            "--gpu/--no-gpu", help="Sizes for a GPU or without one; default: GPU sizes if this machine has one."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
     as_json: AsJson = False,

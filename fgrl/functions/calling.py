@@ -114,7 +114,7 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
     taken = next((name for name in names if name in GIVEN), None)
     if taken is not None:
         raise DataError(
-            f"a column is called {taken!r}, as an argument of functions is: give the column another name in the data"
+            f"the data has a column {taken!r}, and functions have an argument of this name: give the column another name"
         )
     known: dict[str, list[Any]] = {"id": [sample.id for sample in samples]}
     if any(sample.reference is not None for sample in samples):

@@ -81,10 +81,10 @@ def key_of(values: Sequence[str]) -> list[str]:
 
 def _without_name(file: Path) -> Problem:
     if file.suffix != ".py":
-        return Problem((), f"{nearby(file)} is no Python file", "write file.py:function, as in rewards.py:score")
+        return Problem((), f"{nearby(file)} is not a Python file", "write file.py:function, as in rewards.py:score")
     code_names = signatures.functions_in(file) if _parses(file) else []
     example = f"write {file.name}:{code_names[0]}" if code_names else "write file.py:function, as in rewards.py:score"
-    return Problem((), f"names the file {nearby(file)} and no function of it", example)
+    return Problem((), f"names the file {nearby(file)}, but no function in it", example)
 
 
 def _parses(file: Path) -> bool:

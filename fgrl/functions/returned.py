@@ -152,12 +152,12 @@ def _span(value: Any, at: str, text: str, expected: str) -> Span:
     elif isinstance(value, tuple | list) and len(value) == 3:
         start, end, worth = value
         if not _is_int(start) or not _is_int(end):
-            raise Mismatch(f"the span {_short(value)} {at}, whose start or end is no whole number", expected, step)
+            raise Mismatch(f"the span {_short(value)} {at}, whose start or end is not a whole number", expected, step)
         number = _number(worth, f"as the value of the span {_short(value)} {at}", expected)
         if number is None:
             raise Mismatch(f"None as the value of the span {_short(value)} {at}", expected, "leave the span out")
         if not 0 <= int(start) <= int(end):
-            raise Mismatch(f"the span {_short(value)} {at}, which does not end behind its start", expected, step)
+            raise Mismatch(f"the span {_short(value)} {at}, which does not end after its start", expected, step)
         span = Span(start=int(start), end=int(end), label=number)
     else:
         raise Mismatch(f"{shape(value)} as a span {at}", expected)

@@ -121,7 +121,7 @@ class ValidRecipe:
 
     def __str__(self) -> str:
         if self.needs:
-            return f"{self.source}: ok, to be run with values for {', '.join(self.needs)}"
+            return f"{self.source}: ok, but it needs values for {', '.join(self.needs)}"
         return f"{self.source}: ok, {len(self.stages)} stages: {', '.join(self.stages)}"
 
     __repr__ = __str__

@@ -74,7 +74,7 @@ class ScoredText:
     def token_rewards(self) -> list[float | None]:
         """[T] the same as `values`, of a reward. Raises `UsageError` for other values."""
         if self.what != "reward":
-            raise UsageError(f"these values are no rewards but the {self.what} of each token; see `values`")
+            raise UsageError(f"these values are not rewards but the {self.what} of each token; see `values`")
         return self.values
 
     @property

@@ -142,7 +142,7 @@ def _sample(
     if isinstance(prompt, Sample):
         if reference is not None or rubric or meta is not None:
             raise UsageError(
-                "the prompt is a sample, which has its own reference, rubric and meta: give none beside it"
+                "the prompt is a sample, which has its own reference, rubric and meta: leave these arguments out"
             )
         return prompt
     criteria = [{"text": criterion} if isinstance(criterion, str) else criterion for criterion in rubric]

@@ -129,7 +129,7 @@ def _training(
 ) -> Iterator[str]:
     yield "## Training"
     if not provenance.chain:
-        yield "The folder of the stage that trained it was not at hand, so its recipe, data and numbers are not known here."
+        yield "The folder of the stage that trained it was not available, so its recipe, data and numbers are not known here."
         return
     names = provenance.names()
     rows = [

@@ -101,7 +101,7 @@ def _written(marker: Path) -> set[str]:
 
 def _check_base(base: str | None) -> None:
     if base is not None and (HUB_ID.fullmatch(base) is None or names_folder(base)):
-        raise UsageError(f"--base {base}: it is the id of a model on the hub, OWNER/NAME, and no folder")
+        raise UsageError(f"--base {base}: wants the id of a model on the hub (OWNER/NAME), not a folder")
 
 
 def export(
@@ -123,7 +123,7 @@ def export(
     why = _why_whole(saved, origin, options)
     form: Literal["adapter", "weights"] = "adapter" if saved["adapter"] and why is None else "weights"
     if form == "adapter" and options.dtype is not None:
-        raise UsageError("--dtype is the type of whole weights, and the adapter alone is exported: add --merge")
+        raise UsageError("--dtype sets the type of merged weights, but only the adapter is exported: add --merge")
     dtype = "float32" if form == "adapter" else options.dtype or ("float32" if head != "lm" else str(saved["dtype"]))
     if why:
         say(f"merging the adapter into the weights: {why}")
@@ -160,12 +160,12 @@ def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str 
     if options.merge:
         return ""
     if origin.adapters > 1:
-        return f"it is the last of {origin.adapters} adapters on top of each other, and peft loads one"
+        return f"it is the last of {origin.adapters} stacked adapters, and peft loads only one"
     below = origin.below
     if below.saved_model():
-        return "its base is the model of another stage, which is on this machine alone"
+        return "its base is the model of another stage, which exists only on this machine"
     if below.packaged is not None:
-        return f"its base {below.packaged} comes in a Python package, so that other tools cannot load it by a name"
+        return f"its base {below.packaged} comes in a Python package, so other tools cannot load it by name"
     if below.local and options.base is None:
         return (
             f"its base is the folder {Path(below.name).name} of this machine (--base OWNER/NAME names it on the hub, and the adapter "

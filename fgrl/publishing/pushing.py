@@ -41,7 +41,7 @@ def check(repo: str, *, public: bool, api: Any = None) -> Any:
     try:
         hub_utils.validate_repo_id(repo)
     except hub_errors.HFValidationError as error:
-        raise UsageError(f"--push {repo}: {error}; a repository is called OWNER/NAME") from None
+        raise UsageError(f"--push {repo}: {error}; write the repository as OWNER/NAME") from None
     if api is None:
         if hub_constants.HF_HUB_OFFLINE:
             raise Unavailable("--push needs the network, and HF_HUB_OFFLINE is set: unset it, or export without --push")

@@ -563,9 +563,7 @@ def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence
     of = f" of {', '.join(missing)}" if len(trainings) > 1 else ""
     short = f"Unknown: nothing held out was measured that the reward{of} can be compared with."
     if any(goal.of_reward and goal.model.stage in missing for goal in goals):
-        short = (
-            f"Unknown: on held-out prompts only the reward{of} itself was measured. A metric of what you want shows it."
-        )
+        short = f"Unknown: on held-out prompts only the reward{of} itself was measured; add a metric that measures your goal."
     return replace(reply, status="unknown", short=short)
 
 
@@ -649,7 +647,7 @@ def _reward(run: RunFolder, stage: StageFolder, goals: Sequence[Goal]) -> Iterab
         else f"Reward did not clearly change in training ({number(reward.first)} → {number(reward.last)})"
     )
     if not (reward.sure and reward.change > 0):
-        yield Finding("good", f"{moved}: there is no gain to have been exploited.", "reward")
+        yield Finding("good", f"{moved}: there is no gain that hacking the reward could explain.", "reward")
         return
     known = [goal for goal in goals if goal.status in ("good", "bad", "unsure")]
     known.sort(key=lambda goal: goal.model.step is not None)  # the product before models that were kept on the way

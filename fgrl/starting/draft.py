@@ -171,7 +171,7 @@ def _about(request: Request, measured: Measured, sizes: Any, gpu: bool) -> list[
         )
     words = {
         None: "the tokenizer of the model is not on this machine: lengths are estimated from the words",
-        True: "the model has a chat template: a prompt that is a text is the user's turn",
+        True: "the model has a chat template: a prompt that is plain text becomes the user's turn",
         False: "the model has no chat template: prompts are given to it as plain text",
     }
     lines.append(

@@ -98,7 +98,7 @@ def recipe(facts: Facts) -> str:
     body = {"sft": _sft, "dpo": _dpo, "reward_model": _reward_model, "ppo": _online, "grpo": _online}[facts.kind]
     head = [
         f"# A first recipe for {facts.data}. Check it with `fgrl validate`, look at the rows with `fgrl inspect`, run it with `fgrl run`.",
-        "# What was found out and assumed; change what does not fit:",
+        "# Detected and assumed; change what does not fit:",
     ]
     for line in facts.assumptions:
         head += textwrap.wrap(line, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False)
@@ -142,7 +142,7 @@ def _offline(facts: Facts, stage: str, algorithm: str, lr: str) -> list[str]:
         f"    data: {flow(reader)}",
         f"    holdout: {sizes.share}  # share of the rows, from the end, that is measured before and after the training",
         *(
-            ["    overlap: drop  # of these, rows whose prompt is trained on as well"]
+            ["    overlap: drop  # leave out held-out rows whose prompt is also trained on"]
             if facts.measured.repeated
             else []
         ),
@@ -154,7 +154,7 @@ def _offline(facts: Facts, stage: str, algorithm: str, lr: str) -> list[str]:
         f"      lr: {lr}",
         f"      epochs: {sizes.epochs}",
         f"      batch_size: {sizes.batch}",
-        f"      micro_batch_size: {min(4, sizes.batch)}  # raise it while memory lasts; results stay the same",
+        f"      micro_batch_size: {min(4, sizes.batch)}  # raise it if memory allows; results stay the same",
         *steps,
     ]
 
@@ -178,7 +178,7 @@ def _evaluation(
         f"    prompts: {flow(held_out)}",
         f"    models: {{start: {_model(facts, adapter=False)}, trained: {_trained(facts, stage)}}}",
         "    baseline: start",
-        *(["    overlap: drop  # leave out prompts that are trained on as well"] if facts.measured.repeated else []),
+        *(["    overlap: drop  # leave out prompts that are also trained on"] if facts.measured.repeated else []),
         *more,
         f"    metrics: [{', '.join(metrics)}]",
         f"    sampling: {{max_new_tokens: {sizes.new_tokens}, max_prompt_tokens: {sizes.max_prompt}, temperature: 0.7}}",
@@ -207,7 +207,7 @@ def _dpo(facts: Facts) -> list[str]:
     return [
         *_top(facts, f"Direct preference optimization on {facts.data}."),
         *_offline(
-            facts, "dpo", "{name: dpo, beta: 0.1}  # a larger beta stays nearer to the model it starts from", "5e-5"
+            facts, "dpo", "{name: dpo, beta: 0.1}  # a larger beta stays closer to the model it starts from", "5e-5"
         ),
         *_evaluation(facts, "dpo", ["length", "repetition", "kl"], facts.reader, _skipped(facts)),
     ]
@@ -236,7 +236,7 @@ def _online(facts: Facts) -> list[str]:
         f"    prompts: {flow({**facts.reader, 'limit': trained})}",
         f"    model: {_model(facts, adapter=True)}",
         '    reward: "${vars.reward}"',
-        f"    algorithm: {algorithm}  # a larger kl_coef stays nearer to the model it starts from",
+        f"    algorithm: {algorithm}  # a larger kl_coef stays closer to the model it starts from",
         "    rollout:",
         f"      batch_size: {sizes.batch}  # responses of an iteration",
         f"      per_prompt: {sizes.per_prompt}",

@@ -286,7 +286,7 @@ def test_a_word_that_names_no_model(runs, words, message):
 def test_a_reward_model_does_not_chat(runs):
     done = chat(stage(runs, "reward_model"), input="Why?\n", runs=runs)
     assert isinstance(done.exception, UsageError)
-    assert "is a reward model, which does not write: use it with --reward" in str(done.exception)
+    assert "is a reward model, which cannot generate text: use it with --reward" in str(done.exception)
 
 
 class Person:

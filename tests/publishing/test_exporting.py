@@ -200,7 +200,7 @@ def test_only_an_earlier_export_is_replaced_and_only_on_request(policy, tmp_path
 
 @pytest.mark.parametrize("base", ["/srv/models/tiny", "./tiny", "~/tiny", "a/b/c", "owner/ti ny"])
 def test_a_base_that_is_no_id_of_the_hub_is_refused(tmp_path, base):
-    with pytest.raises(UsageError, match="OWNER/NAME, and no folder"):
+    with pytest.raises(UsageError, match=r"wants the id of a model on the hub \(OWNER/NAME\), not a folder"):
         exporting.export(tmp_path / "stage", tmp_path / "out", None, Options(base=base))
 
 

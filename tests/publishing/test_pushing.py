@@ -71,7 +71,7 @@ def test_the_visibility_of_an_existing_repository_is_respected(private, public, 
 
 
 def test_a_wrong_name_a_missing_token_and_no_network_have_a_next_step(monkeypatch):
-    with pytest.raises(UsageError, match="a repository is called OWNER/NAME"):
+    with pytest.raises(UsageError, match="write the repository as OWNER/NAME"):
         pushing.check("a/b/c", public=False, api=Hub())
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(Unavailable, match="HF_HUB_OFFLINE is set: unset it"):

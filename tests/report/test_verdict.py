@@ -220,7 +220,7 @@ def test_a_reward_that_does_not_rise_is_no_sign(run: Path) -> None:
         rising(run, first, last)
         learned, hacking = replies(run)
         assert (learned.status, hacking.status) == ("bad", "good")
-        assert "there is no gain to have been exploited" in texts(hacking)
+        assert "there is no gain that hacking the reward could explain" in texts(hacking)
 
 
 @pytest.mark.parametrize(

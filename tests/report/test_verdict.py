@@ -146,7 +146,7 @@ REWARD = {
     "purpose": "reward",
     "numbers": {
         "* good": {"words": "share of tokens with a positive reward ({number})"},
-        "*": {"words": "reward {number} of held-out answers", "better": "higher"},
+        "*": {"words": "mean reward of held-out answers ({number})", "better": "higher"},
     },
 }
 
@@ -165,7 +165,7 @@ def test_the_reward_on_held_out_prompts_counts_where_nothing_else_was_measured(
     goal(run, 0.2, after, meanings={"mine": REWARD})
     learned, hacking = replies(run)
     assert (learned.status, learned.short) == (status, words)
-    assert "Reward kept of held-out answers [evaluate]: 0.20 (sft) → " in texts(learned)
+    assert "Mean reward of held-out answers (kept) [evaluate]: 0.20 (sft) → " in texts(learned)
     assert hacking.status in ("unknown", "unsure"), "a reward that rises says nothing about hacking it"
     assert status != "good" or "only the reward itself was measured" in hacking.short
 

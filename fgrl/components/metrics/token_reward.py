@@ -24,7 +24,7 @@ class TokenReward(OfRewards):
     meanings = {
         "* good": Meaning("share of tokens with a positive reward ({number})"),
         "* poor": Meaning("share of tokens with a negative reward ({number})"),
-        "*": Meaning("reward {number} of held-out answers", "higher"),
+        "*": Meaning("mean reward of held-out answers ({number})", "higher"),
     }
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:

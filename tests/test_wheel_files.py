@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
@@ -14,7 +15,9 @@ from import_walk import ROOT
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 SHARED = "share/fgrl"
 """The folder of an installation in which recipes and what they refer to lie beside each other, as in the source tree."""
-INSTALLED = ("recipes", "prompts", "tasks")
+INSTALLED = ("recipes", "prompts", "tasks", "fgrl/annotation/taxonomies")
+OUTSIDE = re.compile(r"(?:\.\./)+[\w./-]+")
+"""A path in a recipe that leads out of its folder."""
 
 
 def files(folder: Path) -> Iterator[Path]:
@@ -52,6 +55,19 @@ def test_recipes_and_what_they_refer_to_lie_as_in_the_source_tree(folder: str) -
     assert {file: places.get(file) for file in tree} == {
         file: f"{SHARED}/{file.relative_to(ROOT).as_posix()}" for file in tree
     }
+
+
+def test_every_path_that_leads_out_of_a_recipes_folder_is_installed() -> None:
+    places = installed(SETTINGS["data-files"])
+    named = {
+        (recipe.parent / path).resolve()
+        for recipe in ROOT.glob("recipes/**/*.yaml")
+        for path in OUTSIDE.findall(recipe.read_text())
+    }
+    assert len(named) > 20
+    assert [
+        path for path in sorted(named) if path not in places and not any(path in file.parents for file in places)
+    ] == []
 
 
 def test_a_forgotten_file_is_noticed() -> None:

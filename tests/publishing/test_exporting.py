@@ -80,7 +80,7 @@ def test_adapters_on_an_adapter_become_one_model(tiny_model_dir, tmp_path):
     first = train(runs, "sft", tiny_model_dir)
     second = train(runs, "policy", first / "out", upstream={"sft": first})
     exported = exporting.export(second / "out", tmp_path / "out", provenance.read(second))
-    assert "last of 2 adapters" in exported.why
+    assert "last of 2 stacked adapters" in exported.why
     assert exported.base is not None
     assert exported.base.name == tiny_model_dir.name
     shutil.rmtree(runs)

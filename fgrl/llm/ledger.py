@@ -81,7 +81,7 @@ class Ledger:
             "seconds": round(seconds, 4),
         }
         with self._lock:
-            os.write(self._file, (json.dumps(line) + "\n").encode())
+            self._append((json.dumps(line) + "\n").encode())
             self._totals.setdefault(client, Totals()).add(line)
 
     def fail(self, client: str, key: str, reason: str) -> None:
@@ -89,6 +89,17 @@ class Ledger:
         line = {"time": round(time.time(), 3), "client": client, "key": key, "reason": reason}
         with self._lock, self.path.with_name(FAILED).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+    def _append(self, data: bytes) -> None:
+        """Write all of `data` (`os.write` may write only a part), or leave the file as it was and raise OSError."""
+        size = os.fstat(self._file).st_size
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except BaseException:
+            os.ftruncate(self._file, size)  # the next line would be appended to a part of this one
+            raise
 
     def _recover(self) -> None:
         """Add up the existing lines. An incomplete last line, left by a kill, is removed."""

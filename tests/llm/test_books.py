@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,38 @@ def test_whatever_a_kill_leaves_of_the_file_is_read(cut: int) -> None:
         whole = path.read_bytes()
         path.write_bytes(whole[:cut])
         assert ledger.Ledger(path).totals("a").calls == whole[:cut].count(b"\n")
+
+
+def test_a_line_that_the_system_writes_in_parts_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = ledger.Ledger(tmp_path / "calls.jsonl")
+    write = os.write
+    monkeypatch.setattr(ledger.os, "write", lambda file, data: write(file, data[: len(data) // 2 or 1]))
+    add(book, "a", 0.5)
+    add(book, "a", 0.25)
+    lines = (tmp_path / "calls.jsonl").read_text().splitlines()
+    assert [json.loads(line)["usd"] for line in lines] == [0.5, 0.25]
+
+
+def test_a_line_that_fits_only_in_part_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = ledger.Ledger(tmp_path / "calls.jsonl")
+    add(book, "a", 0.5)
+    whole = (tmp_path / "calls.jsonl").read_bytes()
+    write = os.write
+    full_after = len(whole) + 30
+
+    def write_until_full(file: int, data: memoryview) -> int:
+        if os.fstat(file).st_size == full_after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data[: full_after - os.fstat(file).st_size])
+
+    monkeypatch.setattr(ledger.os, "write", write_until_full)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        add(book, "a", 0.25)
+    monkeypatch.undo()
+    assert (tmp_path / "calls.jsonl").read_bytes() == whole
+    assert book.totals("a").usd == 0.5
+    add(book, "a", 0.25)
+    assert ledger.Ledger(tmp_path / "calls.jsonl").totals("a").usd == 0.75
 
 
 def test_a_spoilt_line_is_shown_with_its_place(tmp_path: Path) -> None:

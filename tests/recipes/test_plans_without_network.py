@@ -9,6 +9,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 from huggingface_hub import constants
+from test_recipes import check_plan
 
 from fgrl.pipeline import estimates, plan
 from fgrl.pipeline.offline import from_cache_only
@@ -62,12 +63,18 @@ def loaded(address: str) -> Recipe:
         return load(address, [f"{name}={STAND_INS[name]}" for name in problems.needs])
 
 
-def test_no_plan_asks_the_network(asked: list[Any], tmp_path: Path) -> None:
-    assert len(ADDRESSES) > 100
-    for address in ADDRESSES:
-        made = plan(loaded(address), tmp_path / "runs")
-        assert estimates(made)
-        assert not asked, address
+@pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.removeprefix(f"{RECIPES}/"))
+def test_every_recipe_plans_and_asks_no_network(address: str, asked: list[Any], tmp_path: Path) -> None:
+    recipe = loaded(address)
+    made = plan(recipe, tmp_path / "runs")
+    check_plan(made, recipe)
+    assert estimates(made)
+    assert not asked
+    assert not (tmp_path / "runs").exists()
+
+
+def test_there_are_recipes_to_plan() -> None:
+    assert len(ADDRESSES) > 400
 
 
 def test_what_lies_on_the_hub_is_unknown_and_named(asked: list[Any], tmp_path: Path) -> None:

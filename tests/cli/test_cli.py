@@ -1,4 +1,4 @@
-"""The command line as a person and a script meet it: in processes of its own."""
+"""The command line as a person and a script meet it: in processes of its own where that matters, else in the process of the tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from patience import HUNG
-from pipeline_helpers import environment, fgrl, recipe_file, start
+from pipeline_helpers import environment, fgrl, fgrl_here, recipe_file, start
 
 HEAVY = (
     "torch", "transformers", "lightning", "peft", "datasets", "wandb", "openai", "sentence_transformers", "sklearn", "scipy",
@@ -56,6 +56,7 @@ def test_light_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.evidence
 def test_times_are_reported(tmp_path: Path, record_property: pytest.FixtureRequest) -> None:
     seconds = {
         "--help": median_seconds("--help", cwd=tmp_path),
@@ -88,7 +89,7 @@ def test_times_are_reported(tmp_path: Path, record_property: pytest.FixtureReque
     ],
 )
 def test_every_command_has_help_with_examples(tmp_path: Path, command: str) -> None:
-    done = fgrl(command, "--help", cwd=tmp_path)
+    done = fgrl_here(command, "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "Examples:" in done.stdout
     assert f"fgrl {command}" in done.stdout
@@ -111,27 +112,29 @@ def test_run_then_nothing_to_do(tmp_path: Path) -> None:
 
 def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
     recipe = recipe_file(tmp_path, COUNT_AND_COUNT_ON)
-    plan = json.loads(fgrl("plan", recipe, "--json", cwd=tmp_path).stdout)
+    plan = json.loads(fgrl_here("plan", recipe, "--json", cwd=tmp_path).stdout)
     assert list(plan["stages"]) == ["first", "second"]
     assert not plan["stages"]["first"]["cached"]
-    summary = json.loads(fgrl("run", recipe, "--json", cwd=tmp_path).stdout)
+    summary = json.loads(fgrl_here("run", recipe, "--json", cwd=tmp_path).stdout)
     assert summary["exit"] == 0
     assert summary["stages"]["first"]["key"] == plan["stages"]["first"]["key"]
-    assert json.loads(fgrl("run", recipe, "--json", cwd=tmp_path).stdout)["nothing_to_do"]
-    assert json.loads(fgrl("run", recipe, "--dry-run", "--json", cwd=tmp_path).stdout)["stages"]["second"]["cached"]
-    assert json.loads(fgrl("validate", recipe, "--json", cwd=tmp_path).stdout)["ok"]
-    wrong = fgrl("validate", recipe, "stages.first.stepz=1", "--json", cwd=tmp_path)
+    assert json.loads(fgrl_here("run", recipe, "--json", cwd=tmp_path).stdout)["nothing_to_do"]
+    assert json.loads(fgrl_here("run", recipe, "--dry-run", "--json", cwd=tmp_path).stdout)["stages"]["second"][
+        "cached"
+    ]
+    assert json.loads(fgrl_here("validate", recipe, "--json", cwd=tmp_path).stdout)["ok"]
+    wrong = fgrl_here("validate", recipe, "stages.first.stepz=1", "--json", cwd=tmp_path)
     assert wrong.returncode == 2
     (problem,) = json.loads(wrong.stdout)["recipes"][0]["problems"]
     assert (problem["path"], problem["place"]) == ("stages.first.stepz", "command line")
-    failed = fgrl("plan", recipe, "stages.first.stepz=1", "--json", cwd=tmp_path)
+    failed = fgrl_here("plan", recipe, "stages.first.stepz=1", "--json", cwd=tmp_path)
     assert failed.returncode == 2
     assert json.loads(failed.stdout)["problems"]
-    samples = json.loads(fgrl("inspect", recipe, "--json", cwd=tmp_path).stdout)["samples"]
+    samples = json.loads(fgrl_here("inspect", recipe, "--json", cwd=tmp_path).stdout)["samples"]
     assert [sample["title"] for sample in samples] == ["sample 0", "sample 1", "sample 2"]
     assert (
         "counting"
-        in fgrl(
+        in fgrl_here(
             "list", "stage", "--json", "--import", Path(__file__).parents[1] / "fake_stages.py", cwd=tmp_path
         ).stdout
     )
@@ -140,7 +143,7 @@ def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
 def test_overrides_also_as_sweeps_write_them(tmp_path: Path) -> None:
     recipe = recipe_file(tmp_path, COUNT_AND_COUNT_ON)
     keys = [
-        json.loads(fgrl("plan", recipe, *more, "--json", cwd=tmp_path).stdout)["stages"]["first"]["key"]
+        json.loads(fgrl_here("plan", recipe, *more, "--json", cwd=tmp_path).stdout)["stages"]["first"]["key"]
         for more in ([], ["stages.first.steps=5"], ["--stages.first.steps=5"])
     ]
     assert keys[0] != keys[1] == keys[2]
@@ -169,7 +172,7 @@ def test_overrides_also_as_sweeps_write_them(tmp_path: Path) -> None:
 )
 def test_mistakes_are_explained_and_exit_with_2(tmp_path: Path, arguments: list[str], words: str) -> None:
     recipe = recipe_file(tmp_path, COUNT_AND_COUNT_ON)
-    done = fgrl(*(argument.format(recipe=recipe.name) for argument in arguments), cwd=tmp_path)
+    done = fgrl_here(*(argument.format(recipe=recipe.name) for argument in arguments), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -278,37 +281,37 @@ def test_table_puts_recipes_side_by_side(tmp_path: Path) -> None:
         for name, value in (("one", 0.5), ("other", 0.75), ("third", 0.9))
     )
     for recipe in (one, other):
-        assert fgrl("run", recipe, "-q", cwd=tmp_path).returncode == 0
-    table = fgrl("table", one, other, not_run, cwd=tmp_path).stdout
+        assert fgrl_here("run", recipe, "-q", cwd=tmp_path).returncode == 0
+    table = fgrl_here("table", one, other, not_run, cwd=tmp_path).stdout
     assert "0.5" in table
     assert "0.75" in table
     assert "not run: third" in table
-    markdown = fgrl("table", one, other, not_run, "--markdown", cwd=tmp_path).stdout.splitlines()
+    markdown = fgrl_here("table", one, other, not_run, "--markdown", cwd=tmp_path).stdout.splitlines()
     assert len({line.count("|") for line in markdown}) == 1
     assert any(line.startswith("| other | policy | 0.75") for line in markdown)
     assert any(line.startswith("| third | not run |") for line in markdown)
-    data = json.loads(fgrl("table", one, not_run, "--json", cwd=tmp_path).stdout)["recipes"]
+    data = json.loads(fgrl_here("table", one, not_run, "--json", cwd=tmp_path).stdout)["recipes"]
     assert data["third"] is None
     assert {row["model"]: row["mean"] for row in data["one"]} == {"sft": 0.25, "policy": 0.5}
     (number,) = {row["number"] for row in data["one"]}
-    assert fgrl("table", one, other, "--number", number[:3], cwd=tmp_path).stdout in table
-    none = fgrl("table", one, "--number", "nothing like it", cwd=tmp_path)
+    assert fgrl_here("table", one, other, "--number", number[:3], cwd=tmp_path).stdout in table
+    none = fgrl_here("table", one, "--number", "nothing like it", cwd=tmp_path)
     assert none.returncode == 2
     assert number in none.stderr
 
 
 def test_report_is_written_again(tmp_path: Path) -> None:
     recipe = recipe_file(tmp_path, "{first: {name: counting}}")
-    assert fgrl("run", recipe, cwd=tmp_path).returncode == 0
+    assert fgrl_here("run", recipe, cwd=tmp_path).returncode == 0
     (page,) = (tmp_path / "runs" / "fake").glob("*/report.html")
     page.unlink()
-    done = fgrl("report", recipe, cwd=tmp_path)
+    done = fgrl_here("report", recipe, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert page.is_file()
 
 
 def test_inspect_prints_samples(tmp_path: Path) -> None:
-    done = fgrl("inspect", recipe_file(tmp_path, COUNT_AND_COUNT_ON), "-n", 2, cwd=tmp_path)
+    done = fgrl_here("inspect", recipe_file(tmp_path, COUNT_AND_COUNT_ON), "-n", 2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("sample ") == 2
     assert not (tmp_path / "runs" / "fake").exists()

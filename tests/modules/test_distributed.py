@@ -1,4 +1,7 @@
-"""Two processes train as one does. Each test starts `fgrl run`, whose ranks Lightning launches (gloo, CPU)."""
+"""Two processes train as one does. Each test starts `fgrl run`, whose ranks Lightning launches (gloo, CPU).
+
+A training in one process that another is compared with runs in the process of the tests, which has imported everything already.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,19 @@ from patience import HUNG
 from pipeline_helpers import HERE, fgrl, start
 from safetensors.torch import load_file
 from tiny_recipe import log, weights
+from typer.testing import CliRunner
+
+from fgrl.cli import app
+from fgrl.modules import callbacks, online
+from fgrl.modules.training_module import TrainingModule
+from fgrl.registry.outside import forget_file
+
+SPY = HERE / "distributed_spy.py"
+SPIED = (
+    (TrainingModule, "fit"), (TrainingModule, "training_step"), (TrainingModule, "on_before_optimizer_step"),
+    (online.OnlineRounds, "start"), (callbacks, "save"),
+)  # fmt: skip
+"""What the spy replaces."""
 
 TWO = ("vars.devices=2", "vars.strategy=ddp")
 POLICY = (
@@ -55,8 +71,21 @@ class Ran:
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
     path = tiny_recipe.write(tmp_path_factory.mktemp("recipe"), tiny_model_dir)
-    path.write_text(path.read_text() + f"imports: ['{HERE / 'distributed_spy.py'}']\n")
+    path.write_text(path.read_text() + f"imports: ['{SPY}']\n")
     return path
+
+
+def run_here(recipe: Path, folder: Path, *overrides: str) -> Ran:
+    """A training in this process."""
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPY", str(folder))
+        patch.chdir(folder)
+        for owner, name in SPIED:  # put back afterwards
+            patch.setattr(owner, name, getattr(owner, name))
+        done = CliRunner().invoke(app, ["run", str(recipe), "--runs", str(folder / "runs"), *overrides])
+        forget_file(SPY.resolve())
+    return Ran(folder, done.exit_code, done.output)
 
 
 def begin(recipe: Path, folder: Path, *overrides: str, broken: str | None = None) -> subprocess.Popen[str]:
@@ -110,16 +139,16 @@ def assert_close(one: Path, two: Path, tolerance: float) -> None:
 def policies(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
     """Trained in one process and in two, which sample 8 and 7 responses and cut steps of 5 rows into 2 + 1 and 1 + 1."""
     base = tmp_path_factory.mktemp("policies")
-    ran = run(recipe, base / "one", *POLICY), run(recipe, base / "two", *POLICY, *TWO)
-    assert [one.code for one in ran] == [0, 0], ran[1].said
+    ran = run_here(recipe, base / "one", *POLICY), run(recipe, base / "two", *POLICY, *TWO)
+    assert [one.code for one in ran] == [0, 0], [one.said for one in ran]
     return ran
 
 
 @pytest.fixture(scope="module")
 def reward_models(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
     base = tmp_path_factory.mktemp("reward_models")
-    ran = run(recipe, base / "one", *REWARD_MODEL), run(recipe, base / "two", *REWARD_MODEL, *TWO)
-    assert [one.code for one in ran] == [0, 0], ran[1].said
+    ran = run_here(recipe, base / "one", *REWARD_MODEL), run(recipe, base / "two", *REWARD_MODEL, *TWO)
+    assert [one.code for one in ran] == [0, 0], [one.said for one in ran]
     return ran
 
 
@@ -210,7 +239,7 @@ def test_metrics_of_tokens_are_averaged_over_tokens(policies: tuple[Ran, Ran]) -
 def test_a_step_with_fewer_units_than_ranks(recipe: Path, tmp_path: Path) -> None:
     """19 pairs in steps of 6: the last step of an epoch has one pair, and a rank nothing to say about it."""
     options = (*REWARD_MODEL, "stages.reward_model.train.batch_size=6", "stages.reward_model.train.epochs=1")
-    ran = run(recipe, tmp_path / "one", *options), run(recipe, tmp_path / "two", *options, *TWO)
+    ran = run_here(recipe, tmp_path / "one", *options), run(recipe, tmp_path / "two", *options, *TWO)
     assert [each.code for each in ran] == [0, 0], ran[1].said
     one, two = (log(each.stage) for each in ran)
     assert [sum(piece["rows"] for piece in ran[0].seen("losses-reward_model-0.jsonl") if piece["step"] == 3)] == [2]
@@ -243,7 +272,7 @@ def test_the_command_trains_with_deepspeed_as_with_one_process(
 
 def test_a_policy_that_is_not_scored_before_its_step(recipe: Path, tmp_path: Path) -> None:
     """Its entropy and KL come out of the step's micro-batches, of which two ranks have others than one."""
-    one, two = run(recipe, tmp_path / "one", *ONE_STEP), run(recipe, tmp_path / "two", *ONE_STEP, *TWO)
+    one, two = run_here(recipe, tmp_path / "one", *ONE_STEP), run(recipe, tmp_path / "two", *ONE_STEP, *TWO)
     assert [one.code, two.code] == [0, 0], two.said
     assert two.seen("weights-policy-0.json") == two.seen("weights-policy-1.json")
     assert_close(one.stage / "out", two.stage / "out", 1e-6)

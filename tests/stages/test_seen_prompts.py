@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fgrl import recipe
-from fgrl.pipeline import execute, plan
+from fgrl.pipeline import estimates, execute, plan
 from fgrl.rollouts import trained_prompts
+from fgrl.stages import overlaps
 from fgrl.types import Message
 
 RECIPE = """about: two trainings, and an evaluation of both
@@ -67,6 +68,20 @@ def test_prompts_of_a_training_and_of_those_before_it_are_counted(
     write(tmp_path / "evaluated.jsonl", "held out", "new")
     assert execute(loaded, tmp_path / "runs").exit == 0
     assert "was trained on" not in capsys.readouterr().err
+
+
+def test_a_plan_counts_them_in_small_files_alone(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "first.jsonl", "one", "two", "three", "held out")
+    write(tmp_path / "second.jsonl", "four", "five")
+    write(tmp_path / "evaluated.jsonl", "two", "five")
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE.format(base=json.dumps(str(tiny_model_dir))), encoding="utf-8")
+    planned = plan(recipe.load(path), tmp_path / "runs")
+    assert "policy is trained on" in estimates(planned)["evaluate"]["overlap"]
+    monkeypatch.setattr(overlaps, "MOST_BYTES", (tmp_path / "evaluated.jsonl").stat().st_size - 1)
+    assert "overlap" not in estimates(planned)["evaluate"]
 
 
 def test_a_text_and_its_turns_are_different_prompts() -> None:

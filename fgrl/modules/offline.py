@@ -52,8 +52,7 @@ class OfflineRounds(Rounds):
     ) -> None:
         self.model, self.algorithm, self.settings, self.run = model, algorithm, settings, run
         self.units = self._encoded(units)
-        alone = algorithm.unit_by_unit() and not settings.sharded and not settings.deepspeed  # which reduces after each
-        size = 1 if alone else settings.micro_batch_size
+        size = settings.units_at_once(algorithm.unit_by_unit())
         self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.devices)
         self._begun = False
         self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]

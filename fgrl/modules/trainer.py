@@ -41,7 +41,8 @@ class TrainSettings(Settings):
     batch_size: int = Field(ge=1)
     """Rows (pairs, for preference data) of one optimizer step, over all devices."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1)
-    """Rows that go through the model at once on one device. Changes memory and speed, never the loss."""
+    """Rows (pairs, for preference data) that go through the model at once on one device. Changes memory and speed, never the loss.
+    `dpo` with `reference_pass: once` trains on one pair at a time whatever this is, unless `strategy` is fsdp or DeepSpeed."""
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
     """Adam's decay rates."""
     eps: float = Field(1e-8, gt=0)
@@ -94,6 +95,12 @@ class TrainSettings(Settings):
     def deepspeed(self) -> bool:
         """Does DeepSpeed's engine train?"""
         return self.strategy.startswith("deepspeed")
+
+    def units_at_once(self, unit_by_unit: bool) -> int:
+        """The most units (rows or pairs) of a micro-batch on one device. unit_by_unit: the loss reads each unit in a separate pass,
+        so that larger micro-batches would only take more memory."""
+        # where gradients are reduced after each micro-batch, more of them would cost time
+        return 1 if unit_by_unit and not self.sharded and not self.deepspeed else self.micro_batch_size
 
     @property
     def sharded(self) -> bool:

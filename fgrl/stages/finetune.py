@@ -115,7 +115,7 @@ class FinetuneStage(TrainingStage):
         sampled = max(self.drawn_in_evaluations(), key=lambda shape: shape.rows * shape.tokens, default=None)
         workload = Workload(
             roles, self.train, sampled=sampled, sampler="policy",
-            trained=sizes.trained(self.train, self.max_tokens, each), notes=notes,
+            trained=sizes.trained(self.train, self.max_tokens, each, unit_by_unit=self.algorithm.unit_by_unit()), notes=notes,
         )  # fmt: skip
         return estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
 

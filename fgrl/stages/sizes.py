@@ -18,9 +18,11 @@ def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
     return PassShape(rows, sampling.max_prompt_tokens + sampling.max_new_tokens)
 
 
-def trained(train: TrainSettings, tokens: int, each: int = 1) -> PassShape:
-    """A micro-batch of training, of units of `each` rows with at most `tokens` tokens."""
-    return PassShape(min(train.micro_batch_size, -(-train.batch_size // train.devices)) * each, tokens)
+def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: bool = False) -> PassShape:
+    """A micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
+    `OfflineAlgorithm.unit_by_unit`."""
+    units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.devices))
+    return PassShape(units * each, tokens)
 
 
 def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> dict[str, Any]:
@@ -33,7 +35,7 @@ def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> 
 
 
 def scorers(name: str, component: Settings) -> Iterator[Role]:
-    """The models that a reward (or a relevance) names in its settings."""
+    """The models that a reward, a relevance or a metric names in its settings."""
     owners = dict(walk(component))
     specs = [(path, value) for path, value in owners.items() if isinstance(value, ModelSpec)]
     for path, spec in specs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import transformers
 
 from fgrl import pipeline, recipe
 from fgrl.cli.checking import count, estimate_lines, size
+from fgrl.components.algorithms import DPO
 from fgrl.models import ActorCritic, load
 from fgrl.modules import memory
 from fgrl.modules.trainer import OnlineSettings
@@ -107,6 +109,35 @@ def kept_for_backward(spec: ModelSpec) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model.score(collate(rows, model.pad_id, model.eos_ids, {}))
     return sum(storage.nbytes() for address, storage in kept.items() if address not in weights)
+
+
+def test_the_models_of_metrics_count(tiny: Path, tiny_model_dir: Path) -> None:
+    """A scorer with an output layer, which the evaluated model is, too, and an encoder without one."""
+    base = json.dumps(str(tiny_model_dir))
+    metrics = f"[length, {{name: perplexity, scorer: {base}}}, {{name: bertscore, encoder: {base}, layer: 1, title: similar}}]"
+    found = estimates(tiny, f"stages.evaluate.metrics={metrics}")["evaluate"]
+    spec = ModelSpec(base=str(tiny_model_dir))
+    assert found["parameters"]["metric similar"] == {"total": counted(load(spec, head="scalar"))["total"]}
+    assert found["memory"]["metric similar"]["weights"] == 4 * found["parameters"]["metric similar"]["total"]
+    assert found["parameters"]["metric perplexity"] == "shared with sft"
+
+
+def activations(stage: Any, peek: Peek, algorithm: DPO, size: int, strategy: str) -> int:
+    train = stage.train.model_copy(update={"micro_batch_size": size, "strategy": strategy})
+    return stage.model_copy(update={"algorithm": algorithm, "train": train}).estimate(peek)["memory"]["activations"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "strategy", "grows"),
+    [(DPO(), "auto", False), (DPO(reference_pass="each_step"), "auto", True), (DPO(), "deepspeed_stage_2", True), (DPO(), "fsdp", True)],
+)  # fmt: skip
+def test_a_larger_micro_batch_takes_more_memory_unless_pairs_are_read_one_at_a_time(
+    tiny: Path, algorithm: DPO, strategy: str, grows: bool
+) -> None:
+    stage, peek = tiny_recipe.alone(tiny, "reward_model"), Peek(tiny.parent, None, {})
+    small, large = (activations(stage, peek, algorithm, size, strategy) for size in (1, 3))
+    chunk = memory.CHUNK["cpu"]
+    assert large - chunk == (3 if grows else 1) * (small - chunk)
 
 
 def deeper(folder: Path, layers: int, to: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -37,6 +37,8 @@ class Perplexity(Comparison):
         "per_answer": Meaning("mean perplexity of an answer", "lower"),
         "cut": Meaning("share of answers that were scored without their end"),
     }
+
+    head: ClassVar[str] = "lm"
 
     scorer: ModelSpec
     """The language model that reads the answers."""

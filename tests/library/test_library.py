@@ -194,7 +194,7 @@ def test_the_policy_generates_and_gives_probabilities(finished: fgrl.FinishedRun
     assert scored.total == pytest.approx(float(expected.sum()), abs=1e-4)
     assert scored.text == "birds sing"
     assert len(base.log_probs("Write.", "birds sing", finished=False).values) == len(response) - 1
-    with pytest.raises(fgrl.errors.UsageError, match="these values are no rewards"):
+    with pytest.raises(fgrl.errors.UsageError, match="these values are not rewards"):
         _ = scored.token_rewards
 
 

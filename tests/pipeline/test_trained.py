@@ -195,7 +195,7 @@ def test_the_command_writes_a_folder_and_prints_its_path(world, tmp_path):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, (done.output, done.exception)
     assert done.stdout == f"{tmp_path / 'out'}\n"
-    assert "merging the adapter into the weights: it is the last of 2 adapters" in done.stderr
+    assert "merging the adapter into the weights: it is the last of 2 stacked adapters" in done.stderr
     card = (tmp_path / "out" / "README.md").read_text()
     assert "Two trainings, one on top of the other" in card
     assert "rows.jsonl" in card

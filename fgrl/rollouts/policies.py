@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
 from fgrl.errors import PolicyNotLent
+from fgrl.rollouts.lent_modules import LentModule
 from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad
 from fgrl.rollouts.text import decode, offsets
 from fgrl.specs import Sampling
@@ -94,9 +95,8 @@ class LentPolicy:
                     parameter.requires_grad_(trained)
                     parameter.grad = gradient
 
-    @property
-    def model(self) -> LanguageModel:
-        """Raises `PolicyNotLent` outside of `lend`."""
+    def lent_model(self) -> LanguageModel:
+        """The model itself. Raises `PolicyNotLent` outside of `lend`."""
         if not self._lent:
             raise PolicyNotLent(
                 f"the policy {self.name} was lent for responses that are scored already: a component that keeps it would credit "
@@ -121,9 +121,17 @@ class Policy:
         self._lent, self._rollout = lent, rollout
 
     @property
-    def model(self) -> LanguageModel:
-        """The model itself: no gradient goes to its parameters, and none stays on them."""
-        return self._lent.model
+    def model(self) -> LentModule:
+        """The `fgrl.models.LanguageModel`: no gradient goes to its parameters, and none stays on them.
+
+        A component that keeps it, one of its modules or one of its methods gets `PolicyNotLent` where it uses them for other
+        responses: see `LentModule`.
+        """
+        return LentModule(self._model, self._lent.lent_model)
+
+    @property
+    def _model(self) -> LanguageModel:
+        return self._lent.lent_model()
 
     @property
     def name(self) -> str:
@@ -141,7 +149,7 @@ class Policy:
 
     @property
     def tokenizer(self) -> Any:
-        return self.model.tokenizer
+        return self._model.tokenizer
 
     @property
     def temperature(self) -> float:
@@ -155,7 +163,7 @@ class Policy:
 
         Entry t is of the distribution before response token t, at the temperature of sampling; 0 outside the mask.
         """
-        began, model = time.perf_counter(), self.model
+        began, model = time.perf_counter(), self._model
 
         def compute(part: Tokens) -> dict[str, Tensor]:
             scores = model.score(part, temperature=self.temperature, entropy=entropy)
@@ -169,7 +177,7 @@ class Policy:
 
     def micro_batches(self, tokens: Tokens) -> Iterator[tuple[Tensor, Tokens]]:
         """(row indices [b], these rows on the model's device, trimmed) for your own passes, until all rows have come once."""
-        return micro_batches(tokens, self._lent.micro_batch_size, self.model.device, shared=False)
+        return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False)
 
     def input_gradient(
         self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False
@@ -186,7 +194,7 @@ class Policy:
 
     def embed(self, tokens: Tokens) -> Tensor:
         """The embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to them."""
-        return self.model.embed(tokens)
+        return self._model.embed(tokens)
 
     def score_embeddings(self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False) -> Scores:
         """`score` of one micro-batch that reads `embeddings` [B,P+T,h] in place of its tokens' own, with a gradient to them.
@@ -195,8 +203,8 @@ class Policy:
         """
         began = time.perf_counter()
         with torch.enable_grad():
-            states = self.model.states(tokens, embeddings=embeddings)
-            scores = self.model.score_states(states, tokens, temperature=self.temperature, entropy=entropy)
+            states = self._model.states(tokens, embeddings=embeddings)
+            scores = self._model.score_states(states, tokens, temperature=self.temperature, entropy=entropy)
         self._count(tokens, began, gradient=True)
         return scores
 
@@ -236,7 +244,7 @@ class Policy:
             longest = max(left[number] for number in together)
             position = places[together[0]][1]
             drawn = self._lent.engine.generate(
-                self.model, [self._read(*places[number]) for number in together for _ in range(k)],
+                self._model, [self._read(*places[number]) for number in together for _ in range(k)],
                 self.sampling.model_copy(
                     update={"max_new_tokens": longest, "min_new_tokens": max(0, self.sampling.min_new_tokens - position)}
                 ),
@@ -256,7 +264,7 @@ class Policy:
         Where the model has positions for no more than that, or some tokens must not end a response yet, only equal limits are
         drawn together.
         """
-        most = self.model.max_tokens
+        most = self._model.max_tokens
         at_once = max(1, self.sampling.batch_size // k)
         group: list[int] = []
         for number in sorted(left, key=lambda number: (-left[number], number)):
@@ -281,7 +289,7 @@ class Policy:
 
     def responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]]) -> Rollout:
         """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward can score."""
-        whole, model = self._rollout, self.model
+        whole, model = self._rollout, self._model
         prompts = [whole.prompt_ids[row][whole.prompt_mask[row]].tolist() for row in rows]
         tokens = pad(prompts, responses, model.pad_id, model.eos_ids)
         return Rollout(

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_recipe
+from conftest import train_tokenizer
+from credit_training import forked
+from function_helpers import component, rollout_of, write
 from pipeline_helpers import fgrl
+from torch import distributed
+from user_mistakes import AT_RUN_TIME
 
 from fgrl.errors import UserCodeError
+from fgrl.modules import gather
 from fgrl.pipeline import workers
+from fgrl.pipeline.endings import ending
 
 TWO = (
     "vars.devices=2", "vars.strategy=ddp", "stages.reward_model=null", "stages.calibrate=null", "stages.evaluate=null",
@@ -40,7 +52,8 @@ def test_a_mistake_is_reported_once(mistake: str, tmp_path: Path, tiny_model_dir
     ran = fgrl("run", recipe, "--runs", tmp_path / "runs", *TWO, cwd=tmp_path)
     assert ran.returncode == 7, ran.stderr
     assert ran.stderr.count("rewards.py:") == 1, ran.stderr
-    report = ran.stderr[ran.stderr.index("rewards.py:") :].splitlines()[:5]
+    report = ran.stderr[ran.stderr.index("rewards.py:") :].splitlines()
+    assert 3 <= len(report) <= 5, ran.stderr
     assert report[0].startswith(f"rewards.py:{line}: ")
     assert problem in report[0]
     assert report[1] == f"{line:>4} | {source.splitlines()[line - 1]}"
@@ -49,6 +62,77 @@ def test_a_mistake_is_reported_once(mistake: str, tmp_path: Path, tiny_model_dir
     assert summary["exit"] == 7
     log = next((tmp_path / "runs" / "tiny").glob("*/run.log")).read_text()
     assert ("Traceback" in log) == ("raised" in problem)
+
+
+# -- all mistakes, in two processes that stay --------------------------------------------------------------------------
+
+CORRECT = "def score(completions, **kwargs):\n    return [0.0 for text in completions]\n"
+WHERE = ["in both", "in the second alone"]
+
+
+def fail(rank: int, folder: Path, source: str, tokenizer: Any) -> dict[str, Any]:
+    """Score responses as one of two processes of a stage does, and end as it does. Returns how `fgrl run` reports that."""
+    own, shared = folder / str(rank), folder / "shared"
+    own.mkdir(parents=True)
+    shared.mkdir(exist_ok=True)
+    write(own, source)
+    printed, how = io.StringIO(), None
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    with chdir(own), redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            with workers.reported(shared) if rank == 0 else workers.silent(shared, rank):
+                distributed.barrier()  # what an earlier attempt left is gone
+                reward = component("reward", own, path="rewards.py:score")
+                rollout = rollout_of(["a", "bird"], tokenizer=tokenizer)
+                reward.check_prompts(rollout.samples)
+                gather.everywhere(rollout, reward.scored(rollout), world=2)
+        except Exception as error:
+            how = ending(error, own)
+        finally:  # after a worker's report: to the other process, this one has ended
+            distributed.destroy_process_group()
+    return {
+        "message": how and how.message, "details": how and how.details, "exit": how and how.exit_code,
+        "bug": how is not None and how.bug, "printed": printed.getvalue(),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """How the process of rank 0 and that of rank 1 end after each mistake."""
+    folder, tokenizer = tmp_path_factory.mktemp("mistakes"), train_tokenizer()
+    cases = [(where, mistake) for where in WHERE for mistake in AT_RUN_TIME]
+
+    def work(rank: int) -> None:
+        reports = []
+        for number, (where, mistake) in enumerate(cases):
+            source = AT_RUN_TIME[mistake][0] if where == "in both" or rank == 1 else CORRECT
+            reports.append(fail(rank, folder / str(number), source, tokenizer))
+        (folder / f"{rank}.json").write_text(json.dumps(reports), encoding="utf-8")
+
+    processes = [forked(lambda rank=rank: work(rank)) for rank in (0, 1)]  # type: ignore[misc]
+    assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0]
+    by_rank = [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
+    return {case: [reports[number] for reports in by_rank] for number, case in enumerate(cases)}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("mistake", AT_RUN_TIME)
+def test_every_mistake_is_reported_once_in_at_most_five_lines(
+    mistake: str, where: str, endings: dict[tuple[str, str], list[dict[str, Any]]]
+) -> None:
+    source, line, problem, step = AT_RUN_TIME[mistake]
+    first, second = endings[where, mistake]
+    assert (second["message"], second["printed"], first["printed"]) == (None, "", "")
+    assert (first["exit"], first["bug"]) == (7, False), first
+    lines = first["message"].splitlines()
+    assert 3 <= len(lines) <= 5
+    assert lines[0].startswith(f"rewards.py:{line}: score ")
+    assert problem in lines[0]
+    assert lines[1].endswith(source.splitlines()[line - 1])
+    assert step in "\n".join(lines[2:])
+    assert ("Traceback" in first["details"]) == ("raised" in lines[0])
 
 
 def test_what_only_a_worker_raises_replaces_the_error_that_follows_from_it(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """An estimate as text, one line per topic."""
-    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "policy": _policy}
+    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "further passes": _further_passes}
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
@@ -154,16 +154,16 @@ def _calls(calls: Any) -> str:
     )
 
 
-def _policy(work: Any) -> str:
-    """`at most 96 continuations of 4,608 tokens together, 12,288 tokens in further passes per iteration, 16 times`."""
+def _further_passes(work: Any) -> str:
+    """`at most 96 continuations of 4,608 tokens together, 12,288 tokens in passes per iteration, 16 times`."""
     if "unknown" in work:
-        return f"further passes: unknown ({work['unknown']})"
+        return f"unknown ({work['unknown']})"
     each = work["each"]
     parts = []
     if each["continuations"]:
         parts.append(f"{each['continuations']:,} continuations of {each['generated_tokens']:,} tokens together")
     if each["forward_tokens"]:
-        parts.append(f"{each['forward_tokens']:,} tokens in further passes")
+        parts.append(f"{each['forward_tokens']:,} tokens in passes")
     if each["backward_tokens"]:
         parts.append(f"{each['backward_tokens']:,} of them with a gradient")
     times = f", {work['times']:,} times" if work["times"] else ""

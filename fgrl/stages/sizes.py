@@ -30,8 +30,8 @@ def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> 
     if work == PolicyWork():
         return {}
     if work is None:
-        return {"policy": {"unknown": "a component that needs the policy has no `policy_work`"}}
-    return {"policy": {"each": vars(work), "per": per, "times": times}}
+        return {"further passes": {"unknown": "a component that needs the policy has no `policy_work`"}}
+    return {"further passes": {"each": vars(work), "per": per, "times": times}}
 
 
 def scorers(name: str, component: Settings) -> Iterator[Role]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from credit_training import METHODS, OTHER_MICRO_BATCHES, overrides_of, relative_difference, train, train_until_killed
+from credit_training import (
+    METHODS,
+    OTHER_MICRO_BATCHES,
+    overrides_of,
+    relative_difference,
+    train,
+    train_in_two_processes,
+    train_until_killed,
+)
 from tiny_recipe import log, weights
 
 
@@ -17,6 +25,12 @@ def test_other_micro_batches_train_alike(method: str, tmp_path: Path, tiny_model
     cut = train(method, tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])
     assert weights(whole) != weights(cut), "nothing was cut in another way"
     assert relative_difference(whole, cut) < 1e-4
+
+
+def test_two_processes_train_alike(tmp_path: Path, tiny_model_dir: Path) -> None:
+    overrides = [*overrides_of("top_entropy", tmp_path, tiny_model_dir), "stages.policy.train.iterations=2"]
+    whole = train("top_entropy", tmp_path / "whole", overrides)
+    assert relative_difference(whole, train_in_two_processes("top_entropy", tmp_path / "two", overrides)) < 1e-4
 
 
 def test_vine_goes_on_after_a_kill_as_if_there_had_been_none(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -167,6 +167,20 @@ def test_continuations_depend_on_their_names_alone(model: Any) -> None:
     assert small.use.continuations == len([1 for row, t in places if not rollout.eos[row, :t].any()]) * 3
 
 
+def test_more_continuations_extend_the_first_and_another_seed_draws_others(model: Any) -> None:
+    policy = lent(model)
+    rollout = drawn(model, policy)
+    places = [(0, 1), (3, 0)]
+    with policy.lend():
+        few, many = (rollout.policy.continuations_at(places, k) for k in (3, 6))
+    assert [own[:3] for own in many] == few
+    assert all(own[3:] != own[:3] for own in many)
+    other = LentPolicy(model, HF(), SAMPLING, seed=4, name="policy")
+    with other.lend():
+        drawn_anew = replace(rollout, lent_policy=other).policy.continuations_at(places, 3)
+    assert all(one != another for one, another in zip(drawn_anew, few, strict=True))
+
+
 def test_continuations_stay_within_the_budget_of_their_response(model: Any) -> None:
     policy = lent(model)
     rollout = drawn(model, policy)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import PrivateAttr
+from scratch_registry import scratch
 from training_helpers import a_run, tiny
 
 from fgrl import recipe
@@ -25,7 +26,7 @@ from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.pipeline.planning import Options
-from fgrl.registry import Problems
+from fgrl.registry import Problems, outside
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample
 
@@ -86,6 +87,50 @@ def test_prompts_with_rubrics_are_trained_on(tiny_model_dir: Path, tmp_path: Pat
         assert "kl" not in row
     assert rows[0]["max_log_ratio"] > 1e-4  # the second pass is over a policy that the first has moved
     assert rows[0]["grad_norm"] > 0
+
+
+BY_POLICY = '''
+import json
+from pathlib import Path
+
+from fgrl.kinds import Relevance
+from fgrl.registry import register
+
+
+@register("by_policy")
+class ByPolicy(Relevance):
+    """How improbable the policy that answered finds each token."""
+
+    def needs(self):
+        return frozenset({"policy", "old_logp"})
+
+    def weigh(self, rollout, checked):
+        logp = rollout.policy.score(rollout).logp
+        difference = float((logp - rollout.old_logp).abs().max())
+        tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
+        with (Path(__file__).parent / "weighed.jsonl").open("a") as file:
+            print(json.dumps({"tokens": tokens, "difference": difference}), file=file)
+        return [(1 - logp[case.row].exp())[rollout.mask[case.row]].cpu() for case in checked]
+'''
+
+
+def test_a_relevance_asks_the_policy_that_answered(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "_imported", {})
+    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    path = write(tmp_path, tiny_model_dir)
+    (tmp_path / "by_policy.py").write_text(BY_POLICY, encoding="utf-8")
+    path.write_text(path.read_text() + "imports: [by_policy.py]\n", encoding="utf-8")
+    with scratch():
+        rows = policy_log(path, tmp_path / "runs", "vars.relevance={name: by_policy}")
+    weighed = [json.loads(line) for line in (tmp_path / "weighed.jsonl").read_text().splitlines()]
+    assert len(rows) == len(weighed) == 2
+    for row, asked in zip(rows, weighed, strict=True):
+        assert asked["difference"] < 1e-4, "another model, or other weights, than drew the responses"
+        assert row["policy/forward_tokens"] == asked["tokens"] > 0
+        assert row["reward/unweighed"] == 0
+        assert 0.5 < row["reward/relevant"] <= 1
 
 
 @pytest.mark.parametrize(("limit", "iterations", "prompts"), [(1, 1, 1), (3, 1, 2), (4, 2, 2), (100, 2, 2)])

@@ -75,11 +75,10 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_an_offline_run_has_config_metrics_steps_and_no_secret(tmp_path: Path, offline: dict[str, str]) -> None:
     pytest.importorskip("wandb", reason="needs wandb: pip install 'fgrl[wandb]'")
     recipe = recipe_file(tmp_path, "{first: {name: counting, steps: 3}, second: {name: counting, steps: 2}}")
-    recipe.write_text(f"{recipe.read_text()}track: [{{wandb: {{project: small, tags: [a], group: g}}}}]\n")
+    recipe.write_text(f"{recipe.read_text()}track: [{{wandb: {{project: large, tags: [a], group: g}}}}]\n")
     # as the agent of a sweep starts it: with its run's id, and `--key=value`
-    done = fgrl(
-        "run", recipe, "--seed=3", "--stages.first.steps=4", cwd=tmp_path, WANDB_RUN_ID="of-the-agent", **offline
-    )
+    overrides = ["--seed=3", "--stages.first.steps=4"]
+    done = fgrl("run", recipe, "--wandb", "small", *overrides, cwd=tmp_path, WANDB_RUN_ID="of-the-agent", **offline)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs" / "fake").iterdir()
     runs = [offline_run(file) for file in sorted(folder.rglob("*.wandb"))]
@@ -99,4 +98,4 @@ def test_an_offline_run_has_config_metrics_steps_and_no_secret(tmp_path: Path, o
     summaries = {name: value for run in runs for name, value in run.summary.items()}
     assert (summaries["first/counted"], summaries["second/counted"]) == (4, 2), "what the stages summarize"
     assert SECRET not in done.stdout + done.stderr
-    assert not list(tmp_path.glob("wandb/wandb/*.wandb")), "nothing outside of the run's folder"
+    assert set(tmp_path.rglob("*.wandb")) == set(folder.rglob("*.wandb")), "nothing outside of the run's folder"

@@ -124,6 +124,7 @@ def fgrl_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
         scratch(),
         mock.patch.dict(outside._imported),
         mock.patch.object(outside, "_user_files", set[str]()),
+        mock.patch("fgrl.recipe.loading._by_recipes", set()),
         mock.patch.object(sys, "excepthook", sys.excepthook),
         mock.patch.dict(os.environ, COLUMNS="120"),
         chdir(cwd),
@@ -132,8 +133,12 @@ def fgrl_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
     ):
         try:
             main([*map(str, arguments)])
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
+        except SystemExit as end:  # as Python ends a process: 0 for None, and 1 after it has printed anything else
+            if end.code is None or isinstance(end.code, int):
+                code = end.code or 0
+            else:
+                print(end.code, file=sys.stderr)
+                code = 1
     return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
 
 

@@ -81,6 +81,7 @@ def run_here(recipe: Path, folder: Path, *overrides: str) -> Ran:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPY", str(folder))
         patch.chdir(folder)
+        patch.setattr("fgrl.recipe.loading._by_recipes", set())
         for owner, name in SPIED:  # put back afterwards
             patch.setattr(owner, name, getattr(owner, name))
         done = CliRunner().invoke(app, ["run", str(recipe), "--runs", str(folder / "runs"), *overrides])

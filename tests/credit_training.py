@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,22 @@ def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
     return [*common, *ONLINE, *OF_METHOD[method], f"{field}={{name: function, path: '{folder / 'worth.py'}:worth'}}"]
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def train(method: str, folder: Path, overrides: Sequence[str], rank: int = 0) -> Path:
-    """Train in this process, from where an earlier one stopped. Returns the folder of the product."""
-    with pytest.MonkeyPatch.context() as patch, scratch():
+    """Train in this process with one thread, from where an earlier one stopped. Returns the folder of the product.
+
+    OpenMP's threads do not outlive a fork: a copy of this process that asked for two would wait for the other one for ever.
+    """
+    with pytest.MonkeyPatch.context() as patch, scratch(), one_thread():
         patch.setattr(outside, "_imported", {})
         patch.setattr("fgrl.recipe.loading._by_recipes", set())
         stage: Any = load(FOLDER / f"{method}.yaml", overrides).stages["policy"]

@@ -117,7 +117,7 @@ def is_whole(block: Block) -> bool:
         and "..." not in block.text.replace("...]", "")
         and "rows:" not in block.text
         and name_of(block) not in SHOWS_MISTAKES
-        and "uncertain_half" not in block.text
+        and not is_made_elsewhere(block)
     )
 
 

@@ -249,10 +249,12 @@ def test_validate_lets_every_recipe_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(waiting) == 32
 
 
-def test_validate_says_how_many_recipes_are_valid() -> None:
-    result = CliRunner().invoke(app, ["validate", FOUND["quickstart"], FOUND["small/rla"]])
+def test_validate_says_how_many_recipes_are_valid_and_what_they_wait_for() -> None:
+    waits = FOUND["segment_ppo_phi31_sft"]
+    result = CliRunner().invoke(app, ["validate", FOUND["quickstart"], FOUND["small/rla"], waits])
     assert result.exit_code == 0, result.output
-    assert "2 of 2 recipes are valid" in result.output
+    assert f"{waits}: ok, needs vars.sft=..." in result.output.splitlines()
+    assert "3 of 3 recipes are valid" in result.output
 
 
 def test_validate_notices_one_wrong_recipe_among_all(tmp_path: Path) -> None:

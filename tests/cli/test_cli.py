@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import HUNG
-from pipeline_helpers import environment, fgrl, fgrl_here, recipe_file, start
+from pipeline_helpers import FAKES, environment, fgrl, fgrl_here, recipe_file, start
 
 HEAVY = (
     "torch", "transformers", "lightning", "peft", "datasets", "wandb", "openai", "sentence_transformers", "sklearn", "scipy",
@@ -33,27 +34,73 @@ def median_seconds(*arguments: object, cwd: Path) -> float:
     return statistics.median(times)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["validate", str(RECIPES / "small" / "segment_ppo.yaml")], ["plan", str(RECIPES / "small" / "segment_ppo.yaml")],
-     ["list"], ["show", "ppo"], ["schema"]],
-    ids=lambda arguments: arguments[0].strip("-"),
-)  # fmt: skip
-def test_light_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
-    script = (
-        "import sys\nfrom fgrl.cli import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code, end\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
-    )
+FRESH = """
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from fgrl.cli import main
+heavy, *commands = json.load(sys.stdin)
+for arguments in commands:
+    if os.fork() == 0:
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+            try:
+                main(arguments)
+            except SystemExit as end:
+                code = end.code
+        loaded = [name for name in heavy if name in sys.modules]
+        print(json.dumps({"code": code, "out": out.getvalue(), "err": err.getvalue(), "heavy": loaded}))
+        sys.exit()
+    os.wait()
+"""
+"""Each command in a copy of a process that has imported the command line and nothing else."""
+LIGHT = {
+    "--help": "fgrl run",
+    f"validate {RECIPES / 'small' / 'segment_ppo.yaml'}": "segment_ppo.yaml: ok, ",
+    f"plan {RECIPES / 'small' / 'segment_ppo.yaml'}": "reward_model",
+    f"list --import {FAKES}": "counting",
+    "show ppo": "kl_coef",
+    "schema": '"segmenter"',
+}
+"""Commands that import nothing heavy, and words of what each prints."""
+OTHERS = {
+    "table {run} --markdown": "| policy | 0.5",
+    "report {run}": "Share of answers that satisfy share",
+    "inspect fake.yaml -n 1": "sample 0",
+    "new segmenter entropy": 'the name "entropy" is taken',
+}
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What every command does in a process in which nothing is registered: exit code, stdout, stderr, and the heavy modules it imported."""
+    folder = tmp_path_factory.mktemp("fresh")
+    recipe = recipe_file(folder, "{first: {name: counting}, evaluate: {name: measuring, value: 0.5}}")
+    assert fgrl_here("run", recipe, "-q", cwd=folder).returncode == 0
+    (run,) = (folder / "runs" / "fake").iterdir()
+    commands = [command.format(run=run).split() for command in (*LIGHT, *OTHERS)]
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=tmp_path,
+        [sys.executable, "-c", FRESH],
+        input=json.dumps([HEAVY, *commands]),
+        cwd=folder,
         env=environment(),
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "[]"
+    return dict(zip((*LIGHT, *OTHERS), map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("command", LIGHT, ids=lambda command: command.split()[0].strip("-"))
+def test_light_commands_import_nothing_heavy(fresh: dict[str, dict[str, Any]], command: str) -> None:
+    done = fresh[command]
+    assert (done["code"], done["heavy"]) == (0, []), done["err"]
+    assert LIGHT[command] in done["out"]
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=lambda command: "-".join(command.split()[:3]))
+def test_a_command_registers_what_it_needs(fresh: dict[str, dict[str, Any]], command: str) -> None:
+    done = fresh[command]
+    assert done["code"] == (2 if "taken" in OTHERS[command] else 0), done["err"]
+    assert OTHERS[command] in done["out"] + done["err"]
 
 
 @pytest.mark.evidence
@@ -326,14 +373,6 @@ def test_doctor_tells_no_secrets(tmp_path: Path) -> None:
         json.loads(done.stdout)
     )
     assert "hunter2" not in done.stdout + done.stderr
-
-
-def test_wandb_offline(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="needs wandb: pip install 'fgrl[wandb]'")
-    recipe = recipe_file(tmp_path, "{first: {name: counting}}")
-    done = fgrl("run", recipe, "--wandb", "a-project", cwd=tmp_path, WANDB_MODE="offline", WANDB_SILENT="true")
-    assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "runs" / "fake").glob("*/wandb/offline-run-*/*.wandb"))
 
 
 def test_the_installed_command_is_this_one() -> None:

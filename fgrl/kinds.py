@@ -25,7 +25,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from fgrl import ops
 from fgrl.errors import DataError, Undecided, UnknownNeed
 from fgrl.functions import checked_rewards, checked_starts
-from fgrl.registry import Component, Key, alternatives, build, kind, name_of, walk
+from fgrl.registry import Component, Key, Settings, alternatives, build, kind, name_of, walk
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
     Advantages,
@@ -586,7 +586,8 @@ class Reward(Asker, ABC):
         """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
 
     def at_step(self, step: int, total: int) -> None:
-        """Called before the responses of each iteration of a training are scored: `step` of `total` optimizer steps are taken."""
+        """Called before the responses of each iteration of a training are scored: `step` of `total` optimizer steps are taken. A
+        training calls it of the rewards inside this one as well (`note_step`)."""
 
     def judged(self, sample: Sample) -> list[Criterion]:
         """Criteria of a prompt that the reward's judge decides in each response to it."""
@@ -653,9 +654,9 @@ class RewardWrapper(Reward):
     """What a response is worth."""
 
     def setup(self, run: Run) -> None:
-        """Set up `reward` and every other component that a field holds."""
+        """Set up `reward` and every other component that a field holds, also in lists, mappings and blocks of settings."""
         for name in type(self).model_fields:
-            if isinstance(part := getattr(self, name), Component):
+            for part in _components_in(getattr(self, name)):
                 part.setup(run)
 
     def needs(self) -> frozenset[str]:
@@ -673,9 +674,6 @@ class RewardWrapper(Reward):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         self.reward.check_prompts(samples)
 
-    def at_step(self, step: int, total: int) -> None:
-        self.reward.at_step(step, total)
-
     def judged(self, sample: Sample) -> list[Criterion]:
         return self.reward.judged(sample)
 
@@ -690,10 +688,23 @@ class RewardWrapper(Reward):
 
     def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
         """What `reward` asks is counted apart."""
-        return None if "policy" in self.own_needs else PolicyWork()
+        own = self.own_needs | (self.needs_before_setup() - self.reward.needs_before_setup())
+        return None if "policy" in own else PolicyWork()
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         return self.reward.actions(rollout)
+
+
+def _components_in(value: Any) -> Iterator[Component]:
+    """The components that a field's value is or contains; not what is inside of them."""
+    if isinstance(value, Component):
+        yield value
+    elif isinstance(value, Settings):
+        for name in type(value).model_fields:
+            yield from _components_in(getattr(value, name))
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _components_in(item)
 
 
 @dataclass(frozen=True)
@@ -789,6 +800,13 @@ def scorers(scorer: Reward | Relevance) -> dict[Key, Reward | Relevance]:
     return {(): scorer, **inside}
 
 
+def note_step(reward: Reward, step: int, total: int) -> None:
+    """Call `at_step` of a reward, and of every reward that it holds, each once."""
+    for part in scorers(reward).values():
+        if isinstance(part, Reward):
+            part.at_step(step, total)
+
+
 def policy_work(parts: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: DrawnShape) -> PolicyWork | None:
     """What components, and the rewards and relevances that they hold, ask of the policy together; None when it is not known."""
     total = PolicyWork()
@@ -808,7 +826,10 @@ def check_scorer(
 
     known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores.
     """
-    for path, part in scorers(scorer).items():
+    inner_first = sorted(
+        scorers(scorer).items(), key=lambda each: -len(each[0])
+    )  # what an outer one needs contains their needs
+    for path, part in inner_first:
         where = ".".join(map(str, (field, *path)))
         needs = part.needs_before_setup() if before_setup else part.needs()
         for need in sorted(needs & ROLLOUT_NEEDS - set(known)):

@@ -10,6 +10,7 @@ import torch
 from fgrl import rollouts
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Attribution
+from fgrl.kinds import GRADED_NEEDS
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import Rewards, Rollout, Sample
@@ -24,7 +25,7 @@ DECIMALS = 4
 
 def of_a_model(needs: frozenset[str]) -> frozenset[str]:
     """The needs that a language model computes; the others come from the texts."""
-    return needs - {"offsets"}
+    return needs - GRADED_NEEDS
 
 
 @torch.no_grad()

@@ -91,14 +91,16 @@ class Ledger:
             file.write(json.dumps(line) + "\n")
 
     def _append(self, data: bytes) -> None:
-        """Write all of `data` (`os.write` may write only a part), or leave the file as it was and raise OSError."""
+        """Write all of `data` (`os.write` may write only a part), or leave the file as it was and raise OSError. A line that an interrupt
+        finds complete stays: it is a paid call."""
         size = os.fstat(self._file).st_size
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._file, view) :]
-        except BaseException:
-            os.ftruncate(self._file, size)  # the next line would be appended to a part of this one
+        except BaseException:  # also an interrupt, which may come when the whole line is already there
+            if os.fstat(self._file).st_size < size + len(data):
+                os.ftruncate(self._file, size)  # the next line would be appended to a part of this one
             raise
 
     def _recover(self) -> None:

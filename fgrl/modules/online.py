@@ -13,7 +13,7 @@ from torch import Tensor
 from fgrl import models, rollouts, seeds
 from fgrl.errors import DataError, Stopped
 from fgrl.functions import as_user_error
-from fgrl.kinds import Engine, Numbers, OnlineAlgorithm, Reward, Run
+from fgrl.kinds import Engine, Numbers, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
 from fgrl.modules import gather
 from fgrl.modules.alarms import Alarms, Watch
@@ -58,7 +58,7 @@ class OnlineRounds(Rounds):
             rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution
             needs -= {"old_logp"}
         self.needs = needs | reward.needs()
-        reward.at_step(0, self.total_steps)
+        note_step(reward, 0, self.total_steps)
         reward.check_prompts(prompts)
         self.watch = Watch(alarms or Alarms(), run.say)
         self.metrics: dict[str, float] = {}
@@ -92,7 +92,7 @@ class OnlineRounds(Rounds):
             )  # fmt: skip
             collected = time.perf_counter()
             # 3. rewards
-            self.reward.at_step(number * self.total_steps // self.count, self.total_steps)
+            note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
             rewards = self._scored(rollout)
             check_columns(self.reward, rewards, self.algorithm)
             scored = time.perf_counter()

@@ -49,7 +49,12 @@ def _changed_imports(reward: Reward, record: Mapping[str, Any]) -> list[str]:
     modules = {sys.modules.get(cls.__module__) for component in components for cls in type(component).__mro__}
     defining = {Path(file) for module in modules if (file := getattr(module, "__file__", None))} & now.keys()
     files = sorted(defining.union(*map(outside.used_by, defining)))
-    return [file.name for file in files if now.get(file, keys.sha256(file)) not in recorded]
+    return [file.name for file in files if (now[file] if file in now else _digest(file)) not in recorded]
+
+
+def _digest(file: Path) -> str | None:
+    """None of a file that was removed."""
+    return keys.sha256(file) if file.is_file() else None
 
 
 def warning(stage: str, files: list[str]) -> str:

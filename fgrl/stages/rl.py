@@ -24,6 +24,7 @@ from fgrl.kinds import (
     check_needs,
     check_scorer,
     default_engine,
+    note_step,
     policy_work,
     scorers,
 )
@@ -291,7 +292,7 @@ class RLStage(TrainingStage):
                 model, model, prompts, self.rollout.sampling, self.rollout.engine, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
             )  # fmt: skip
-            self.reward.at_step(0, self.train.iterations or self.train.epochs)
+            note_step(self.reward, 0, self.train.iterations or self.train.epochs)
             rewards = self.reward.scored(rollout)
             online.check_columns(self.reward, rewards, self.algorithm)
             scored, known, _missing = gather.drop_missing(rollout, rewards)

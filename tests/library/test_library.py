@@ -83,11 +83,19 @@ class LikelyVowels(Vowels):
         return super().needs() | {"ref_logp"}
 
 
+class TextVowels(Vowels):
+    """The same, for a reward that asks for the texts."""
+
+    def needs(self) -> frozenset[str]:
+        return super().needs() | {"text"}
+
+
 @pytest.fixture(scope="module")
 def registered() -> Iterator[None]:
     with scratch():
         fgrl.register("vowels")(Vowels)
         fgrl.register("likely_vowels")(LikelyVowels)
+        fgrl.register("text_vowels")(TextVowels)
         yield
 
 
@@ -234,7 +242,7 @@ def test_a_text_is_scored_with_the_recipes_reward(world: Path, finished: fgrl.Fi
         fgrl.score(world / "vowels.yaml", "evaluate", "Write.", "birds", runs=world / "empty")
 
 
-@pytest.mark.parametrize(("reward", "loaded"), [("vowels", 0), ("likely_vowels", 1)])
+@pytest.mark.parametrize(("reward", "loaded"), [("vowels", 0), ("text_vowels", 0), ("likely_vowels", 1)])
 def test_scoring_loads_the_models_weights_only_for_a_reward_that_needs_them(
     world: Path, finished: fgrl.FinishedRun, monkeypatch: pytest.MonkeyPatch, reward: str, loaded: int
 ) -> None:

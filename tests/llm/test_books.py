@@ -261,6 +261,26 @@ def test_a_cost_that_is_no_number_is_unknown_and_does_not_block_the_budget(tmp_p
     assert Allowance(totals, budget_usd=1.0).ask(0.25) == "go"
 
 
+@pytest.mark.parametrize("written", ["all", "half"])
+def test_an_interrupt_leaves_a_complete_line_and_no_part_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    book = ledger.Ledger(tmp_path / "calls.jsonl")
+    add(book, "a", 0.5)
+    write = os.write
+
+    def interrupted(file: int, data: bytes) -> int:
+        write(file, data if written == "all" else data[: len(data) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ledger.os, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        add(book, "a", 0.25)
+    monkeypatch.setattr(ledger.os, "write", write)
+    add(book, "a", 1.0)
+    assert ledger.Ledger(tmp_path / "calls.jsonl").totals("a").usd == (1.75 if written == "all" else 1.5)
+
+
 def test_clients_of_a_stage_share_its_ledger(tmp_path: Path) -> None:
     one, two = ledger.open_at(tmp_path), ledger.open_at(tmp_path)
     assert one is two

@@ -86,3 +86,7 @@ def test_imported_files_that_changed_are_named(tmp_path: Path) -> None:
         assert changed_rewards.changed_files(built(0), record, ("reward",)) == ["parts.py"]
         assert changed_rewards.changed_files(built(1), record, ("reward",)) == ["own.py", "parts.py"]
         assert changed_rewards.changed_files(built(2), {"identity": {}}, ("reward",)) == []
+        last = built(3)
+        (tmp_path / "parts.py").unlink()
+        outside.forget_file((tmp_path / "parts.py").resolve())
+        assert changed_rewards.changed_files(last, record, ("reward",)) == ["own.py", "parts.py"]

@@ -13,7 +13,7 @@ from conftest import train_tokenizer
 from function_helpers import component, reward_of, rollout_of, write
 
 from fgrl.errors import DataError, UserCodeError
-from fgrl.kinds import RewardWrapper
+from fgrl.kinds import Reward, RewardWrapper, note_step
 from fgrl.pipeline import keys
 from fgrl.registry import Problems, dump, walk
 from fgrl.types import Message, Rewards, Rollout
@@ -73,11 +73,22 @@ class Halved(RewardWrapper):
         return replace(inner, response=inner.response / 2, token=inner.token / 2)
 
 
+class Total(Reward):
+    """A sum of responses' rewards that was written without `RewardWrapper`."""
+
+    parts: list[Reward]
+
+    def score(self, rollout: Rollout) -> Rewards:
+        first, *others = [part.scored(rollout) for part in self.parts]
+        return replace(first, response=sum((each.response for each in others), first.response))
+
+
 def test_a_reward_inside_another_one_knows_the_progress_of_the_training(tmp_path: Path, tokenizer: Any) -> None:
     source = "def score(completions, trainer_state):\n    return [trainer_state.global_step] * len(completions)\n"
-    reward = Halved(reward=reward_of(tmp_path, source))
-    reward.at_step(3, 12)
-    assert values(reward, rollout_of(["a bird"], tokenizer=tokenizer)) == [1.5]
+    inner, rollout = reward_of(tmp_path, source), rollout_of(["a bird"], tokenizer=tokenizer)
+    for reward, expected in ((Halved(reward=inner), 1.5), (Total(parts=[inner]), 3.0)):
+        note_step(reward, 3, 12)
+        assert values(reward, rollout) == [expected]
 
 
 def test_the_form_of_completions_can_be_chosen(tmp_path: Path, tokenizer: Any) -> None:

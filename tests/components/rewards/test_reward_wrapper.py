@@ -12,13 +12,23 @@ import tiny_recipe
 from pydantic import PrivateAttr
 from scratch_registry import scratch
 
-from fgrl.kinds import Asker, Criterion, DrawnShape, PolicyWork, Reward, RewardWrapper, Segmenter, policy_work
+from fgrl.kinds import (
+    Asker,
+    Criterion,
+    DrawnShape,
+    PolicyWork,
+    Reward,
+    RewardWrapper,
+    Segmenter,
+    note_step,
+    policy_work,
+)
 from fgrl.recipe import load
-from fgrl.registry import Problems, register
+from fgrl.registry import Problems, Settings, register
 from fgrl.types import Message, Request, Rewards, Rollout, Sample
 
-OWN = {"score", "scored", "asked_client"}
-"""Methods that a wrapper has itself, or that look into its parts already."""
+OWN = {"score", "scored", "asked_client", "at_step"}
+"""Methods that a wrapper has itself, that look into its parts already, or that `note_step` calls of every part."""
 
 
 class Cut(Segmenter):
@@ -88,6 +98,12 @@ class Outer(RewardWrapper):
         return replace(self.reward.scored(rollout))
 
 
+class Plain(Outer):
+    """Needs nothing of its own."""
+
+    own_needs = frozenset()
+
+
 def test_every_method_of_a_reward_is_passed_on() -> None:
     """Also one that `Reward` gets later."""
     public = {
@@ -107,7 +123,7 @@ def test_what_the_inner_reward_says_counts_for_the_outer_one() -> None:
     assert outer.fills() == {"weight", "verdict"}
     assert outer.tokenizer() == "its tokenizer"
     outer.check_prompts(["p"])  # type: ignore[list-item]
-    outer.at_step(1, 9)
+    note_step(outer, 1, 9)
     assert inner._calls == ["setup", ("check_prompts", ["p"]), ("at_step", 1, 9)]
     assert outer.judged(Sample(id="a", prompt="x"))[0].text == "It rhymes."
     assert outer.asks(["q"])[0].messages[0].content == "['q']"  # type: ignore[list-item]
@@ -116,16 +132,33 @@ def test_what_the_inner_reward_says_counts_for_the_outer_one() -> None:
     assert outer.actions("r") == "r"  # type: ignore[arg-type, comparison-overlap]
 
 
-def test_the_work_for_the_policy_is_stated_or_unknown() -> None:
-    class Plain(Outer):
-        own_needs = frozenset()
+def test_components_in_lists_mappings_and_blocks_are_set_up() -> None:
+    class Block(Settings):
+        cut: Segmenter
 
+    class Containing(Plain):
+        cuts: list[Segmenter]
+        by_name: dict[str, list[Segmenter]]
+        block: Block
+
+    cuts = [Cut() for _ in range(4)]
+    outer = Containing(reward=Inner(), cut=cuts[0], cuts=[cuts[1]], by_name={"a": [cuts[2]]}, block=Block(cut=cuts[3]))
+    outer.setup(None)  # type: ignore[arg-type]
+    assert all(cut._ready for cut in cuts)
+
+
+def test_the_work_for_the_policy_is_stated_or_unknown() -> None:
     class Stating(Outer):
         def policy_work(self, drawn: DrawnShape) -> PolicyWork:
             return PolicyWork(continuations=drawn.responses)
 
+    class Overriding(Plain):
+        def needs_before_setup(self) -> frozenset[str]:
+            return frozenset({"policy"})
+
     drawn, parts = DrawnShape(4, 9, 5), {"reward": Inner(), "cut": Cut()}
     assert policy_work([Outer(**parts)], drawn) is None
+    assert policy_work([Overriding(**parts)], drawn) is None
     assert policy_work([Plain(**parts)], drawn) == PolicyWork()
     nested = Stating(reward=Stating(**parts), cut=Cut())
     assert policy_work([nested], drawn) == PolicyWork(continuations=8)
@@ -165,5 +198,5 @@ def test_a_recipe_sees_through_a_wrapper(tmp_path: Path, tiny_model_dir: Path) -
 
         assert policy("inner_reward").reads_reference()
         assert not policy("{name: rubric}").reads_reference()
-        with pytest.raises(Problems, match='needs "moods", which nothing computes'):
+        with pytest.raises(Problems, match=r'reward\.reward: the reward needing needs "moods", which nothing computes'):
             policy("needing")

@@ -217,7 +217,14 @@ class Goal:
     status: Status
     unpaired: bool = False
     of_reward: bool = False
-    """Is it the reward on held-out prompts, not a metric of its own?"""
+    """Is it a number of the reward or of what annotates, not one with a goal?"""
+    of_grading: bool = False
+    """Is it how well annotations or relevances agree with given ones?"""
+
+    @property
+    def is_reward_itself(self) -> bool:
+        """Is it the reward on held-out prompts?"""
+        return self.of_reward and not self.of_grading
 
     @property
     def text(self) -> str:
@@ -286,6 +293,8 @@ class Evaluated:
             known = self.meanings.of(measure.name)
             if known is None or known.purpose != purpose or known.meaning.better is None:
                 continue
+            if purpose == "reward" and not self.grades_reward and known.meaning.even is not None:
+                continue  # not what answers are worth, but how well the reward judges them
             shown = shown_measure(measure)
             for row in shown.rows:
                 model = next((each for each in self.trained if each.name == row.model), None)
@@ -293,7 +302,7 @@ class Evaluated:
                     continue
                 goal = self._goal(measure.name, known.meaning, shown, row, model)
                 if goal is not None and (goal.change is not None or row.model not in by_model):
-                    by_model[row.model] = replace(goal, of_reward=purpose == "reward")
+                    by_model[row.model] = replace(goal, of_reward=purpose == "reward", of_grading=self.grades_reward)
         return by_model
 
     def _goal(
@@ -442,7 +451,8 @@ def _settings(run: RunFolder, stage: str) -> dict[str, Any]:
 def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
     question = "Did it learn?"
     counted = _decisive(goals)
-    by_reward = " (measured by the reward itself)" if any(goal.of_reward for goal in counted) else ""
+    only_reward = any(goal.is_reward_itself for goal in counted)
+    by_reward = " (measured by the reward itself)" if only_reward else ""
     findings = [Finding(goal.status, f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
     fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
     trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
@@ -461,7 +471,8 @@ def _learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[G
         if "bad" in states:
             return Reply(question, "bad", f"No: it got worse on held-out prompts{by_reward}.", findings + fits)
         if "unsure" in states:
-            short = f"Not shown: the interval of the difference includes 0{by_reward}."
+            by = " by the reward itself, the only number that can be compared" if only_reward else ""
+            short = f"Not shown{by}: the interval of the difference includes 0."
             return Reply(question, "unsure", short, findings + fits)
         short = "Unknown: the difference has no interval, so it may be chance."
         if all(goal.change is None for goal in counted):
@@ -562,7 +573,7 @@ def _exploited(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence
         return reply
     of = f" of {', '.join(missing)}" if len(trainings) > 1 else ""
     short = f"Unknown: nothing held out was measured that the reward{of} can be compared with."
-    if any(goal.of_reward and goal.model.stage in missing for goal in goals):
+    if any(goal.is_reward_itself and goal.model.stage in missing for goal in goals):
         short = f"Unknown: on held-out prompts only the reward{of} itself was measured; add a metric that measures your goal."
     return replace(reply, status="unknown", short=short)
 

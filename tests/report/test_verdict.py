@@ -155,10 +155,10 @@ REWARD = {
     ("after", "status", "words"),
     [
         (0.5, "good", "Yes, on held-out prompts (measured by the reward itself)."),
-        (0.2, "unsure", "Not shown: the interval of the difference includes 0 (measured by the reward itself)."),
+        (0.2, "unsure", "Not shown by the reward itself, the only number that can be compared: the interval of the difference includes 0."),
         (0.05, "bad", "No: it got worse on held-out prompts (measured by the reward itself)."),
     ],
-)
+)  # fmt: skip
 def test_the_reward_on_held_out_prompts_counts_where_nothing_else_was_measured(
     run: Path, after: float, status: str, words: str
 ) -> None:
@@ -168,6 +168,29 @@ def test_the_reward_on_held_out_prompts_counts_where_nothing_else_was_measured(
     assert "Mean reward of held-out answers (kept) [evaluate]: 0.20 (sft) → " in texts(learned)
     assert hacking.status in ("unknown", "unsure"), "a reward that rises says nothing about hacking it"
     assert status != "good" or "only the reward itself was measured" in hacking.short
+
+
+def test_how_well_a_reward_judges_is_not_the_reward_on_held_out_prompts(run: Path) -> None:
+    judging = {"purpose": "reward", "numbers": {"*": {"words": "how well it judges", "better": "higher", "even": 0.5}}}
+    reward = {"sft": {"r": estimate(0.9)}, "policy": {"r": estimate(0.1)}}
+    reward |= {"differences": {"policy": {"r": estimate(-0.8)}}}
+    goal(run, 0.2, 0.6, meanings={"mine": judging, "rewarded": REWARD}, rewarded=reward)
+    learned, _ = replies(run)
+    assert (learned.status, learned.short[:2]) == ("bad", "No")
+    assert "how well it judges" not in texts(learned)
+
+
+@pytest.mark.parametrize("kind", ["grade", "grade_relevance"])
+def test_grades_are_not_measured_by_the_reward_itself(run: Path, kind: str) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    summary["stages"]["evaluate"]["kind"] = kind
+    write_json(run / "summary.json", summary)
+    goal(run, 0.2, 0.6, meanings={"mine": REWARD})
+    learned, hacking = replies(run)
+    assert (learned.status, learned.short) == ("good", "Yes, on held-out prompts.")
+    assert "reward itself" not in hacking.short
+    goal(run, 0.2, 0.2, meanings={"mine": REWARD})
+    assert replies(run)[0].short == "Not shown: the interval of the difference includes 0."
 
 
 def test_a_goal_counts_more_than_the_reward_on_held_out_prompts(run: Path) -> None:

@@ -41,7 +41,7 @@ def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
 
 
 def record(run: Run, name: str, spec: ModelSpec, identity: str, model: Any, part: Path) -> None:
-    """Record beside `part` the weights of `model`, which answers now and whose answers are credited with its help.
+    """Record beside `part` the weights of `model`, which draws the answers, and which the rewards ask.
 
     identity: what `checked` returned for `spec`. Raises `PolicyNotLent` when `model` has other weights.
     """

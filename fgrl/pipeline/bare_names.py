@@ -15,7 +15,7 @@ MOST_LISTED = 8
 
 
 def with_folder(word: str, runs: Path) -> str:
-    """The word with the path of the recipe, run or stage that it names; as it was where it is a path, or names nothing.
+    """The word with the path of the recipe, run or stage that it names; unchanged if it is a path or names nothing.
 
     A recipe that `fgrl run` finds by its name goes before runs and stages. Raises `UsageError` where several runs and stages have
     the name.

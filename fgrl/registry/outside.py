@@ -149,8 +149,10 @@ def imported() -> dict[Path, str]:
 
 
 def installed_imports() -> set[str]:
-    """Top-level modules of installed packages that the user files imported so far import, also inside functions."""
-    names = {name.partition(".")[0] for file in _imported for name in imports_in(file) if _beside(file, name) is None}
+    """Top-level modules of installed packages that the user files imported so far, and the files beside them that these import, import
+    anywhere: also inside functions that were not called yet."""
+    own = set(_imported).union(*map(used_by, _imported))
+    names = {name.partition(".")[0] for file in own for name in imports_in(file) if _beside(file, name) is None}
     return {name for name in names - {"fgrl", "__future__"} if name not in sys.stdlib_module_names}
 
 

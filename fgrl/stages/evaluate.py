@@ -111,9 +111,7 @@ class EvaluateStage(Stage, HeldOut):
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         roles = [role for name, reward in self.rewards.items() for role in sizes.scorers(f"reward {name}", reward)]
-        for metric in self.every_metric():
-            called = metric.called if isinstance(metric, Compared) else name_of(metric)[1]
-            roles += sizes.scorers(f"metric {called}", metric)
+        roles += sizes.of_metrics(self.every_metric())
         return (
             sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
             | self._policy_work()

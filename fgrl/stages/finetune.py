@@ -111,6 +111,7 @@ class FinetuneStage(TrainingStage):
                 notes = {"reference": "policy without its adapter"}
             else:
                 roles.append(Role("reference", self.model.frozen()))
+        roles += self.models_of_evaluations()
         each = 2 if self.algorithm.data == "pairs" else 1
         sampled = max(self.drawn_in_evaluations(), key=lambda shape: shape.rows * shape.tokens, default=None)
         workload = Workload(

@@ -165,7 +165,7 @@ class RLStage(TrainingStage):
             roles.append(Role("critic", self.critic or self.model, "scalar", trained=True))
         if frozen and not self.model.lora:
             roles.append(Role("reference", self.model))
-        roles += sizes.scorers("reward_model", self.reward)
+        roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
         drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.devices))
         sampled = max([drawn, *self.drawn_in_evaluations()], key=lambda shape: shape.rows * shape.tokens)
         workload = Workload(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fgrl.kinds import Engine, Peek, PolicyWork
+from fgrl.evaluation.comparison import Compared
+from fgrl.kinds import Engine, Metric, Peek, PolicyWork
 from fgrl.modules.memory import PassShape, Role, Workload, estimate
 from fgrl.modules.trainer import TrainSettings
-from fgrl.registry import Settings, walk
+from fgrl.registry import Settings, name_of, walk
 from fgrl.specs import ModelSpec, Sampling
 
 
@@ -41,6 +42,13 @@ def scorers(name: str, component: Settings) -> Iterator[Role]:
     for path, spec in specs:
         more = "" if len(specs) == 1 else f" {'.'.join(map(str, path))}"
         yield Role(f"{name}{more}", spec, getattr(owners.get(path[:-1], component), "head", "scalar"))
+
+
+def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterator[Role]:
+    """The models that metrics name in their settings. held_out: the set whose answers are measured while a model trains."""
+    for metric in metrics:
+        called = metric.called if isinstance(metric, Compared) else name_of(metric)[1]
+        yield from scorers(f"metric {called}" if held_out is None else f"metric {called} on {held_out}", metric)
 
 
 def drawing(

@@ -20,7 +20,7 @@ from fgrl.types import Checkpoint, Ref
 
 if TYPE_CHECKING:
     from fgrl.modules.evaluations import Evaluations
-    from fgrl.modules.memory import PassShape
+    from fgrl.modules.memory import PassShape, Role
     from fgrl.modules.rounds import Rounds
     from fgrl.modules.trainer import TrainSettings
     from fgrl.modules.training_module import TrainingModule
@@ -105,6 +105,11 @@ class TrainingStage(Stage):
     def drawn_in_evaluations(self) -> list[PassShape]:
         """The answers that evaluations draw at the same time."""
         return [sizes.drawn(held_out.sampling) for held_out in self.evaluate.sets.values()] if self.evaluate else []
+
+    def models_of_evaluations(self) -> list[Role]:
+        """The models that metrics of held-out answers load beside the trained one."""
+        sets = self.evaluate.sets if self.evaluate else {}
+        return [role for name, held_out in sets.items() for role in sizes.of_metrics(held_out.metrics, name)]
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         yield from super().misfits(stages)

@@ -98,7 +98,7 @@ def recipe(facts: Facts) -> str:
     body = {"sft": _sft, "dpo": _dpo, "reward_model": _reward_model, "ppo": _online, "grpo": _online}[facts.kind]
     head = [
         f"# A first recipe for {facts.data}. Check it with `fgrl validate`, look at the rows with `fgrl inspect`, run it with `fgrl run`.",
-        "# Detected and assumed; change what does not fit:",
+        "# What was detected in the data, and what is assumed:",
     ]
     for line in facts.assumptions:
         head += textwrap.wrap(line, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False)

@@ -124,6 +124,27 @@ def test_the_models_of_metrics_count(tiny: Path, tiny_model_dir: Path) -> None:
     assert found["parameters"]["metric perplexity"] == "shared with sft"
 
 
+@pytest.mark.parametrize(
+    ("stage", "more"), [("policy", []), ("reward_model", ["stages.reward_model.algorithm={name: dpo}"])]
+)
+def test_the_models_of_metrics_while_training_count(
+    tiny: Path, tiny_model_dir: Path, stage: str, more: list[str]
+) -> None:
+    encoder = f"{{name: bertscore, encoder: {json.dumps(str(tiny_model_dir))}, layer: 1}}"
+    topics = json.dumps(str(tiny.parent / "topics.txt"))
+    held = (
+        f"{{prompts: {{name: lines, path: {topics}}}, sampling: {{max_new_tokens: 4}}, metrics: [length, {encoder}]}}"
+    )
+    built = tiny_recipe.alone(tiny, stage, f"stages.{stage}.evaluate={{every: 2, sets: {{held: {held}}}}}", *more)
+    found = built.estimate(Peek(tiny.parent, None, {}))
+    parameters = found["parameters"]["metric bertscore on held"]
+    if stage == "policy":
+        assert parameters == "shared with reward_model"
+    else:
+        assert parameters == {"total": counted(load(ModelSpec(base=str(tiny_model_dir)), head="scalar"))["total"]}
+        assert found["memory"]["metric bertscore on held"]["weights"] == 4 * parameters["total"]
+
+
 def activations(stage: Any, peek: Peek, algorithm: DPO, size: int, strategy: str) -> int:
     train = stage.train.model_copy(update={"micro_batch_size": size, "strategy": strategy})
     return stage.model_copy(update={"algorithm": algorithm, "train": train}).estimate(peek)["memory"]["activations"]

@@ -150,6 +150,8 @@ def _example(path: Path) -> str:
 def _about(request: Request, measured: Measured, sizes: Any, gpu: bool) -> list[str]:
     """What was found out about rows, model and machine, and what follows."""
     held_out = f"{sizes.held_out:,} of {measured.count:,} rows are held out (shuffled with seed 0) and never trained on"
+    if sizes.evaluated < sizes.held_out and request.kind != "reward_model":
+        held_out += f"; the evaluation answers {sizes.evaluated:,} of them (limit)"
     lines = [held_out]
     if measured.bad:
         lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 from doc_blocks import ROOT, Command, commands, lines_of_shell
+from fake_runs import fake_run
 from scratch_registry import scratch
 from typer.testing import CliRunner
 
@@ -20,11 +22,53 @@ from fgrl.registry import Problems, outside
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
 """Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
+OVER_RUNS = ("clean", "doctor", "runs")
+"""Commands in blocks that run over a small folder of runs."""
+FOLLOWED = {
+    "docs/tutorial.md": "tests/docs/test_tutorial.py",
+    "docs/how-to/credit.md": "tests/docs/test_credit_page.py",
+    "docs/how-to/start-from-your-data.md": "tests/docs/test_followed_pages.py",
+    "docs/how-to/annotate.md": "tests/annotation/test_annotate_page.py",
+    "docs/how-to/annotation-files.md": "tests/annotation/test_annotate_page.py",
+}
+"""Pages whose blocks a test of their own follows from top to bottom."""
+README_TEST = "the test of the README's first commands runs it (make docs)"
+POLICY_TEST = "the test of the page runs it after a small quickstart (make docs)"
+TRAINS = "it trains for minutes or hours: parsed, and its recipes validated with the same overrides"
+OWN_RECIPE = "recipe.yaml stands for a recipe of the reader: parsed"
+NOT_HERE = {
+    ("README.md", "fgrl init grpo"): README_TEST,
+    ("README.md", "fgrl inspect recipe.yaml"): README_TEST,
+    ("README.md", "fgrl run recipe.yaml"): README_TEST,
+    ("README.md", "fgrl export recipe.yaml"): README_TEST,
+    ("README.md", "fgrl run recipes/segment_ppo_phi3.yaml"): TRAINS,
+    ("README.md", "fgrl table recipes/small/segment_ppo.yaml"): "it shows trainings of minutes: parsed, and its recipes validated",
+    ("README.md", "fgrl compare"): TRAINS,
+    ("docs/command-line.md", "fgrl compare"): TRAINS,
+    ("docs/contributing/index.md", "fgrl run"): TRAINS,
+    ("docs/credit/weighted_dpo.md", "fgrl compare"): TRAINS,
+    ("docs/how-to/elo.md", "fgrl run recipe.yaml"): OWN_RECIPE,
+    ("docs/how-to/elo.md", "fgrl elo recipe.yaml"): OWN_RECIPE,
+    ("docs/how-to/elo.md", "fgrl annotate serve"): "it serves a page until Ctrl-C: parsed",
+    ("docs/how-to/elo.md", "fgrl annotate export"): "it needs the verdicts of people: parsed",
+    ("docs/how-to/elo.md", "fgrl elo people.jsonl"): "it needs the verdicts of people: parsed",
+    ("docs/how-to/follow-a-run.md", "fgrl run"): TRAINS,
+    ("docs/how-to/judged-evaluation.md", "fgrl run"): TRAINS,
+    ("docs/how-to/judged-evaluation.md", "fgrl frontier"): "it shows trainings of hours: parsed",
+    ("docs/how-to/reward-functions.md", "fgrl compare"): TRAINS,
+    ("docs/how-to/use-a-policy.md", "fgrl export"): POLICY_TEST,
+    ("docs/how-to/use-a-policy.md", "fgrl chat"): POLICY_TEST,
+    ("docs/papers/span_feedback.md", "fgrl run"): TRAINS,
+    ("docs/papers/span_feedback.md", "fgrl annotate export"): "it needs the annotations of people: parsed",
+    ("docs/papers/span_feedback.md", "fgrl elo"): "it shows trainings of minutes: parsed, and its recipe validated",
+}  # fmt: skip
+"""(page, how the command begins): why the tests of this file do not run it."""
 PLACEHOLDER = re.compile(r"(?<![\w.])(?:\[?[A-Z][A-Z\d_]*\]?(?:::[A-Z]+)?(?:\.\.\.)?|\.\.\.)(?![\w.])|<\w+>")
 """Words that stand for something: `RECIPE`, `S1`, `[KIND]`, `R...`."""
 SHIPPED = ("recipes/", "sweeps/", "examples/")
 
 everything = [command for command in commands() if len(command.words) > 1]
+in_blocks = {command.words: command for command in everything if not command.inline}
 unique = list({command.words: command for command in everything}.values())
 
 
@@ -108,7 +152,17 @@ def test_the_page_of_the_command_line_has_every_command() -> None:
 
 def is_cheap(command: Command) -> bool:
     mentioned = command.inline and len(command.words) == 2 and command.words[1] not in ("list", "schema")
-    return command.words[1] in CHEAP and not is_form(command) and not mentioned
+    return command.words[1] in CHEAP and not is_form(command) and not mentioned and not reads_file_of_the_page(command)
+
+
+def is_over_runs(command: Command) -> bool:
+    return command.words[1] in OVER_RUNS and not command.inline and not is_form(command)
+
+
+def reads_file_of_the_page(command: Command) -> bool:
+    """It names a file that the reader makes while following the page."""
+    files = [word.partition("::")[0] for word in command.words[2:] if "=" not in word]
+    return any(re.search(r"\.(ya?ml|py|jsonl|sqlite)$", file) and not (ROOT / file).exists() for file in files)
 
 
 @pytest.mark.parametrize("command", unique, ids=str)
@@ -129,10 +183,6 @@ def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, work
 
 @pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)
 def test_a_cheap_command_runs(command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing := [word for word in command.words[2:] if is_file_of_the_page(word, workplace)]:
-        page = (ROOT / command.page).read_text(encoding="utf-8")
-        assert all(page.count(name) > 1 for name in missing), f"{missing} are nowhere else on the page"
-        return
     monkeypatch.setattr(outside, "_imported", {})  # what an earlier command registered from a file is forgotten
     monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
     with scratch():
@@ -142,10 +192,50 @@ def test_a_cheap_command_runs(command: Command, workplace: Path, monkeypatch: py
     assert done.output
 
 
-def is_file_of_the_page(word: str, workplace: Path) -> bool:
-    """A file that the reader makes while following the page; tests of that page make it."""
-    file = word.partition("::")[0]
-    return bool(re.search(r"\.(ya?ml|py|jsonl|sqlite)$", file)) and "=" not in word and not (workplace / file).exists()
+@pytest.mark.parametrize("command", [command for command in in_blocks.values() if is_over_runs(command)], ids=str)
+def test_a_command_runs_over_a_folder_of_runs(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fake_run(tmp_path)
+    other = shutil.copytree(run, tmp_path / "runs" / "small-rtt" / run.name, symlinks=True)
+    summary = other / "summary.json"
+    summary.write_text(summary.read_text(encoding="utf-8").replace("small-segment_ppo", "small-rtt"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, list(command.words[1:]))
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert done.output.strip()
+    assert run.exists(), "nothing is deleted without a confirmation"
+
+
+def test_each_command_of_a_block_runs_or_is_listed_with_the_reason() -> None:
+    """Here, in the test of its page, or not at all, and then the reason is in `NOT_HERE`."""
+    listed_here = {
+        command: reason_not_here(command) for command in everything if not command.inline and not is_form(command)
+    }
+    neither = [
+        str(command)
+        for command, reason in listed_here.items()
+        if reason is None and not (is_cheap(command) or is_over_runs(command) or command.page in FOLLOWED)
+    ]
+    assert neither == []
+    unused = set(NOT_HERE) - set(listed_here.values())
+    assert unused == set(), "reasons for commands that no page has"
+    for page, test in FOLLOWED.items():
+        assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
+
+
+def test_a_command_that_is_neither_run_nor_listed_is_noticed() -> None:
+    unlisted = Command("README.md", 1, ("fgrl", "run", "other.yaml"), inline=False)
+    assert reason_not_here(unlisted) is None
+    assert not is_cheap(unlisted)
+    assert not is_over_runs(unlisted)
+
+
+def reason_not_here(command: Command) -> tuple[str, str] | None:
+    """The longest entry of `NOT_HERE` that the command begins with."""
+    line = " ".join(command.words)
+    entries = [key for key in NOT_HERE if command.page == key[0] and line.startswith(key[1])]
+    return max(entries, key=lambda key: len(key[1]), default=None)
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def _check_recipes(history: History, wanted: Wanted) -> None:
     known = sorted({*(entry.recipe for entry in history.entries), *stages} - {""})
     for pattern in wanted.recipes:
         if not any(fnmatchcase(name, pattern) for name in known):
-            raise UsageError(unknown("recipe with runs", pattern, known))
+            raise UsageError(unknown("recorded recipe", pattern, known))
 
 
 def _about(entry: RunEntry) -> str:

@@ -62,10 +62,11 @@ def spied_step(self: Any, batch: Any, index: int) -> Any:
 
 
 def spied_before_step(self: Any, optimizer: Any) -> None:
-    """Gradients are whole (of all pieces and ranks), and not yet clipped."""
+    """Gradients are whole (of all pieces and ranks), and not yet clipped. DeepSpeed keeps them in buffers of its own."""
     before_step(self, optimizer)
     squares = [value.grad.double().square().sum() for value in self.parameters() if value.grad is not None]
-    write(self, "gradients", {"step": self.trainer.global_step, "norm": float(torch.stack(squares).sum().sqrt())})
+    if squares:
+        write(self, "gradients", {"step": self.trainer.global_step, "norm": float(torch.stack(squares).sum().sqrt())})
 
 
 def write(module: Any, what: str, told: dict[str, Any]) -> None:

@@ -826,10 +826,8 @@ def check_scorer(
 
     known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores.
     """
-    inner_first = sorted(
-        scorers(scorer).items(), key=lambda each: -len(each[0])
-    )  # what an outer one needs contains their needs
-    for path, part in inner_first:
+    inner_first = sorted(scorers(scorer).items(), key=lambda each: -len(each[0]))
+    for path, part in inner_first:  # the needs of an outer one contain theirs
         where = ".".join(map(str, (field, *path)))
         needs = part.needs_before_setup() if before_setup else part.needs()
         for need in sorted(needs & ROLLOUT_NEEDS - set(known)):

@@ -16,7 +16,7 @@ from fgrl.registry import register
 from fgrl.types import Rewards
 
 LONGEST_SENTENCE = 64
-"""Tokens. It bounds the pass that `fgrl plan` reports before the questions are read."""
+"""Tokens, with the one that ends it. It bounds the pass that `fgrl plan` reports before the questions are read."""
 
 
 @register("prefers_answer")
@@ -43,9 +43,8 @@ class PrefersAnswer(Reward):
                 text = f'The opposite of "{quoted[1]}" is {word}.'
                 ids = policy.tokenizer(text, add_special_tokens=False).input_ids
                 if len(ids) >= LONGEST_SENTENCE:
-                    raise DataError(
-                        f"prompt {sample.id}: the sentence {text!r} has {len(ids)} tokens, at most 63 are read"
-                    )
+                    most = LONGEST_SENTENCE - 1
+                    raise DataError(f"prompt {sample.id}: the sentence {text!r} has {len(ids)} tokens, at most {most}")
                 rows.append(row)
                 sentences.append([*ids, policy.tokenizer.eos_token_id])
         scores = policy.score(policy.responses_to(rows, sentences))

@@ -25,6 +25,5 @@ class TopEntropyGRPO(GroupRelative):
         entropy = rollout.filled("entropy")
         real = entropy[rollout.mask]
         cutoff = real.topk(max(1, round(self.share * len(real)))).values[-1]
-        return rollout.mask & (
-            entropy >= cutoff - 1e-5
-        )  # equal entropies, as of a prompt's first tokens, differ by rounding
+        rounding = 1e-5  # of entropies that are equal, as those of a prompt's first tokens
+        return rollout.mask & (entropy >= cutoff - rounding)

@@ -13,16 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import load_file
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from tiny_recipe import a_run
 from training_helpers import tiny
 
 from fgrl.modules.training_module import TrainingModule
 from fgrl.recipe import load
-from fgrl.registry import outside
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "credit"
 METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
@@ -85,9 +83,7 @@ def train(method: str, folder: Path, overrides: Sequence[str], rank: int = 0) ->
 
     OpenMP's threads do not outlive a fork: a copy of this process that asked for two would wait for the other one for ever.
     """
-    with pytest.MonkeyPatch.context() as patch, scratch(), one_thread():
-        patch.setattr(outside, "_imported", {})
-        patch.setattr("fgrl.recipe.loading._by_recipes", set())
+    with scratch_imports(), one_thread():
         stage: Any = load(FOLDER / f"{method}.yaml", overrides).stages["policy"]
         stage.run(a_run(folder, rank=rank))
     return folder / "out"

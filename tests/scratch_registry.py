@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import mock
 
+from fgrl.registry import outside
 from fgrl.registry.names import _absent, _components, _kinds, _names
 
 
@@ -23,3 +25,14 @@ def scratch() -> Iterator[None]:
         _names.update(names)
         _components.update(components)
         _absent.update(absent)
+
+
+@contextmanager
+def scratch_imports() -> Iterator[None]:
+    """`scratch`, as in a process in which no recipe has imported a file yet."""
+    with (
+        scratch(),
+        mock.patch.object(outside, "_imported", {}),
+        mock.patch("fgrl.recipe.loading._by_recipes", set()),
+    ):
+        yield

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, blocks_of, lines_of_shell
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from typer.testing import CliRunner
 
 from fgrl.cli import app
-from fgrl.registry import outside
 
 SMALL = (
     "vars.questions.limit=4", "vars.held_out.limit=2", "stages.policy.model.dtype=float32",
@@ -36,9 +35,7 @@ def test_the_page_leads_from_an_idea_to_a_table(
             continue
         for line in lines_of_shell(block.text):
             _program, *words = shlex.split(line.replace("--seeds 0,1,2", "--seeds 0"))
-            monkeypatch.setattr(outside, "_imported", {})
-            monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
-            with scratch():
+            with scratch_imports():
                 done = CliRunner().invoke(app, [*words, *SMALL, f"vars.base={tiny_model_dir}"])
             assert done.exit_code == 0, (line, done.output, done.exception)
             said[words[0]] = done.output

@@ -12,13 +12,13 @@ import pytest
 import typer
 from doc_blocks import ROOT, Command, commands, lines_of_shell
 from fake_runs import fake_run
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from typer.testing import CliRunner
 
 from fgrl import recipe as recipes
 from fgrl.cli import app
 from fgrl.cli.shared import named_and_overrides, overrides
-from fgrl.registry import Problems, outside
+from fgrl.registry import Problems
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
 """Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
@@ -182,10 +182,8 @@ def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, work
 
 
 @pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)
-def test_a_cheap_command_runs(command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "_imported", {})  # what an earlier command registered from a file is forgotten
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
-    with scratch():
+def test_a_cheap_command_runs(command: Command, workplace: Path) -> None:
+    with scratch_imports():
         done = CliRunner().invoke(app, list(command.words[1:]))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 0, done.output

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, blocks_of, lines_of_shell
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from typer.testing import CliRunner, Result
 
 from fgrl.cli import app
 from fgrl.recipe import load
-from fgrl.registry import outside
 
 pytestmark = pytest.mark.docs
 
@@ -38,11 +37,9 @@ QUICK = {
 QUESTION = "Why do birds sing?"
 
 
-def fgrl(monkeypatch: pytest.MonkeyPatch, *words: str, typed: str = "") -> Result:
+def fgrl(*words: str, typed: str = "") -> Result:
     """A command as from a new process: what an earlier command registered from a file is forgotten."""
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
-    with scratch():
+    with scratch_imports():
         done = CliRunner().invoke(app, [*words], input=typed)
     assert done.exit_code == 0, (words, done.output, done.exception)
     return done
@@ -76,7 +73,7 @@ def test_the_first_commands_of_the_readme(
     (tmp_path / "rewards.py").write_text(python_of(ROOT / "README.md", "def score"), encoding="utf-8")
     for line in shell(ROOT / "README.md", "fgrl init")[:4]:
         words = shlex.split(line)[1:]
-        fgrl(monkeypatch, *words, *(TRAINED if words[0] != "init" else ()))
+        fgrl(*words, *(TRAINED if words[0] != "init" else ()))
     assert (tmp_path / "my-policy" / "model.safetensors").is_file()
 
 
@@ -87,12 +84,12 @@ def test_start_from_your_data(tmp_path: Path, tiny_model_dir: Path, monkeypatch:
     (tmp_path / "my-model").symlink_to(tiny_model_dir)
     (tmp_path / "rewards.py").write_text(python_of(page, "def score"), encoding="utf-8")
     supervised, run, rewarded = (shlex.split(line)[1:] for line in shell(page, "fgrl init"))
-    fgrl(monkeypatch, *supervised)
-    fgrl(monkeypatch, *run, *TUNED)
+    fgrl(*supervised)
+    fgrl(*run, *TUNED)
     assert list(tmp_path.glob("runs/recipe/*/report.html"))
     (tmp_path / "recipe.yaml").unlink()
-    fgrl(monkeypatch, *rewarded)
-    fgrl(monkeypatch, "run", "recipe.yaml", *TRAINED)
+    fgrl(*rewarded)
+    fgrl("run", "recipe.yaml", *TRAINED)
 
 
 def test_use_a_policy(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +104,7 @@ def test_use_a_policy(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.
         *start,
         *(f"stages.{name}.{limit}" for name, stage in stages.items() for limit in QUICK.get(stage["name"], ())),
     ]
-    fgrl(monkeypatch, "run", "recipes/quickstart.yaml", *small)
+    fgrl("run", "recipes/quickstart.yaml", *small)
     policy = next(path for path in (tmp_path / "runs" / "stages").iterdir() if path.name.startswith("policy-"))
     done: list[str] = []
     for line in shell(page, "fgrl export"):
@@ -121,7 +118,7 @@ def test_use_a_policy(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.
         if words[0] == "export" and Path(words[2]).exists():
             words.append("--force")
         recipe = "recipes/quickstart.yaml" in words[1]
-        output = fgrl(monkeypatch, *words, *(small if recipe else ()), typed=f"{QUESTION}\n").stdout
+        output = fgrl(*words, *(small if recipe else ()), typed=f"{QUESTION}\n").stdout
         assert words[0] == "export" or output.strip()
         assert not typed or QUESTION in typed
         done.append(words[0])

@@ -11,13 +11,12 @@ import pytest
 import torch
 from credit_training import FOLDER, METHODS, overrides_of
 from rich.console import Console
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from tiny_recipe import a_run
 
 from fgrl import rollouts
 from fgrl.modules.stored_rollouts import StoredRollout
 from fgrl.recipe import load
-from fgrl.registry import outside
 from fgrl.report.terminal import print_annotated
 from fgrl.types import read_jsonl
 
@@ -25,13 +24,11 @@ ONLINE = [method for method in METHODS if method != "weighted_dpo"]
 
 
 @pytest.fixture
-def stage(request: Any, tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+def stage(request: Any, tmp_path: Path, tiny_model_dir: Path) -> Any:
     overrides = overrides_of(request.param, tmp_path, tiny_model_dir)
     if request.param in ONLINE:
         overrides += ["stages.policy.train.iterations=1", "stages.policy.stored_rollouts=8"]
-    with scratch():
+    with scratch_imports():
         yield load(FOLDER / f"{request.param}.yaml", overrides).stages["policy"]
 
 

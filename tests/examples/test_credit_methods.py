@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from credit_training import FOLDER, METHODS, pairs_file
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from training_helpers import a_run, tiny
 from typer.testing import CliRunner
 
@@ -28,7 +28,7 @@ from fgrl.kinds import DrawnShape, PolicyWork, Reward, policy_work
 from fgrl.modules.steps import Step, StepLoader
 from fgrl.modules.units import EncodedUnits
 from fgrl.recipe import load
-from fgrl.registry import Problems, build, import_file, outside
+from fgrl.registry import Problems, build, import_file
 from fgrl.rollouts.policies import LentPolicy
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample, per_token
@@ -39,8 +39,7 @@ PROMPTS = [Sample(id=str(i), prompt=f"Name the {word}.", reference=[word]) for i
 @pytest.fixture(scope="module")
 def files() -> Iterator[dict[str, ModuleType]]:
     """The methods' modules, imported as a recipe imports them."""
-    with pytest.MonkeyPatch.context() as patch, scratch():
-        patch.setattr(outside, "_imported", {})
+    with scratch_imports():
         yield {path.stem: import_file(path) for path in sorted(FOLDER.glob("*.py"))}
 
 
@@ -359,13 +358,11 @@ def test_a_method_is_one_short_file(method: str) -> None:
     assert (FOLDER.parents[1] / "docs" / "credit" / f"{method}.md").is_file()
 
 
-def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+def test_the_recipes_are_valid_and_report_their_passes() -> None:
     paths = sorted(FOLDER.glob("*.yaml"))
     assert {path.stem for path in paths} == {"grpo", *METHODS}
     drawn = DrawnShape(responses=32, prompt_tokens=64, response_tokens=32)
-    with scratch():
+    with scratch_imports():
         for path in paths:
             policy = load(path).stages["policy"]
             if path.stem == "weighted_dpo":
@@ -387,8 +384,6 @@ def test_the_recipes_are_valid_and_report_their_passes(monkeypatch: pytest.Monke
 def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
     monkeypatch.chdir(tmp_path)
     recipe = FOLDER / "weighted_dpo.yaml"
     overrides = [
@@ -397,7 +392,7 @@ def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
         "stages.policy.train.batch_size=2", "stages.policy.train.micro_batch_size=2", "stages.evaluate.sampling.max_new_tokens=3",
         "stages.evaluate.models.start.dtype=float32",
     ]  # fmt: skip
-    with scratch():
+    with scratch_imports():
         done = CliRunner().invoke(
             app, ["compare", f"{recipe}::dpo", str(recipe), "--seeds", "0", "--run", "--json", *overrides]
         )
@@ -414,16 +409,12 @@ def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
 
 
 @pytest.mark.parametrize("name", ["grpo", *METHODS])
-def test_every_recipe_can_be_inspected(
-    name: str, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+def test_every_recipe_can_be_inspected(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
     overrides = [f"vars.base={tiny_model_dir}", "stages.policy.model.dtype=float32"]
     if name == "weighted_dpo":
         overrides.append(f"stages.policy.data.path={pairs_file(tmp_path, tiny_model_dir)}")
     else:
         overrides += ["stages.policy.rollout.per_prompt=2", "stages.policy.rollout.sampling.max_new_tokens=6"]
-    with scratch():
+    with scratch_imports():
         stage = load(FOLDER / f"{name}.yaml", overrides).stages["policy"]
         assert len(list(stage.inspect(a_run(tmp_path), 2))) >= 2

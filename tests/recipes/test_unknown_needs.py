@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 
 from fgrl.errors import UnknownNeed
 from fgrl.kinds import check_needs
 from fgrl.recipe import load
-from fgrl.registry import Problems, outside
+from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''\
@@ -83,17 +83,13 @@ class NeedyMetric(Metric):
         ("stages.evaluate.metrics=[needy_metric]", "choices: kl, logp, offsets, ref_logp"),
     ],
 )  # fmt: skip
-def test_a_need_that_nothing_computes_is_refused(
-    override: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+def test_a_need_that_nothing_computes_is_refused(override: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "needy.py").write_text(SOURCE, encoding="utf-8")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         f"extends: {ROOT}/recipes/small/segment_ppo.yaml\nabout: x\nimports: [needy.py]\n", encoding="utf-8"
     )
-    with scratch():
+    with scratch_imports():
         assert load(recipe).stages
         with pytest.raises(Problems) as refused:
             load(recipe, [override])

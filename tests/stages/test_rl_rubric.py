@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import PrivateAttr
-from scratch_registry import scratch
+from scratch_registry import scratch_imports
 from training_helpers import a_run, tiny
 
 from fgrl import recipe
@@ -26,7 +26,7 @@ from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.pipeline.planning import Options
-from fgrl.registry import Problems, outside
+from fgrl.registry import Problems
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample
 
@@ -114,15 +114,11 @@ class ByPolicy(Relevance):
 '''
 
 
-def test_a_relevance_asks_the_policy_that_answered(
-    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+def test_a_relevance_asks_the_policy_that_answered(tiny_model_dir: Path, tmp_path: Path) -> None:
     path = write(tmp_path, tiny_model_dir)
     (tmp_path / "by_policy.py").write_text(BY_POLICY, encoding="utf-8")
     path.write_text(path.read_text() + "imports: [by_policy.py]\n", encoding="utf-8")
-    with scratch():
+    with scratch_imports():
         rows = policy_log(path, tmp_path / "runs", "vars.relevance={name: by_policy}")
     weighed = [json.loads(line) for line in (tmp_path / "weighed.jsonl").read_text().splitlines()]
     assert len(rows) == len(weighed) == 2

@@ -6,7 +6,7 @@ Three ways to reward the same responses take turns, iteration by iteration, in o
 - `critic, last`: a critic writes a critique; the sum of its token rewards on the last token (Text2Grad, appendix A, setting B)
 - `critic, spans`: the same critic, its rewards on the tokens of the spans
 
-The learning rate is 1e-30, so all three train one and the same policy on the same responses, of the same length: every optimizer
+The learning rate is 1e-30 (`NO_CHANGE`), so all three train one and the same policy on the same responses, of the same length: every optimizer
 step is computed, and changes nothing. The policy and its value function are the packaged SmolLM2 with LoRA.
 
 Without `--critic` no trained critic is at hand. Then SmolLM2 reads the critic's prompt and writes `--critic-tokens` tokens,
@@ -28,20 +28,17 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import PrivateAttr
+from shared.iterations import NO_CHANGE, aligned, train_iteration
 
 from fgrl import components, models
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.local import _Prompt as Prompted
 from fgrl.kinds import default_engine
 from fgrl.modules.online import OnlineRounds
-from fgrl.modules.rounds import Process
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.pipeline.run import Run
 from fgrl.registry import build
@@ -179,7 +176,11 @@ def arm(name: str, net: Any, options: argparse.Namespace, folder: Path) -> Onlin
     reward.setup(run)
     samples = [Sample(id=str(i), prompt=f"Say something about {topic}.") for i, topic in enumerate(TOPICS)]
     settings = OnlineSettings(
-        lr=1e-30, batch_size=options.responses, micro_batch_size=8, iterations=options.iterations + 1, accelerator="cpu"
+        lr=NO_CHANGE,
+        batch_size=options.responses,
+        micro_batch_size=8,
+        iterations=options.iterations + 1,
+        accelerator="cpu",
     )
     return OnlineRounds(
         net, build("online_algorithm", {"name": "ppo", "kl": "full", "kl_coef": 0.2, "epochs": options.epochs}), reward,
@@ -191,22 +192,13 @@ def arm(name: str, net: Any, options: argparse.Namespace, folder: Path) -> Onlin
 
 def step(rounds: OnlineRounds, number: int) -> dict[str, float]:
     """Seconds of the phases of one iteration."""
-    optimizer = torch.optim.AdamW(rounds.parameter_groups(), lr=1e-30)
-    loader = rounds.start(number, Process(rank=0, world=1, forward_context=nullcontext))
-    began = time.perf_counter()
-    batches = list(loader)
-    for place, batch in enumerate(batches):
-        (rounds.loss(batch)[0] / rounds.micro_batches).backward()
-        if (place + 1) % rounds.micro_batches == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-    train = time.perf_counter() - began
+    seconds = train_iteration(rounds, number)
     critic = rounds.metrics.get("seconds/critic", 0.0)
     return {
-        "collect": rounds.metrics["seconds/collect"],
+        "collect": seconds["collect"],
         "critic": critic,
-        "reward": rounds.metrics["seconds/score"] - critic,
-        "train": train,
+        "reward": seconds["score"] - critic,
+        "train": seconds["train"],
     }
 
 
@@ -227,12 +219,6 @@ def table(steps: dict[str, list[dict[str, float]]]) -> str:
             [name, *(f"{seconds[phase]:.2f}" for phase in PHASES), f"{without + seconds['critic']:.2f}", *over]
         )
     return "\n".join(aligned(lines))
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
-    return ["  ".join(f"{cell:<{w}}" if not i else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=False)))
-            for row in rows]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -26,9 +26,10 @@ class Probe:
     response: torch.Tensor
     """bool [B,T']: the tokens of the response itself."""
 
-    def mean_logp(self, scores):
-        """[B] nats per answer token, from the scores of `tokens` (or of rows of them that have the same width)."""
-        return (scores.logp * self.answer).sum(dim=1) / self.answer.sum(dim=1)
+    def mean_logp(self, policy, tokens, rows=slice(None)):
+        """Nats per token of the reference, for each row of `tokens`: these are the probes of `rows`, perhaps with other tokens before it."""
+        answer = self.answer[rows]
+        return policy.score(tokens, only=answer).logp.sum(dim=1) / answer.sum(dim=1)
 
 
 def probe_tokens(drawn, conclusion):

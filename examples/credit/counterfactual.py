@@ -56,8 +56,8 @@ class CounterfactualImportance(RewardWrapper):
             inside & whole.response[rows], rollout.policy.model.pad_id, masked.response_ids
         )
         # 3. the drop of the answer's log-probability, nats per token of the answer
-        before = whole.mean_logp(rollout.policy.score(whole.tokens))
-        after = replace(whole, answer=whole.answer[rows]).mean_logp(rollout.policy.score(masked))
+        before = whole.mean_logp(rollout.policy, whole.tokens)
+        after = whole.mean_logp(rollout.policy, masked, rows)
         drop = torch.zeros(mask.shape)
         for (row, number), fall in zip(cases, (before[rows] - after).tolist(), strict=True):
             drop[row] += torch.where(passage[row] == number, fall, 0.0)

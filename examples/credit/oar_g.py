@@ -45,7 +45,9 @@ class OutcomeGradient(RewardWrapper):
         for rows, part in policy.micro_batches(whole.tokens):
             answer = whole.answer[rows, : part.mask.shape[1]].to(part.mask.device)
             share = answer / answer.sum(dim=1, keepdim=True)
-            embeddings, gradient = policy.input_gradient(part, lambda scores, share=share: (scores.logp * share).sum())
+            embeddings, gradient = policy.input_gradient(
+                part, lambda scores, share=share: (scores.logp * share).sum(), only=answer
+            )
             of_tokens = (gradient * embeddings).sum(dim=2).abs()[:, part.prompt_mask.shape[1] :].float().cpu()
             width = min(mask.shape[1], of_tokens.shape[1])
             influence[rows, :width] = torch.where(whole.response[rows, :width], of_tokens[:, :width], 0.0)

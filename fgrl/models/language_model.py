@@ -294,10 +294,19 @@ class LanguageModel(nn.Module):
             self.states(tokens, adapter=adapter, gradient=gradient), tokens, chunk=chunk, **options
         )
 
-    def score_states(self, states: Tensor, tokens: Tokens, *, chunk: int | None = None, **options: Any) -> Scores:
-        """The second half of `score`, for states [N,h] that `states` returned."""
-        logp, entropies = self._scores(states, tokens.response_ids[tokens.mask], chunk=chunk, **options)
-        return Scores(unflatten(logp, tokens.mask), None if entropies is None else unflatten(entropies, tokens.mask))
+    def score_states(
+        self, states: Tensor, tokens: Tokens, *, only: Tensor | None = None, chunk: int | None = None, **options: Any
+    ) -> Scores:
+        """The second half of `score`, for states [N,h] that `states` returned.
+
+        only: bool [B,T], the response tokens that go through the output layer; the others get 0. None: all.
+        """
+        mask = tokens.mask
+        if only is not None:
+            mask = mask & only
+            states = states[mask[tokens.mask]]
+        logp, entropies = self._scores(states, tokens.response_ids[mask], chunk=chunk, **options)
+        return Scores(unflatten(logp, mask), None if entropies is None else unflatten(entropies, mask))
 
     def _scores(
         self, states: Tensor, labels: Tensor, *, chunk: int | None, **options: Any

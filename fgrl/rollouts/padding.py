@@ -98,19 +98,22 @@ def micro_batches(
 
 def in_micro_batches(
     tokens: Tokens,
-    compute: Callable[[Tokens], dict[str, Tensor]],
+    compute: Callable[..., dict[str, Tensor]],
     micro_batch_size: int,
     device: Any = None,
     *,
     shared: bool = True,
+    columns: Sequence[Tensor] = (),
 ) -> dict[str, Tensor]:
     """Run `compute` over `micro_batches`, and put the [b,t] results back in order.
 
+    compute: gets the tokens of a micro-batch, and the same part of each of the `columns` [B,T].
     Results are zero-padded to [B,T] and returned on the device of `tokens`.
     """
     whole: dict[str, Tensor] = {}
     for rows, part in micro_batches(tokens, micro_batch_size, device, shared=shared):
-        for name, result in compute(part).items():
+        cut = [column.to(part.mask.device)[rows.to(part.mask.device), : part.mask.shape[1]] for column in columns]
+        for name, result in compute(part, *cut).items():
             if name not in whole:
                 whole[name] = torch.zeros(tokens.mask.shape, dtype=result.dtype, device=tokens.mask.device)
             whole[name][rows, : result.shape[1]] = result.to(tokens.mask.device)

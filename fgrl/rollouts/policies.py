@@ -158,20 +158,27 @@ class Policy:
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
-    def score(self, tokens: Tokens, *, entropy: bool = False) -> Scores:
+    def score(self, tokens: Tokens, *, entropy: bool = False, only: Tensor | None = None) -> Scores:
         """Log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in micro-batches.
 
         Entry t is of the distribution before response token t, at the temperature of sampling; 0 outside the mask.
+        only: bool [B,T], the tokens that are wanted, such as those of an answer: the others get 0, and do not go through the
+        output layer. None: all.
         """
         began, model = time.perf_counter(), self._model
 
-        def compute(part: Tokens) -> dict[str, Tensor]:
-            scores = model.score(part, temperature=self.temperature, entropy=entropy)
+        def compute(part: Tokens, wanted: Tensor | None = None) -> dict[str, Tensor]:
+            scores = model.score_states(
+                model.states(part), part, only=wanted, temperature=self.temperature, entropy=entropy
+            )
             return {name: value for name, value in vars(scores).items() if value is not None}
 
         with torch.no_grad():
             shared = model.shares_prompts(gradient=False)
-            scored = in_micro_batches(tokens, compute, self._lent.micro_batch_size, model.device, shared=shared)
+            columns = () if only is None else (only,)
+            scored = in_micro_batches(
+                tokens, compute, self._lent.micro_batch_size, model.device, shared=shared, columns=columns
+            )
         self._count(tokens, began)
         return models.Scores(**scored)
 
@@ -180,15 +187,15 @@ class Policy:
         return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False)
 
     def input_gradient(
-        self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False
+        self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False, only: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The embeddings [B,P+T,h] of one micro-batch, and the gradient of `outcome` with respect to them.
 
-        outcome: a scalar of the scores of the response tokens (see `score`), summed over the rows.
+        outcome: a scalar of the scores of the response tokens, summed over the rows. entropy and only: as in `score`.
         """
         with torch.enable_grad():
             embeddings = self.embed(tokens).requires_grad_()
-            scores = self.score_embeddings(tokens, embeddings, entropy=entropy)
+            scores = self.score_embeddings(tokens, embeddings, entropy=entropy, only=only)
             (gradient,) = torch.autograd.grad(outcome(scores), embeddings)
         return embeddings.detach(), gradient
 
@@ -196,7 +203,9 @@ class Policy:
         """The embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to them."""
         return self._model.embed(tokens)
 
-    def score_embeddings(self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False) -> Scores:
+    def score_embeddings(
+        self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False, only: Tensor | None = None
+    ) -> Scores:
         """`score` of one micro-batch that reads `embeddings` [B,P+T,h] in place of its tokens' own, with a gradient to them.
 
         Rewards are computed without gradients: compute with the result inside `torch.enable_grad()`.
@@ -204,7 +213,7 @@ class Policy:
         began = time.perf_counter()
         with torch.enable_grad():
             states = self._model.states(tokens, embeddings=embeddings)
-            scores = self._model.score_states(states, tokens, temperature=self.temperature, entropy=entropy)
+            scores = self._model.score_states(states, tokens, only=only, temperature=self.temperature, entropy=entropy)
         self._count(tokens, began, gradient=True)
         return scores
 

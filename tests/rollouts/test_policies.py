@@ -74,6 +74,41 @@ def test_log_probabilities_and_entropies_are_those_of_the_model(model: Any, micr
     assert policy.use.forward_tokens == int(rollout.prompt_mask.sum() + rollout.mask.sum())
 
 
+@pytest.mark.parametrize("micro_batch_size", [1, 2, 4])
+def test_tokens_that_nobody_wants_are_not_scored(
+    model: Any, micro_batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = lent(model, micro_batch_size=micro_batch_size)
+    rollout = drawn(model, policy)
+    wanted = torch.rand(rollout.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.4
+    wanted[1] = False
+    scored: list[int] = []
+    scores = type(model)._scores
+    monkeypatch.setattr(
+        type(model),
+        "_scores",
+        lambda self, states, *a, **k: scored.append(len(states)) or scores(self, states, *a, **k),
+    )
+    tokens = rollouts.select(rollout, slice(None))
+    with policy.lend():
+        whole = rollout.policy.score(tokens, entropy=True)
+        scored.clear()
+        part = rollout.policy.score(tokens, entropy=True, only=wanted)
+        assert sum(scored) == int((wanted & rollout.mask).sum())
+        for rows, own in rollout.policy.micro_batches(tokens):
+            chosen = wanted[rows, : own.mask.shape[1]] & own.mask
+            gradients = [
+                rollout.policy.input_gradient(
+                    own, lambda scores, chosen=chosen: (scores.logp * chosen).sum(), only=only
+                )[1]
+                for only in (None, chosen)
+            ]
+            torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+    for name in ("logp", "entropy"):
+        expected = torch.where(wanted & rollout.mask, getattr(whole, name), 0.0)
+        torch.testing.assert_close(getattr(part, name), expected, atol=1e-6, rtol=1e-5)
+
+
 def test_the_entropy_costs_no_pass_and_is_a_column_of_the_batch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from fgrl.modules.units import RolloutUnits
 

@@ -282,7 +282,11 @@ class LanguageModel(nn.Module):
         `adapter` and `gradient` are those of `hidden`. pairs: rows 2i and 2i+1 begin alike, as the answers of a preference pair
         do, and what they have in common goes through the model once, where `packs_pairs` allows it.
         """
-        options = {"temperature": temperature, "entropy": entropy, "entropy_temperature": entropy_temperature}
+        options: dict[str, Any] = {
+            "temperature": temperature,
+            "entropy": entropy,
+            "entropy_temperature": entropy_temperature,
+        }
         if pairs and self.packs_pairs():
             self._mask(tokens)
             if (packed := pack(tokens, 2, self.pad_id)) is not None:

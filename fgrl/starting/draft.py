@@ -140,7 +140,8 @@ def _functions(path: Path) -> list[str]:
     try:
         return signatures.names_at_top(path)
     except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: no Python: {error.msg}") from None
+        place = f"{path}:{error.lineno}" if error.lineno else path  # a file with a null byte has no line
+        raise UsageError(f"{place}: no Python: {error.msg}") from None
 
 
 def _example(path: Path) -> str:

@@ -189,6 +189,8 @@ def test_columns_are_recognized(kind: Any, row: dict[str, Any], columns: dict[st
         ({"reward": "rewards.py"}, "wants FILE.py:FUNCTION"),
         ({"reward": "nothing.py:score"}, "no such file"),
         ({"reward": "own.py:scor"}, 'defines no function scor; did you mean "score"'),
+        ({"reward": "open.py:score"}, "open.py:2: no Python: '\\(' was never closed"),
+        ({"reward": "null.py:score"}, "null.py: no Python: source code string cannot contain null bytes"),
         ({"chat_template": "t.jinja"}, "--chat-template t.jinja: no such file"),
     ],
 )
@@ -198,6 +200,8 @@ def test_wrong_requests(
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "rows.jsonl", [SHAPES["grpo"](i) for i in range(ROWS)])
     (tmp_path / "own.py").write_text("def score(completions):\n    return [0.0] * len(completions)\n")
+    (tmp_path / "open.py").write_text("from math import pi\ndef score(completions:\n    return [pi]\n")
+    (tmp_path / "null.py").write_bytes(b"def score(completions):\n    return 'a\0b'\n")
     asked = {"data": "rows.jsonl", "model": str(tiny_model_dir), **changes}
     template = Path(asked["chat_template"]) if "chat_template" in asked else None
     with pytest.raises(UsageError, match=message):

@@ -1,7 +1,7 @@
 """VinePPO's values (arXiv 2410.01679): what a state is worth is measured by continuing from it, not learned.
 
-1. cut the response into steps, 2. the value of the state before each step is the mean reward of `k` continuations from it, 3. a
-step's advantage is the value after it minus the value before it, on each of its tokens; after the last step the value is the
+1. cut the response into steps, 2. the value of the state before each step is the mean reward of `k` continuations from it (responses
+that begin alike share those of their common states, such as the prompt), 3. a step's advantage is the value after it minus the value before it, on each of its tokens; after the last step the value is the
 response's own reward. Train it with {name: ppo, values: none, lam: 0}, whose advantage is then the token reward.
 """
 
@@ -51,14 +51,19 @@ class Vine(RewardWrapper):
             for row in range(len(mask))
             for number in range(int(step[row].max()) + 1)
         ]
-        # 2. values, by one continuation after the other
-        drawn = rollout.policy.completed(places, self.k, stream="vine")
-        worth = self.reward.score(drawn).response.cpu().view(len(places), self.k)
+        # 2. values of the distinct states
+        states = {}
+        for row, position in places:
+            state = (int(rollout.group[row]), *rollout.response_ids[row, :position].tolist())
+            states.setdefault(state, []).append((row, position))
+        drawn = rollout.policy.completed([same[0] for same in states.values()], self.k, stream="vine")
+        worth = self.reward.score(drawn).response.cpu().view(len(states), self.k)
         if bool(worth.isnan().any()):
             raise DataError("vine: the reward of a continuation is missing; use a reward that is always known")
         value = torch.zeros(mask.shape)
-        for (row, position), mean in zip(places, worth.mean(dim=1).tolist(), strict=True):
-            value[row] = torch.where(step[row] == step[row, position], mean, value[row])
+        for same, mean in zip(states.values(), worth.mean(dim=1).tolist(), strict=True):
+            for row, position in same:
+                value[row] = torch.where(step[row] == step[row, position], mean, value[row])
         # 3. advantages of steps
         token = torch.zeros(mask.shape)
         for row in range(len(mask)):

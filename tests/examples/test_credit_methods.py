@@ -164,6 +164,15 @@ def test_values_are_those_of_the_state(files: dict[str, ModuleType], model: Any)
             assert float(token[row, 1]) == pytest.approx(float(rewards.response[row] - value[row, 1]), abs=1e-6)
             compared += 1
     assert compared
+    # responses to one prompt share the values of the states that they have in common
+    states = {
+        (row // 2, *ids_of(rollout, row)[1][:place])
+        for row in range(4)
+        for place in range(int(rollout.mask[row].sum()))
+    }
+    assert lent.use.continuations == len(states) * k
+    assert float(value[0, 0]) == float(value[1, 0])
+    assert float(value[2, 0]) == float(value[3, 0])
 
 
 @torch.no_grad()

@@ -25,7 +25,6 @@ from fgrl.recipe import load
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "credit"
 METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
-TWO_PROCESSES = ["stages.policy.train.devices=2", "stages.policy.train.strategy=ddp"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 ONLINE = [
     "stages.policy.rollout.batch_size=8", "stages.policy.rollout.per_prompt=4",
@@ -107,7 +106,8 @@ def forked(work: Callable[[], Any]) -> int:
         os._exit(status)
 
 
-def train_in_two_processes(method: str, folder: Path, overrides: Sequence[str]) -> Path:
+def train_in_two_processes(method: str, folder: Path, overrides: Sequence[str], strategy: str = "ddp") -> Path:
+    two = ["stages.policy.train.devices=2", f"stages.policy.train.strategy={strategy}"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -116,7 +116,7 @@ def train_in_two_processes(method: str, folder: Path, overrides: Sequence[str]) 
         os.environ |= {
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0", "LOCAL_RANK": str(rank),
         }  # fmt: skip
-        train(method, folder, [*overrides, *TWO_PROCESSES], rank)
+        train(method, folder, [*overrides, *two], rank)
 
     processes = [forked(lambda rank=rank: work(rank)) for rank in (0, 1)]  # type: ignore[misc]
     assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0]

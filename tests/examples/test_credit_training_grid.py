@@ -1,4 +1,4 @@
-"""Every method of examples/credit: other micro-batches, two processes, and SIGKILL with resume give the same training."""
+"""Every method of examples/credit: other micro-batches, two processes (DDP, ZeRO-2), and SIGKILL with resume give the same training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def test_the_training_depends_on_neither_batching_nor_processes_nor_kills(
     assert log(tmp_path / "killed") == log(tmp_path / "whole")
     # 2. other micro-batches and other processes: the same weights up to rounding
     cut = train(method, tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])
-    two = train_in_two_processes(method, tmp_path / "two", overrides)
-    differences = {"micro-batches": relative_difference(whole, cut), "two processes": relative_difference(whole, two)}
+    two = {
+        strategy: train_in_two_processes(method, tmp_path / strategy, overrides, strategy)
+        for strategy in ("ddp", "deepspeed_stage_2")
+    }
+    others = {"micro-batches": cut, **{f"two processes, {strategy}": made for strategy, made in two.items()}}
+    differences = {name: relative_difference(whole, made) for name, made in others.items()}
     print(method, {name: f"{difference:.1e}" for name, difference in differences.items()})
     assert max(differences.values()) < 1e-4

@@ -563,8 +563,13 @@ class Reward(Asker, ABC):
     """Scores rollouts."""
 
     reads_reference: ClassVar[bool] = True
-    """May `needs` contain outputs of the reference? If False, an `rl` stage loads no reference unless something else needs it. Rewards that it
-    holds state this themselves."""
+    """Of a reward whose `setup` decides its `needs`: may they contain outputs of the reference? If not, an `rl` stage loads no reference
+    unless something else needs it. Rewards that it holds state this themselves."""
+
+    def may_read_reference(self) -> bool:
+        """May `needs` contain outputs of the reference? See `reads_reference`; a reward without a `setup` has told all its needs."""
+        decided = type(self).setup is Component.setup
+        return bool(self.needs_before_setup() & REFERENCE_OUTPUTS) or (self.reads_reference and not decided)
 
     def needs(self) -> frozenset[str]:
         """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
@@ -775,7 +780,8 @@ ROLLOUT_NEEDS = frozenset(
 )
 """What algorithms and rewards may ask a rollout for. "policy" is the model that drew the responses: `Rollout.policy`."""
 
-
+REFERENCE_OUTPUTS = frozenset({"ref_logp", "ref_entropy", "ref_kl"})
+"""Those that the reference computes."""
 GIVEN_NEEDS = ROLLOUT_NEEDS - {"policy", "entropy"}
 """What rewards may ask of responses that were not drawn in the same stage: which model drew them, and at which temperature, is not known
 there. "ref_entropy" is the reference's, at temperature 1."""

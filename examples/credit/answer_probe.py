@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from fgrl.errors import DataError
+from fgrl.types import Rollout
 
 LONGEST_REFERENCE = 64
 """Tokens. It bounds the passes that `fgrl plan` reports before the references are read."""
@@ -19,17 +20,18 @@ LONGEST_REFERENCE = 64
 class Probe:
     """Responses with their probes appended."""
 
-    tokens: object
-    """A rollout: response i, without its end-of-sequence token, then the conclusion and the reference."""
+    tokens: Rollout
+    """One row each: response i, without its end-of-sequence token, then the conclusion and the reference."""
     answer: torch.Tensor
     """bool [B,T']: the tokens of the reference."""
     response: torch.Tensor
     """bool [B,T']: the tokens of the response itself."""
 
-    def mean_logp(self, policy, tokens, rows=slice(None)):
-        """Nats per token of the reference, for each row of `tokens`: these are the probes of `rows`, perhaps with other tokens before it."""
+    def mean_logp(self, policy, tokens=None, rows=slice(None)):
+        """Nats per token of the reference, of each probe; or of `tokens`, the probes of `rows` with other tokens in the response."""
         answer = self.answer[rows]
-        return policy.score(tokens, only=answer).logp.sum(dim=1) / answer.sum(dim=1)
+        scores = policy.score(self.tokens if tokens is None else tokens, only=answer)
+        return scores.logp.sum(dim=1) / answer.sum(dim=1)
 
 
 def probe_tokens(drawn, conclusion):
@@ -42,7 +44,7 @@ def probe(rollout, conclusion):
     policy = rollout.policy
     rows, sizes = [], []
     for row, sample in enumerate(rollout.samples):
-        if sample.reference is None:
+        if not sample.reference:
             raise DataError(f"prompt {sample.id} has no reference, whose probability is to be measured")
         reference = sample.reference if isinstance(sample.reference, str) else sample.reference[0]
         said = rollout.response_ids[row][rollout.mask[row] & ~rollout.eos[row]].tolist()

@@ -1,6 +1,6 @@
 """Counterfactual importance (arXiv 2602.09331): a passage matters as much as the right answer becomes less probable without it.
 
-1. cut the response into passages, 2. replace the tokens of one passage by padding, 3. measure how far the log-probability of the
+1. cut the response into passages, 2. replace the tokens of one passage by a placeholder, 3. measure how far the log-probability of the
 answer drops, 4. weigh the tokens of a passage by its drop. docs/credit/counterfactual.md lists what differs from the paper.
 """
 
@@ -29,6 +29,8 @@ class CounterfactualImportance(RewardWrapper):
     """Cuts the response into passages; one that needs no entropies."""
     conclusion: str = "\nThe answer is"
     """Stands between the response and the reference."""
+    placeholder: str = Field(" ...", min_length=1)
+    """Its first token stands in the place of each masked token."""
     boost: float = Field(1.0, ge=0)
     """The passage with the largest drop weighs 1 + boost, one without a drop 1, before the weights are scaled to a mean of 1."""
     least_drop: float = Field(0.01, ge=0)
@@ -39,24 +41,23 @@ class CounterfactualImportance(RewardWrapper):
         return PolicyWork(forward_tokens=probe_tokens(drawn, self.conclusion) * (1 + drawn.response_tokens))
 
     def score(self, rollout):
-        rewards, mask = self.reward.score(rollout), rollout.mask.cpu()
+        rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()
         # 1. passages
         view = Segmentable(
             rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets
         )
         passage = self.segmenter.segment_ids(view).cpu()
         cases = [(row, number) for row in range(len(mask)) for number in range(int(passage[row].max()) + 1)]
-        # 2. each of them replaced by padding
+        # 2. each of them replaced by placeholders
         whole = probe(rollout, self.conclusion)
         rows = torch.tensor([row for row, _number in cases], dtype=torch.long)
         masked = select(whole.tokens, rows)
         wide = torch.nn.functional.pad(passage, (0, max(0, masked.mask.shape[1] - passage.shape[1])), value=-1)
         inside = wide[:, : masked.mask.shape[1]][rows] == torch.tensor([number for _row, number in cases])[:, None]
-        masked.response_ids = torch.where(
-            inside & whole.response[rows], rollout.policy.model.pad_id, masked.response_ids
-        )
+        placeholder = rollout.policy.tokenizer(self.placeholder, add_special_tokens=False).input_ids[0]
+        masked.response_ids = torch.where(inside & whole.response[rows], placeholder, masked.response_ids)
         # 3. the drop of the answer's log-probability, nats per token of the answer
-        before = whole.mean_logp(rollout.policy, whole.tokens)
+        before = whole.mean_logp(rollout.policy)
         after = whole.mean_logp(rollout.policy, masked, rows)
         drop = torch.zeros(mask.shape)
         for (row, number), fall in zip(cases, (before[rows] - after).tolist(), strict=True):

@@ -38,17 +38,16 @@ class OutcomeGradient(RewardWrapper):
         return PolicyWork(forward_tokens=tokens, backward_tokens=tokens)
 
     def score(self, rollout):
-        rewards, policy, mask = self.reward.score(rollout), rollout.policy, rollout.mask.cpu()
+        rewards, policy, mask = self.reward.scored(rollout), rollout.policy, rollout.mask.cpu()
         # 1. influence on the mean log-probability of the answer's tokens
         influence = torch.zeros(mask.shape)
         whole = probe(rollout, self.conclusion)
-        for rows, part in policy.micro_batches(whole.tokens):
-            answer = whole.answer[rows, : part.mask.shape[1]].to(part.mask.device)
+        for rows, part, answer in policy.micro_batches(whole.tokens, whole.answer):
             share = answer / answer.sum(dim=1, keepdim=True)
             embeddings, gradient = policy.input_gradient(
                 part, lambda scores, share=share: (scores.logp * share).sum(), only=answer
             )
-            of_tokens = (gradient * embeddings).sum(dim=2).abs()[:, part.prompt_mask.shape[1] :].float().cpu()
+            of_tokens = (gradient.float() * embeddings.float()).sum(dim=2).abs()[:, part.prompt_mask.shape[1] :].cpu()
             width = min(mask.shape[1], of_tokens.shape[1])
             influence[rows, :width] = torch.where(whole.response[rows, :width], of_tokens[:, :width], 0.0)
         weight = torch.zeros(mask.shape)

@@ -39,7 +39,7 @@ class Vine(RewardWrapper):
         """Not known: a judge that the reward holds is asked about continuations, too."""
 
     def score(self, rollout):
-        rewards, mask = self.reward.score(rollout), rollout.mask.cpu()
+        rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()
         # 1. steps; the end-of-sequence token belongs to the last one
         view = Segmentable(
             rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets
@@ -57,7 +57,7 @@ class Vine(RewardWrapper):
             state = (int(rollout.group[row]), *rollout.response_ids[row, :position].tolist())
             states.setdefault(state, []).append((row, position))
         drawn = rollout.policy.completed([same[0] for same in states.values()], self.k, stream="vine")
-        worth = self.reward.score(drawn).response.cpu().view(len(states), self.k)
+        worth = self.reward.scored(drawn).response.cpu().view(len(states), self.k)
         if bool(worth.isnan().any()):
             raise DataError("vine: the reward of a continuation is missing; use a reward that is always known")
         value = torch.zeros(mask.shape)

@@ -307,6 +307,8 @@ class LanguageModel(nn.Module):
         """
         mask = tokens.mask
         if only is not None:
+            if only.dtype != torch.bool or only.shape != mask.shape:
+                raise ValueError(f"only: {only.dtype} {list(only.shape)}, wants bool {list(mask.shape)}, as the mask")
             mask = mask & only
             states = states[mask[tokens.mask]]
         logp, entropies = self._scores(states, tokens.response_ids[mask], chunk=chunk, **options)

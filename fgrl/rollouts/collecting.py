@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.kinds import ROLLOUT_NEEDS
+from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS
 from fgrl.rollouts.padding import in_micro_batches, pad
 from fgrl.rollouts.text import decode, encode_prompt, offsets
 from fgrl.specs import Sampling
@@ -87,7 +87,7 @@ def score(
             )
             scored |= {"old_logp": own.logp} if "old_logp" in needs else {}
             scored |= {"entropy": own.entropy} if own.entropy is not None else {}
-        if needs & {"ref_logp", "ref_entropy", "ref_kl"}:
+        if needs & REFERENCE_OUTPUTS:
             others = other.states(part, adapter=reference is not None)
         if needs & {"ref_logp", "ref_entropy"}:
             scores = other.score_states(
@@ -142,7 +142,7 @@ def collect(
         raise ValueError("the policy is needed; lend it with fgrl.rollouts.policies.LentPolicy")
     if "values" in needs and critic is None:
         raise ValueError("values are needed, but there is no critic")
-    if needs & {"ref_logp", "ref_entropy", "ref_kl"} and reference is None and not model.adapted:
+    if needs & REFERENCE_OUTPUTS and reference is None and not model.adapted:
         raise ValueError("the reference is needed; give one, or train with lora (then it is the base)")
 
     # 1. responses: row b answers prompt b // per_prompt

@@ -78,9 +78,10 @@ FROZEN_MICRO_BATCH_SIZE = 16
 
 
 def micro_batches(
-    tokens: Tokens, micro_batch_size: int, device: Any = None, *, shared: bool = True
-) -> Iterator[tuple[Tensor, Tokens]]:
-    """Indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once.
+    tokens: Tokens, micro_batch_size: int, device: Any = None, *, shared: bool = True, columns: Sequence[Tensor] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once. These rows of each of
+    the `columns` [B,T] follow, trimmed alike.
 
     Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a prompt in
     common (`models.arrange`).
@@ -93,7 +94,9 @@ def micro_batches(
     for start in range(0, len(order), micro_batch_size):
         rows = order[start : start + micro_batch_size]
         part = trim(select(tokens, rows))
-        yield rows, part if device is None else part.to(device)
+        part = part if device is None else part.to(device)
+        cut = [column[rows.to(column.device), : part.mask.shape[1]].to(part.mask.device) for column in columns]
+        yield rows, part, *cut
 
 
 def in_micro_batches(
@@ -111,9 +114,8 @@ def in_micro_batches(
     Results are zero-padded to [B,T] and returned on the device of `tokens`.
     """
     whole: dict[str, Tensor] = {}
-    for rows, part in micro_batches(tokens, micro_batch_size, device, shared=shared):
-        cut = [column.to(part.mask.device)[rows.to(part.mask.device), : part.mask.shape[1]] for column in columns]
-        for name, result in compute(part, *cut).items():
+    for rows, *part in micro_batches(tokens, micro_batch_size, device, shared=shared, columns=columns):
+        for name, result in compute(*part).items():
             if name not in whole:
                 whole[name] = torch.zeros(tokens.mask.shape, dtype=result.dtype, device=tokens.mask.device)
             whole[name][rows, : result.shape[1]] = result.to(tokens.mask.device)

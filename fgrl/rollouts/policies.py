@@ -3,7 +3,7 @@
     policy = rollout.policy
     policy.score(tokens, entropy=True)               # log-probabilities and entropies of any tokens
     policy.continuations(row, position, k=8)         # further endings of a response, from any of its tokens
-    for rows, part in policy.micro_batches(tokens):  # your own passes
+    for rows, part in policy.micro_batches(tokens):  # passes of your own
         embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
 
 A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no component can
@@ -55,13 +55,14 @@ class PolicyUse:
     continuations: int = 0
     generated_tokens: int = 0
     seconds: float = 0.0
-    """Of the passes and of drawing; a backward pass is the component's own."""
+    """Of `score`, `input_gradient`, `score_embeddings` and continuations; a backward pass of your own is not counted."""
 
 
 def metrics_of(uses: Sequence[PolicyUse]) -> dict[str, float]:
     """What the components of all processes asked of the policy, for the log."""
-    totals = {item.name: float(sum(getattr(use, item.name) for use in uses)) for item in fields(PolicyUse)}
-    return {"seconds/policy": totals.pop("seconds")} | {f"policy/{name}": total for name, total in totals.items()}
+    counts = [item.name for item in fields(PolicyUse) if item.name != "seconds"]
+    totals = {f"policy/{name}": float(sum(getattr(use, name) for use in uses)) for name in counts}
+    return {"seconds/policy": max(use.seconds for use in uses)} | totals
 
 
 class LentPolicy:
@@ -167,24 +168,29 @@ class Policy:
         """
         began, model = time.perf_counter(), self._model
 
-        def compute(part: Tokens, wanted: Tensor | None = None) -> dict[str, Tensor]:
+        def compute(part: Tokens, *wanted: Tensor) -> dict[str, Tensor]:
             scores = model.score_states(
-                model.states(part), part, only=wanted, temperature=self.temperature, entropy=entropy
+                model.states(part),
+                part,
+                only=wanted[0] if wanted else None,
+                temperature=self.temperature,
+                entropy=entropy,
             )
             return {name: value for name, value in vars(scores).items() if value is not None}
 
         with torch.no_grad():
             shared = model.shares_prompts(gradient=False)
-            columns = () if only is None else (only,)
+            columns = [] if only is None else [only]
             scored = in_micro_batches(
                 tokens, compute, self._lent.micro_batch_size, model.device, shared=shared, columns=columns
             )
         self._count(tokens, began)
         return models.Scores(**scored)
 
-    def micro_batches(self, tokens: Tokens) -> Iterator[tuple[Tensor, Tokens]]:
-        """(row indices [b], these rows on the model's device, trimmed) for your own passes, until all rows have come once."""
-        return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False)
+    def micro_batches(self, tokens: Tokens, *columns: Tensor) -> Iterator[tuple[Any, ...]]:
+        """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for passes of your own, until all rows have
+        come once. Rows are on the model's device, and trimmed to the longest of them."""
+        return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False, columns=columns)
 
     def input_gradient(
         self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False, only: Tensor | None = None
@@ -193,10 +199,13 @@ class Policy:
 
         outcome: a scalar of the scores of the response tokens, summed over the rows. entropy and only: as in `score`.
         """
+        before = self._lent.use.seconds
+        began = time.perf_counter()
         with torch.enable_grad():
             embeddings = self.embed(tokens).requires_grad_()
             scores = self.score_embeddings(tokens, embeddings, entropy=entropy, only=only)
             (gradient,) = torch.autograd.grad(outcome(scores), embeddings)
+        self._lent.use.seconds = before + self._since(began)
         return embeddings.detach(), gradient
 
     def embed(self, tokens: Tokens) -> Tensor:
@@ -221,7 +230,13 @@ class Policy:
         use, count = self._lent.use, int(tokens.prompt_mask.sum() + tokens.mask.sum())
         use.forward_tokens += count
         use.backward_tokens += count if gradient else 0
-        use.seconds += time.perf_counter() - began
+        use.seconds += self._since(began)
+
+    def _since(self, began: float) -> float:
+        """Seconds since then, with the work that was handed to a GPU."""
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(self._model.device)
+        return time.perf_counter() - began
 
     # -- continuations -------------------------------------------------------------------------------------------------
 

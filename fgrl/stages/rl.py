@@ -13,6 +13,7 @@ from fgrl import lazy
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import (
+    REFERENCE_OUTPUTS,
     DrawnShape,
     Engine,
     OnlineAlgorithm,
@@ -229,8 +230,8 @@ class RLStage(TrainingStage):
     def reads_reference(self) -> bool:
         """Does the algorithm, the reward or an evaluation need log-probabilities or entropies of the reference?"""
         return (
-            bool(self.algorithm.needs() & {"ref_logp", "ref_entropy", "ref_kl"})
-            or any(part.reads_reference for part in scorers(self.reward).values() if isinstance(part, Reward))
+            bool(self.algorithm.needs() & REFERENCE_OUTPUTS)
+            or any(part.may_read_reference() for part in scorers(self.reward).values() if isinstance(part, Reward))
             or (self.evaluate is not None and self.evaluate.reads_reference())
         )
 

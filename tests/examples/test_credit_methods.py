@@ -89,6 +89,7 @@ def test_counterfactual_importance_is_the_drop_of_the_answer(files: dict[str, Mo
     reward = files["counterfactual"].CounterfactualImportance(reward=Even(), segmenter=build(Segmenter, cut), boost=2.0)
     assert reward.least_drop == 0.01
     lent, rollout = lent_and_drawn(model, 7, reward.needs())
+    placeholder = model.tokenizer(" ...", add_special_tokens=False).input_ids[0]
     with lent.lend():
         largest = reward.score(rollout).columns["drop"].amax(dim=1)
         reward.least_drop = float(
@@ -105,7 +106,7 @@ def test_counterfactual_importance_is_the_drop_of_the_answer(files: dict[str, Mo
         drops = [0.0] * len(response)
         for start in range(0, len(said), 3):
             places = range(start, min(start + 3, len(said)))
-            masked = [model.pad_id if place in places else token for place, token in enumerate(said)]
+            masked = [placeholder if place in places else token for place, token in enumerate(said)]
             for place in places:
                 drops[place] = whole - answer_logp(model, prompt + masked + between, answer, 0.8)
         torch.testing.assert_close(columns["drop"][row, : len(response)], torch.tensor(drops), atol=2e-4, rtol=1e-3)
@@ -221,9 +222,12 @@ def test_what_the_methods_ask_is_within_their_bound(files: dict[str, ModuleType]
 
 
 @torch.no_grad()
-def test_a_long_reference_is_refused(files: dict[str, ModuleType], model: Any) -> None:
+def test_missing_and_long_references_are_refused(files: dict[str, ModuleType], model: Any) -> None:
     reward = files["oar_g"].OutcomeGradient(reward=Even())
     lent, rollout = lent_and_drawn(model, 5, reward.needs())
+    rollout.samples[0] = Sample(id="0", prompt="Name it.", reference=[])
+    with lent.lend(), pytest.raises(DataError, match="prompt 0 has no reference"):
+        reward.score(rollout)
     rollout.samples[0] = Sample(id="0", prompt="Name it.", reference=["sea " * 80])
     with (
         lent.lend(),
@@ -383,6 +387,9 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                 continue
             if path.stem == "grpo":
                 assert load(f"{path}::token_mean").stages["policy"].algorithm.aggregate == "token_mean"
+                for row in ("twice", "four_times"):
+                    longer = load(f"{path}::{row}").stages["policy"]
+                    assert longer.train.iterations > policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
             assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from training_helpers import tiny
 from fgrl import rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.errors import PolicyNotLent
-from fgrl.rollouts.policies import LentPolicy
+from fgrl.rollouts.policies import LentPolicy, PolicyUse, metrics_of
 from fgrl.specs import Sampling
 from fgrl.types import Rollout, Sample
 
@@ -95,8 +96,8 @@ def test_tokens_that_nobody_wants_are_not_scored(
         scored.clear()
         part = rollout.policy.score(tokens, entropy=True, only=wanted)
         assert sum(scored) == int((wanted & rollout.mask).sum())
-        for rows, own in rollout.policy.micro_batches(tokens):
-            chosen = wanted[rows, : own.mask.shape[1]] & own.mask
+        for rows, own, chosen in rollout.policy.micro_batches(tokens, wanted & rollout.mask):
+            assert torch.equal(chosen, (wanted & rollout.mask)[rows, : own.mask.shape[1]])
             gradients = [
                 rollout.policy.input_gradient(
                     own, lambda scores, chosen=chosen: (scores.logp * chosen).sum(), only=only
@@ -104,9 +105,38 @@ def test_tokens_that_nobody_wants_are_not_scored(
                 for only in (None, chosen)
             ]
             torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+        for wrong in (wanted.long(), wanted[0]):
+            with pytest.raises(ValueError, match=r"only: .* wants bool"):
+                rollout.policy.input_gradient(tokens, lambda scores: scores.logp.sum(), only=wrong)
     for name in ("logp", "entropy"):
         expected = torch.where(wanted & rollout.mask, getattr(whole, name), 0.0)
         torch.testing.assert_close(getattr(part, name), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_seconds_contain_the_backward_pass_and_are_those_of_the_slowest_process(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    gradients, states = torch.autograd.grad, type(model).states
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def slow(work: Any, seconds: float) -> Any:
+        def wrapped(*positional: Any, **named: Any) -> Any:
+            clock[0] += seconds
+            return work(*positional, **named)
+
+        return wrapped
+
+    monkeypatch.setattr(torch.autograd, "grad", slow(gradients, 5.0))
+    monkeypatch.setattr(type(model), "states", slow(states, 2.0))
+    policy = lent(model)
+    rollout = drawn(model, policy)
+    with policy.lend():
+        rollout.policy.input_gradient(rollouts.select(rollout, slice(None)), lambda scores: scores.logp.sum())
+    assert policy.use.seconds == 7.0
+    logged = metrics_of([policy.use, PolicyUse(forward_tokens=3, seconds=1.0)])
+    assert logged["seconds/policy"] == 7.0
+    assert logged["policy/forward_tokens"] == policy.use.forward_tokens + 3
 
 
 def test_the_entropy_costs_no_pass_and_is_a_column_of_the_batch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

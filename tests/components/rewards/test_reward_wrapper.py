@@ -27,7 +27,7 @@ from fgrl.recipe import load
 from fgrl.registry import Problems, Settings, register
 from fgrl.types import Message, Request, Rewards, Rollout, Sample
 
-OWN = {"score", "scored", "asked_client", "at_step"}
+OWN = {"score", "scored", "asked_client", "at_step", "may_read_reference"}
 """Methods that a wrapper has itself, that look into its parts already, or that `note_step` calls of every part."""
 
 
@@ -181,6 +181,12 @@ def test_a_recipe_sees_through_a_wrapper(tmp_path: Path, tiny_model_dir: Path) -
         class Referring(Inner):
             """Needs a reference."""
 
+        @register("plain_reward")
+        class Plain(Reward):
+            """Needs nothing, and has no setup."""
+
+            def score(self, rollout: Rollout) -> Rewards: ...
+
         @register("needing")
         class Needing(Reward):
             """Needs what nothing computes."""
@@ -198,5 +204,6 @@ def test_a_recipe_sees_through_a_wrapper(tmp_path: Path, tiny_model_dir: Path) -
 
         assert policy("inner_reward").reads_reference()
         assert not policy("{name: rubric}").reads_reference()
+        assert not policy("plain_reward").reads_reference()
         with pytest.raises(Problems, match=r'reward\.reward: the reward needing needs "moods", which nothing computes'):
             policy("needing")

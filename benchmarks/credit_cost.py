@@ -4,9 +4,11 @@ GRPO with a reward that asks nothing of the policy, the same with a reward that 
 methods of examples/credit take turns, iteration by iteration. The learning rate is 1e-30, so all of them train the same policy
 (the packaged SmolLM2 with LoRA) on the same responses: every optimizer step is computed, and changes nothing.
 
-`sample` is the drawing of the responses and the passes that score them, `reward` everything until the advantages, `policy` the part of
-`reward` that the policy's own passes and continuations take (the log's `seconds/policy`), `train` the passes and the optimizer step.
-`over grpo` is the median, with the smallest and the largest, of an iteration's ratio to the iteration of GRPO beside it.
+Columns, in seconds: `sample`, drawing the responses and the passes that score them (top_entropy and vine need log-probabilities before
+training, and vine those of the reference too; GRPO with one optimizer step per iteration needs neither); `reward`, computing the rewards;
+`policy`, the part of `reward` that the policy's own passes and continuations take (the log's `seconds/policy`); `train`, the passes with
+gradient and the optimizer step; `step`, the whole iteration.
+`over grpo`: each iteration's time divided by that of the GRPO iteration next to it; median (minimum to maximum).
 
     python benchmarks/credit_cost.py [--iterations 5] [--responses 32] [--new-tokens 32] [--only vine]
 """
@@ -22,7 +24,8 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from shared.iterations import NO_CHANGE, aligned, train_iteration
+from shared.iterations import NO_CHANGE, train_iteration
+from shared.tables import aligned
 
 from fgrl import models
 from fgrl.kinds import RewardWrapper
@@ -50,11 +53,15 @@ class AsksForThePolicy(RewardWrapper):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=5, help="that count, after one that does not")
-    parser.add_argument("--responses", type=int, default=32, help="of an iteration")
-    parser.add_argument("--new-tokens", type=int, default=32, help="of a response, at most")
+    parser.add_argument("--iterations", type=int, default=5, help="measured iterations, after one warm-up iteration")
+    parser.add_argument("--responses", type=int, default=32, help="responses per iteration")
+    parser.add_argument("--new-tokens", type=int, default=32, help="tokens per response, at most")
     parser.add_argument(
-        "--only", nargs="*", default=METHODS, choices=METHODS, help="these methods, beside the two of GRPO"
+        "--only",
+        nargs="*",
+        default=METHODS,
+        choices=METHODS,
+        help="measure only these methods (GRPO is always measured)",
     )
     parser.add_argument(
         "--processor-time", action="store_true",
@@ -117,20 +124,15 @@ def arm(name: str, net: models.ActorCritic, options: argparse.Namespace, folder:
 def table(steps: dict[str, list[dict[str, float]]]) -> list[list[str]]:
     """A row for each method: median seconds of its phases, its ratio to GRPO, and the tokens it read and drew beside the responses."""
     lines = [["", "sample", "reward", "policy", "train", "step", "over grpo", "tokens in passes", "tokens drawn"]]
-    baseline = [in_total(row) for row in steps[BASELINE]]
+    baseline = [row["step"] for row in steps[BASELINE]]
     for name, rows in steps.items():
-        ratios = [in_total(row) / beside for row, beside in zip(rows, baseline, strict=True)]
-        phases = [[row[phase] for row in rows] for phase in ("collect", "score", "seconds/policy", "train")]
-        seconds = [statistics.median(values) for values in [*phases, [in_total(row) for row in rows]]]
+        ratios = [row["step"] / beside for row, beside in zip(rows, baseline, strict=True)]
+        phases = [[row[phase] for row in rows] for phase in ("collect", "score", "seconds/policy", "train", "step")]
+        seconds = [statistics.median(values) for values in phases]
         over = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
         tokens = [statistics.mean(row[f"policy/{what}_tokens"] for row in rows) for what in ("forward", "generated")]
         lines.append([name, *(f"{value:.2f}" for value in seconds), over, *(f"{value:,.0f}" for value in tokens)])
     return lines
-
-
-def in_total(row: dict[str, float]) -> float:
-    """Seconds of an iteration."""
-    return row["collect"] + row["score"] + row["train"]
 
 
 if __name__ == "__main__":

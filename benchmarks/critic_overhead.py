@@ -6,8 +6,8 @@ Three ways to reward the same responses take turns, iteration by iteration, in o
 - `critic, last`: a critic writes a critique; the sum of its token rewards on the last token (Text2Grad, appendix A, setting B)
 - `critic, spans`: the same critic, its rewards on the tokens of the spans
 
-The learning rate is 1e-30 (`NO_CHANGE`), so all three train one and the same policy on the same responses, of the same length: every optimizer
-step is computed, and changes nothing. The policy and its value function are the packaged SmolLM2 with LoRA.
+The learning rate is 1e-30 (`NO_CHANGE`), so all three train the same policy on the same responses, of the same length: every
+optimizer step is computed, and changes nothing. The policy and its value function are the packaged SmolLM2 with LoRA.
 
 Without `--critic` no trained critic is at hand. Then SmolLM2 reads the critic's prompt and writes `--critic-tokens` tokens,
 whatever they say, and the critique that is read instead quotes words of the response. The time is that of a critic of this size
@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import PrivateAttr
-from shared.iterations import NO_CHANGE, aligned, train_iteration
+from shared.iterations import NO_CHANGE, train_iteration
+from shared.tables import aligned
 
 from fgrl import components, models
 from fgrl.components.clients.local import Local

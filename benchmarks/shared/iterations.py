@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
@@ -16,7 +15,9 @@ NO_CHANGE = 1e-30
 
 
 def train_iteration(rounds: OnlineRounds, number: int) -> dict[str, float]:
-    """Seconds of drawing and scoring the responses (`collect`), of the rewards (`score`), and of training on them (`train`)."""
+    """Seconds of drawing and scoring the responses (`collect`), of the rewards (`score`), of training on them (`train`), and of the whole
+    iteration (`step`)."""
+    started = time.perf_counter()
     optimizer = torch.optim.AdamW(rounds.parameter_groups(), lr=NO_CHANGE)
     loader = rounds.start(number, Process(rank=0, world=1, forward_context=nullcontext))
     began = time.perf_counter()
@@ -25,12 +26,10 @@ def train_iteration(rounds: OnlineRounds, number: int) -> dict[str, float]:
         if (place + 1) % rounds.micro_batches == 0:
             optimizer.step()
             optimizer.zero_grad()
-    train = time.perf_counter() - began
-    return {"collect": rounds.metrics["seconds/collect"], "score": rounds.metrics["seconds/score"], "train": train}
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
-    return ["  ".join(f"{cell:<{w}}" if not i else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=False)))
-            for row in rows]  # fmt: skip
+    ended = time.perf_counter()
+    return {
+        "collect": rounds.metrics["seconds/collect"],
+        "score": rounds.metrics["seconds/score"],
+        "train": ended - began,
+        "step": ended - started,
+    }

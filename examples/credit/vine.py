@@ -1,7 +1,7 @@
 """VinePPO's values (arXiv 2410.01679): what a state is worth is measured by continuing from it, not learned.
 
-1. cut the response into steps, 2. the value of the state before each step is the mean reward of `k` continuations from it (responses
-that begin alike share those of their common states, such as the prompt), 3. a step's advantage is the value after it minus the value before it, on each of its tokens; after the last step the value is the
+1. cut the response into steps, 2. the value of the state before each step is the mean reward of `k` continuations from it, and
+responses with the same prefix share its value, 3. a step's advantage is the value after it minus the value before it, on each of its tokens; after the last step the value is the
 response's own reward. Train it with {name: ppo, values: none, lam: 0}, whose advantage is then the token reward.
 """
 

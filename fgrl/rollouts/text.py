@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 from fgrl import lazy
@@ -96,34 +99,64 @@ def offsets(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
     Tokens that hold parts of one character (an emoji in byte-level vocabularies) all cover it. A special token covers
     nothing. Together the tokens cover every character.
     """
-    return _offsets_by_window(tokenizer, ids) or _offsets_by_prefix(tokenizer, ids)
+    return _offsets_by_bytes(tokenizer, ids) or _offsets_by_prefix(tokenizer, ids)
 
 
-def _offsets_by_window(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Decode a few tokens at a time; None when the pieces do not add up to the whole text."""
-    spans: list[tuple[int, int]] = []
-    before = start = 0  # ids[before:start] is context, ids[start:] is not yet placed
-    placed = stable = 0  # characters of the text up to `start`, and up to the last whole character
-    pieces: list[str] = []
-    for index in range(len(ids)):
-        context = decode(tokenizer, ids[before:start])
-        piece = decode(tokenizer, ids[before : index + 1])
-        if not piece.startswith(context):
-            return None
-        piece = piece[len(context) :]
-        last, unfinished = index + 1 == len(ids), piece.endswith(UNFINISHED)
-        whole = placed + len(piece if last else piece.rstrip(UNFINISHED))
-        spans.append((stable, max(stable, whole) + (unfinished and not last)))
-        stable = max(stable, whole)
-        if last or not unfinished:
-            pieces.append(piece)
-            placed += len(piece)
-            before, start = start, index + 1
-    return spans if "".join(pieces) == decode(tokenizer, ids) else None
+def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Read each token's bytes off the vocabulary; None when they do not add up to the text."""
+    text, special = decode(tokenizer, ids), set(tokenizer.all_special_ids)
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    for read in (_byte_level, _marked_spaces):
+        pieces = [b"" if token in special else read(name) for token, name in zip(ids, tokens, strict=True)]
+        data = b"".join(pieces)
+        if data.decode(errors="replace") == f" {text}":  # the mark in front of the first word is no space
+            first = next(place for place, piece in enumerate(pieces) if piece)
+            pieces[first], data = pieces[first][1:], data[1:]
+        if data.decode(errors="replace") == text:
+            character, ends = _characters(data), [0, *accumulate(map(len, pieces))]
+            return [(character[a], character[b - 1] + 1 if b > a else character[a]) for a, b in pairwise(ends)]
+    return None
+
+
+def _byte_level(token: str) -> bytes:
+    """Of a byte-level vocabulary, which writes each byte as a character of its own; other texts (added tokens) as they are."""
+    bytes_of = _bytes_of_characters()
+    return bytes(map(bytes_of.__getitem__, token)) if bytes_of.keys() >= set(token) else token.encode(errors="replace")
+
+
+def _marked_spaces(token: str) -> bytes:
+    """Of a vocabulary of texts with marked spaces, and of bytes such as `<0xE2>` for what has no token."""
+    byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)
+    return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode(errors="replace")
+
+
+@cache
+def _bytes_of_characters() -> dict[str, int]:
+    """How byte-level vocabularies write bytes: printable Latin-1 as it is, the others by the characters from 256 on."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _characters(data: bytes) -> list[int]:
+    """Which character of `data.decode(errors="replace")` each byte is a part of, and how many there are."""
+    places: list[int] = []
+    count, rest = 0, data
+    while rest:
+        try:
+            good, bad = rest.decode(), 0
+        except UnicodeDecodeError as error:
+            good, bad = rest[: error.start].decode(), error.end - error.start
+        sizes = [*(len(character.encode()) for character in good), *([bad] if bad else [])]
+        for size in sizes:
+            places += [count] * size
+            count += 1
+        rest = rest[sum(sizes) :]
+    return [*places, count]
 
 
 def _offsets_by_prefix(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Decode every prefix: slower, but correct for tokenizers whose text depends on tokens far before.
+    """Decode every prefix: slower, for any other tokenizer, and for bytes that are no text and that its decoder reads in its own way.
 
     (With byte fallback, one byte of an unfinished character makes every byte token before it unreadable.)
     """

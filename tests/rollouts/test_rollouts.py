@@ -192,7 +192,7 @@ def test_tokens_of_one_emoji_all_cover_it():
 def test_the_slow_way_agrees_with_the_fast_one():
     tokenizer = TOKENIZERS["bytes"]
     ids = tokenizer("Zwölf 你好 🎉 sea, 🎉", add_special_tokens=False).input_ids
-    assert rollouts.text._offsets_by_prefix(tokenizer, ids) == rollouts.text._offsets_by_window(tokenizer, ids)
+    assert rollouts.text._offsets_by_prefix(tokenizer, ids) == rollouts.text._offsets_by_bytes(tokenizer, ids)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------

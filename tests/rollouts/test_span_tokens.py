@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise, product
 from typing import Any
 
 import pytest
@@ -53,6 +53,26 @@ def test_the_tokens_of_a_span_are_those_that_share_a_character_with_it(kind: str
     assert set(range(start, min(end, len(said)))) <= covered, "every character that was asked for"
     assert ops.uncovered_spans([span], offsets) == ([] if found else [0]), "what has no token is told"
     assert bool(found) == (start < min(end, len(said))), "and nothing else is"
+
+
+@kinds
+def test_a_replacement_character_is_a_character_like_any_other(kind: str) -> None:
+    """Decoders write it for broken bytes, too, so the text alone does not tell where it begins."""
+    alphabet = ["\ufffd", "a", " ", "é", "你", "🎉"]
+    for text in map("".join, product(alphabet, repeat=3)):
+        tokenizer, ids, said = sampled(kind, text)
+        offsets, pieces = rollouts.offsets(tokenizer, ids), bytes_of(kind, tokenizer, ids)
+        assert offsets[-1] == (len(said), len(said)), "the end covers nothing"
+        for start, end in combinations(range(len(said) + 1), 2):
+            assert chosen([Span(start=start, end=end)], offsets) == sharing(pieces, said, start, end)
+
+
+def test_broken_bytes_that_were_drawn_have_their_own_characters() -> None:
+    tokenizer = TOKENIZERS["byte_level"]()
+    a, e2, f0 = (tokenizer.convert_tokens_to_ids(token) for token in ("a", "â", "ð"))
+    ids = [a, e2, a, f0, f0, a, tokenizer.eos_token_id]
+    assert rollouts.decode(tokenizer, ids) == "a\ufffda\ufffd\ufffda"
+    assert rollouts.offsets(tokenizer, ids) == [*((i, i + 1) for i in range(6)), (6, 6)]
 
 
 @kinds

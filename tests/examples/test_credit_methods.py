@@ -387,7 +387,8 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                 continue
             if path.stem == "grpo":
                 assert load(f"{path}::token_mean").stages["policy"].algorithm.aggregate == "token_mean"
-                assert load(f"{path}::four_times").stages["policy"].train.iterations == 4 * policy.train.iterations
+                for row, times in (("twice", 2), ("four_times", 4)):
+                    assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
             assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))

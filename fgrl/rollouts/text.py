@@ -105,9 +105,12 @@ def offsets(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
 def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]] | None:
     """Read each token's bytes off the vocabulary; None when they do not add up to the text."""
     text, special = decode(tokenizer, ids), set(tokenizer.all_special_ids)
-    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    # an id has no name where the model's vocabulary is larger than the tokenizer's, and it says nothing
+    names = [
+        "" if i in special else name or "" for i, name in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
+    ]
     for read in (_byte_level, _marked_spaces):
-        pieces = [b"" if token in special else read(name) for token, name in zip(ids, tokens, strict=True)]
+        pieces = [read(name) for name in names]
         data = b"".join(pieces)
         if data.decode(errors="replace") == f" {text}":  # the mark in front of the first word is no space
             first = next(place for place, piece in enumerate(pieces) if piece)

@@ -78,10 +78,7 @@ def test_broken_bytes_that_were_drawn_have_their_own_characters() -> None:
 @kinds
 def test_an_id_that_the_tokenizer_does_not_have_covers_nothing(kind: str) -> None:
     tokenizer, ids, said = sampled(kind, "a mill")
-    assert (
-        rollouts.decode(tokenizer, [*ids, 99_999, *ids])
-        == said + rollouts.decode(tokenizer, [*ids[:-1], *ids])[len(said) :]
-    )
+    assert rollouts.decode(tokenizer, [*ids, 99_999]) == said
     offsets = rollouts.offsets(tokenizer, [*ids, 99_999])
     assert offsets == [*rollouts.offsets(tokenizer, ids), (len(said), len(said))]
 

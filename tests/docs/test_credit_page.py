@@ -38,7 +38,7 @@ def test_the_page_leads_from_an_idea_to_a_table(
             with scratch_imports():
                 done = CliRunner().invoke(app, [*words, *SMALL, f"vars.base={tiny_model_dir}"])
             assert done.exit_code == 0, (line, done.output, done.exception)
-            said[words[0]] = done.output
+            said[words[0]] = said.get(words[0], "") + done.output
     assert list(said) == ["validate", "plan", "inspect", "compare"]
     # what is trained on: the half of all tokens, at least, that is most uncertain
     drawn = [
@@ -46,6 +46,6 @@ def test_the_page_leads_from_an_idea_to_a_table(
     ]
     assert drawn
     assert sum(trained for trained, _all in drawn) < sum(every for _trained, every in drawn)
-    # the table has a column for each of the two, and names what differs
-    for text in ("grpo", "uncertain_half", "policy.algorithm", "token_reward.answer"):
+    # the tables have a column for each recipe, and name what differs
+    for text in ("grpo", "uncertain_half", "policy.algorithm", "token_reward.answer", "grpo-four_times", "vine"):
         assert text in said["compare"], said["compare"]

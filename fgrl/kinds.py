@@ -567,7 +567,7 @@ class Reward(Asker, ABC):
     unless something else needs it. Rewards that it holds state this themselves."""
 
     def may_read_reference(self) -> bool:
-        """May `needs` contain outputs of the reference? See `reads_reference`; a reward without a `setup` has told all its needs."""
+        """May `needs` contain outputs of the reference? See `reads_reference`; all needs of a reward without a `setup` are known."""
         decided = type(self).setup is Component.setup
         return bool(self.needs_before_setup() & REFERENCE_OUTPUTS) or (self.reads_reference and not decided)
 

@@ -3,7 +3,7 @@
     policy = rollout.policy
     policy.score(tokens, entropy=True)               # log-probabilities and entropies of any tokens
     policy.continuations(row, position, k=8)         # further endings of a response, from any of its tokens
-    for rows, part in policy.micro_batches(tokens):  # passes of your own
+    for rows, part in policy.micro_batches(tokens):  # your own passes
         embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
 
 A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no component can
@@ -55,7 +55,7 @@ class PolicyUse:
     continuations: int = 0
     generated_tokens: int = 0
     seconds: float = 0.0
-    """Of `score`, `input_gradient`, `score_embeddings` and continuations; a backward pass of your own is not counted."""
+    """Of `score`, `input_gradient`, `score_embeddings` and continuations; your own backward passes are not counted."""
 
 
 def metrics_of(uses: Sequence[PolicyUse]) -> dict[str, float]:
@@ -188,7 +188,7 @@ class Policy:
         return models.Scores(**scored)
 
     def micro_batches(self, tokens: Tokens, *columns: Tensor) -> Iterator[tuple[Any, ...]]:
-        """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for passes of your own, until all rows have
+        """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all rows have
         come once. Rows are on the model's device, and trimmed to the longest of them."""
         return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False, columns=columns)
 

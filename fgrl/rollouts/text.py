@@ -122,7 +122,7 @@ def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int
 
 
 def _byte_level(token: str) -> bytes:
-    """Of a byte-level vocabulary, which writes each byte as a character of its own; other texts (added tokens) as they are."""
+    """Of a byte-level vocabulary, which writes each byte as one character; other texts (added tokens) as they are."""
     bytes_of = _bytes_of_characters()
     return bytes(map(bytes_of.__getitem__, token)) if bytes_of.keys() >= set(token) else token.encode(errors="replace")
 

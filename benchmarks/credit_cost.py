@@ -20,11 +20,10 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from itertools import islice
 from pathlib import Path
 
-from shared.iterations import NO_CHANGE, train_iteration
+from shared.iterations import NO_CHANGE, parse, train_iteration
 from shared.tables import aligned
 
 from fgrl import models
@@ -63,14 +62,7 @@ def main() -> None:
         choices=METHODS,
         help="measure only these methods (GRPO is always measured)",
     )
-    parser.add_argument(
-        "--processor-time", action="store_true",
-        help="count seconds of the processor instead of the clock, for a machine that is not idle (with OMP_NUM_THREADS=1)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
-    if options.processor_time:
-        time.perf_counter = time.process_time  # what all phases are measured with
+    options = parse(parser)
     with tempfile.TemporaryDirectory() as folder:
         steps = measure(options, Path(folder))
     if options.json:

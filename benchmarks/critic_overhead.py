@@ -27,12 +27,11 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from pydantic import PrivateAttr
-from shared.iterations import NO_CHANGE, train_iteration
+from shared.iterations import NO_CHANGE, parse, train_iteration
 from shared.tables import aligned
 
 from fgrl import components, models
@@ -95,14 +94,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4, help="passes over the responses (Text2Grad, Table 10: 4)")
     parser.add_argument("--critic-tokens", type=int, default=96, help="of a critique; with --critic: at most")
     parser.add_argument("--critic", help="folder of a trained critic that reads prompts/critic_summary.txt")
-    parser.add_argument(
-        "--processor-time", action="store_true",
-        help="count seconds of the processor instead of the clock, for a machine that is not idle (with OMP_NUM_THREADS=1)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
-    if options.processor_time:
-        time.perf_counter = time.process_time  # what all phases are measured with
+    options = parse(parser)
     assert components
     with tempfile.TemporaryDirectory() as folder:
         steps, tokens = measure(options, Path(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from contextlib import nullcontext
 
@@ -12,6 +13,19 @@ from fgrl.modules.rounds import Process
 
 NO_CHANGE = 1e-30
 """A learning rate: every optimizer step is computed, and changes nothing."""
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options of a script, with `--json` and `--processor-time`, which measures all phases by the processor's clock."""
+    parser.add_argument(
+        "--processor-time", action="store_true",
+        help="count seconds of the processor instead of the clock, for a machine that is not idle (with OMP_NUM_THREADS=1)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    if options.processor_time:
+        time.perf_counter = time.process_time
+    return options
 
 
 def train_iteration(rounds: OnlineRounds, number: int) -> dict[str, float]:

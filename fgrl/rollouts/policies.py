@@ -199,13 +199,12 @@ class Policy:
 
         outcome: a scalar of the scores of the response tokens, summed over the rows. entropy and only: as in `score`.
         """
-        before = self._lent.use.seconds
-        began = time.perf_counter()
         with torch.enable_grad():
             embeddings = self.embed(tokens).requires_grad_()
             scores = self.score_embeddings(tokens, embeddings, entropy=entropy, only=only)
+            began = time.perf_counter()
             (gradient,) = torch.autograd.grad(outcome(scores), embeddings)
-        self._lent.use.seconds = before + self._since(began)
+        self._lent.use.seconds += self._since(began)
         return embeddings.detach(), gradient
 
     def embed(self, tokens: Tokens) -> Tensor:

@@ -111,13 +111,14 @@ def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int
     ]
     for read in (_byte_level, _marked_spaces):
         pieces = [read(name) for name in names]
-        data = b"".join(pieces)
-        if data.decode(errors="replace") == f" {text}":  # the mark in front of the first word is no space
+        said = b"".join(pieces).decode(errors="replace")
+        if said == f" {text}":  # the mark in front of the first word is no space
             first = next(place for place, piece in enumerate(pieces) if piece)
-            pieces[first], data = pieces[first][1:], data[1:]
-        if data.decode(errors="replace") == text:
-            character, ends = _characters(data), [0, *accumulate(map(len, pieces))]
-            return [(character[a], character[b - 1] + 1 if b > a else character[a]) for a, b in pairwise(ends)]
+            pieces[first] = pieces[first][1:]
+        elif said != text:
+            continue
+        character, ends = _characters(b"".join(pieces)), [0, *accumulate(map(len, pieces))]
+        return [(character[a], character[b - 1] + 1 if b > a else character[a]) for a, b in pairwise(ends)]
     return None
 
 

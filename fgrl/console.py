@@ -3,7 +3,8 @@
 At a terminal the progress is a live line (rich). Anywhere else it is a plain line every few seconds, so that a log file
 stays readable. stdout is never touched here: it carries results.
 
-What arrives here may contain text of models, data and endpoints, so nothing of it can move the cursor or hide (`visible`).
+What arrives here may contain text of models, data and endpoints, so nothing of it can move the cursor or hide (`visible`), and secrets are
+left out (`hide`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fgrl import lazy
+from fgrl.sanitizing import hide
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
@@ -58,6 +60,23 @@ COUNT_RESPONSES = ("responses", "answers of", "calibration responses")
 """How the names of progress lines begin whose steps are responses."""
 _open: list[Ticking] = []
 """The progress lines that are open, the innermost last."""
+_listening: list[Console] = []
+"""The consoles of the runs that are under way, the innermost last."""
+
+
+def remark(text: str) -> None:
+    """A line that -q does not silence, at the console of the run that is under way, if there is one."""
+    (_listening[-1] if _listening else Console()).alert(text)
+
+
+@contextmanager
+def listening(console: Console) -> Iterator[None]:
+    """While the block runs, `console` gets the remarks."""
+    _listening.append(console)
+    try:
+        yield
+    finally:
+        _listening.remove(console)
 
 
 def drawn(share: float, responses: int) -> None:
@@ -71,7 +90,7 @@ class Ticking:
     """Counts steps and knows its rate. `advance(8, reward=0.3)` also sets what is shown behind the count."""
 
     def __init__(self, what: str, total: int, done: int, notify: Any) -> None:
-        self.what, self.total, self.done, self.first = visible(what), total, done, done
+        self.what, self.total, self.done, self.first = visible(hide(what)), total, done, done
         self.part = 0.0
         """Of the call that draws responses now: how far it is, from 0 to 1."""
         self._part_steps = 0
@@ -112,7 +131,7 @@ class Ticking:
 
     @property
     def tail(self) -> str:
-        return visible("  ".join(f"{name} {shown(value)}" for name, value in self.numbers.items()))
+        return visible(hide("  ".join(f"{name} {shown(value)}" for name, value in self.numbers.items())))
 
     @property
     def drawing(self) -> str:
@@ -218,16 +237,16 @@ class Console:
 
     def _to_terminal(self, text: str) -> None:
         if self._bars is not None:
-            self._console().print(visible(text), markup=False)
+            self._console().print(visible(hide(text)), markup=False)
         else:
-            self.stream.write(visible(text) + "\n")
+            self.stream.write(visible(hide(text)) + "\n")
             self.stream.flush()
 
     def _to_log(self, text: str) -> None:
         if self.log is not None:
             stamp = datetime.now(UTC).strftime("%H:%M:%S")
             try:
-                self.log.write("".join(f"{stamp} {line}\n" for line in visible(text).splitlines() or [""]))
+                self.log.write("".join(f"{stamp} {line}\n" for line in visible(hide(text)).splitlines() or [""]))
                 self.log.flush()
             except OSError as error:
                 log, self.log = self.log, None

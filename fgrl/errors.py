@@ -104,6 +104,13 @@ class UserCodeError(FgrlError):
         return str(self)
 
 
+class RankLost(FgrlError):
+    """A process of a training on several devices has ended, or does not answer. The message names its rank and the reason."""
+
+    exit_code = 8
+    heading = "lost: "
+
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, none left for this user, and a file at the largest size that is allowed."""
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG)

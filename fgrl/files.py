@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fgrl import lazy
-from fgrl.errors import DataError
+from fgrl.errors import DataError, UsageError
 
 hashlib = lazy.load("hashlib")
 sqlite3 = lazy.load("sqlite3")
@@ -26,6 +29,8 @@ def atomically(path: Path) -> Iterator[Path]:
     A reader therefore sees the old content or the new one, never a part. After an error `path` is as it was and the temporary
     path is removed; after a kill the temporary path (`.<name>.<process>.partial`) may remain.
     """
+    if path.is_symlink() and path.is_dir():
+        raise LinkRefused(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     remove(partial)
     try:
@@ -46,7 +51,8 @@ def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> None:
-    """JSON with a final newline; `default` converts what JSON has no type for, as in `json.dumps`."""
+    """JSON with a final newline; `default` converts what JSON has no type for, as in `json.dumps`. A number that is not finite, which
+    JSON cannot write, is null."""
     write_text(path, _json(value, indent=indent, default=default) + "\n")
 
 
@@ -61,7 +67,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def write_json_lines(path: Path, values: Iterable[Any]) -> int:
-    """One line of JSON each. Returns how many."""
+    """One line of JSON each, as in `write_json`. Returns how many."""
     return write_lines(path, map(_json, values))
 
 
@@ -98,6 +104,71 @@ def sync(path: Path) -> None:
     for file in [path] if path.is_file() else [inside for inside in path.rglob("*") if inside.is_file()]:
         with file.open("rb") as stream:
             os.fsync(stream.fileno())
+
+
+class LinkRefused(UsageError):
+    """A symbolic link stands where fgrl writes, renames and deletes: what it leads to is not its own."""
+
+    def __init__(self, link: Path) -> None:
+        super().__init__(
+            f"{link} is a symbolic link to {link.readlink()}, and fgrl writes and deletes only what it made: remove the link, "
+            "or name the folder itself (--runs)"
+        )
+
+
+def refuse_links(folder: Path, root: Path | None = None) -> None:
+    """Raise `LinkRefused` for a link at `folder`, between it and the folder `root` above it, or in it. `root` itself may be one."""
+    above = [folder, *(each for each in folder.parents if root is not None and root in each.parents)]
+    inside = (
+        Path(place) / name for place, folders, names in os.walk(folder) for name in (*folders, *names)
+    )  # follows no link
+    for path in (*above, *inside):
+        if path.is_symlink():
+            raise LinkRefused(path)
+
+
+PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
+"""What `atomically` calls a file or a folder until it is whole; the number is its process."""
+
+
+IDLE = 3600.0
+"""Seconds after which a file that a process of another machine, which cannot be seen, was writing counts as left behind."""
+
+
+def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
+    """What `atomically` left in a folder, and in those inside it, when its process was killed: the process is gone, and nothing has
+    changed for `idle` seconds. Links are not followed."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            process = PARTIAL.fullmatch(name)
+            if process is not None and not _runs(int(process[1])):
+                path = Path(place) / name
+                with suppress(FileNotFoundError):
+                    if time.time() - path.lstat().st_mtime >= idle:
+                        found.append(path)
+    return found
+
+
+def leftovers_of(path: Path) -> list[Path]:
+    """What `atomically(path)` left beside `path` when its process was killed."""
+    found = [(name, PARTIAL.fullmatch(name)) for name in names_in(path.parent) if name.startswith(f".{path.name}.")]
+    return [
+        path.with_name(name)
+        for name, process in found
+        if process is not None and name == f".{path.name}.{process[1]}.partial" and not _runs(int(process[1]))
+    ]
+
+
+def _runs(process: int) -> bool:
+    """True if this machine has a process with this number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager
@@ -140,17 +211,30 @@ def has_more_files(folder: Path, limit: int) -> bool:
 
 
 def _json(value: Any, **options: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, **options)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    except ValueError:
+        value = finite(value)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
     try:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, as some servers send them: written as an escape
-        text = json.dumps(value, **options)
+        text = json.dumps(value, allow_nan=False, **options)
     return text
 
 
+def finite(value: Any) -> Any:
+    """JSON-ready data with None for every number that is not finite."""
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def remove(path: Path) -> None:
-    """A file or a folder with all that is in it; nothing where there is none."""
-    if path.is_dir():
+    """A file, a link, or a folder with all that is in it; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -24,7 +25,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import ops
 from fgrl.errors import DataError, Undecided, UnknownNeed
-from fgrl.functions import checked_rewards, checked_starts
+from fgrl.functions import checked_rewards, checked_starts, own_code
 from fgrl.registry import Component, Key, Settings, alternatives, build, kind, name_of, walk
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import (
@@ -252,6 +253,14 @@ class Client(Component, ABC):
         """USD per million prompt tokens and per million completion tokens; None when it is not known."""
         return None
 
+    def context_length(self) -> int | None:
+        """Return how many tokens a prompt and its answer may have together; None when it is not known."""
+        return None
+
+    def warning(self, today: date) -> str | None:
+        """Return what a plan warns about, such as a model that is no longer offered; None without a warning."""
+        return None
+
     def counts(self) -> dict[str, Any]:
         """What was used in this stage so far: `calls`, `prompt_tokens`, `completion_tokens`, `usd`; empty for a client that
         does not count."""
@@ -331,6 +340,9 @@ class Asker(Component):
 @kind("annotator")
 class Annotator(Asker, ABC):
     """Adds to samples what rewards, pairs and metrics are made of: scores, verdicts, critiques, spans."""
+
+    keeps_responses: ClassVar[bool] = False
+    """True if samples keep their responses and get no others: a recipe whose pairs come of one response is then refused before it runs."""
 
     @abstractmethod
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -441,7 +453,9 @@ class Segmenter(Component, ABC):
         `include_eos`), except in a response without other tokens: then it is the only segment.
         """
         inside = ops.inside_segments(view.mask, view.eos, self.include_eos)
-        return ops.segment_ids(checked_starts(self, self.starts(view), view), inside)
+        with own_code(self, "starts"):
+            value = self.starts(view)
+        return ops.segment_ids(checked_starts(self, value, view), inside)
 
 
 @kind("normalizer")
@@ -587,6 +601,10 @@ class Reward(Asker, ABC):
         """Optional fields of `Rewards` that `score` fills, e.g. "criterion", and the names of its `columns`."""
         return frozenset()
 
+    def on_tokens(self) -> bool | None:
+        """True if rewards are on tokens or segments of a response; False if all of it is on the last token; None: not declared."""
+        return None
+
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
 
@@ -626,7 +644,9 @@ class Reward(Asker, ABC):
 
     def scored(self, rollout: Rollout) -> Rewards:
         """What `score` returns, after a check of its shapes. Raises `UserCodeError` when they do not fit the rollout."""
-        return checked_rewards(self, self.score(rollout), rollout)
+        with own_code(self, "score"):
+            value = self.score(rollout)
+        return checked_rewards(self, value, rollout)
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
@@ -675,6 +695,9 @@ class RewardWrapper(Reward):
 
     def fills(self) -> frozenset[str]:
         return self.own_fills | self.reward.fills()
+
+    def on_tokens(self) -> bool | None:
+        return self.reward.on_tokens()
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         self.reward.check_prompts(samples)
@@ -853,8 +876,10 @@ class OnlineAlgorithm(Component, ABC):
     """Can it train a value function beside the policy? See `uses_critic`."""
     min_per_prompt: ClassVar[int] = 1
     """The lowest number of responses per prompt that it works with."""
+    reads_token_rewards: ClassVar[bool] = True
+    """Does it read `Rewards.token`? False of an algorithm that takes one reward per response."""
 
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=1_000)
     """Passes over each rollout."""
 
     def uses_critic(self) -> bool:
@@ -1011,6 +1036,8 @@ class Engine(Component, ABC):
 
         ended: also end a response behind the first token with which this is true of all its ids; it is asked behind every
         token, and changes nothing before it. Passed only where it is needed.
+
+        Each pass of `model` is a place where a run can stop; an engine that computes elsewhere calls `fgrl.stops.point()` between steps.
         """
 
     def copies_weights(self) -> bool:
@@ -1047,6 +1074,10 @@ class Stage(Component, ABC):
         """
         return {}
 
+    def warnings(self) -> list[str]:
+        """What the stage will ignore or do otherwise than its settings suggest; `validate`, `plan` and `run` print it."""
+        return []
+
     def expects(self, peek: Peek) -> Expected | None:
         """At most how many samples the stage makes, known without running anything; None when that is not known."""
         return None
@@ -1058,6 +1089,12 @@ class Stage(Component, ABC):
     def accelerator(self) -> Accelerator:
         """Where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU when there is one."""
         return "auto"
+
+    @classmethod
+    def computes(cls, settings: Mapping[str, Any], path: Key) -> tuple[Accelerator, bool]:
+        """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether the path
+        concerns a model all of whose weights are trained in float32."""
+        return "auto", False
 
     def temporary(self) -> Sequence[str]:
         """Files in `run.dir` that serve to resume, and are removed once the stage has finished."""

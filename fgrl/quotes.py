@@ -33,6 +33,8 @@ _MARKS |= {ord(mark): '"' for mark in "\u201c\u201d\u201e\u201f\u00ab\u00bb\u301
 _DASHES = {ord(dash): "-" for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2e3a\u2e3b"}
 _UNSEEN = dict.fromkeys([0x00AD, 0x200B, 0x2060, 0xFE0E, 0xFE0F, 0xFEFF])
 """Soft hyphen, zero-width space, word joiner, the two variation selectors of emoji, byte order mark."""
+_IN_A_WORD = r"(?V1)[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]]{2}"
+"""Two neighbouring characters of one word, in scripts that put spaces between words."""
 _ALIKE = {**_MARKS, **_DASHES, **_UNSEEN}
 
 
@@ -50,13 +52,14 @@ class Match:
 def locate(
     quote: str, text: str, occurrence: Occurrence = "first", fuzzy: float | None = None, *, ignore_case: bool = False
 ) -> list[Match]:
-    """The places of a quote in a text; empty if there is none.
+    """The places of a quote in a text; empty if there is none, and for a quote of white space alone.
 
     1. `exact`: every place where the text has the quote letter by letter. Those that cut no character in two (an e from
-       the accent after it, an emoji from its skin tone) are preferred to those that do
+       the accent after it, an emoji from its skin tone) are preferred to those that do, and of these those that cut no word
+       or number in two (he from The, 12 from 1200)
     2. `normalised`: the same with runs of white space as one space, one shape of quote marks and of dashes, invisible
        characters left out, and all ways in which Unicode can write a character (NFKC) the same; `ignore_case` folds
-       case too
+       case too. Here, too, places that cut no word or number in two are preferred
     3. `fuzzy`: stretches whose normalised form has at least the similarity `fuzzy` to that of the quote (0 to 1; the
        normalised indel similarity of rapidfuzz); None searches for none. Of overlapping stretches the best
 
@@ -68,12 +71,12 @@ def locate(
         raise ValueError(f"fuzzy is {fuzzy}: a similarity is above 0 and at most 1")
     if occurrence not in ("first", "all"):
         raise ValueError(f"occurrence is {occurrence!r}: first or all")
-    if not quote or not text:
+    if not quote.strip() or not text:
         return []
     matches = _exact(quote, text)
     if not matches:
         normalised_text, normalised_quote = _flatten(text, ignore_case), _flatten(quote, ignore_case).inside()
-        matches = _normalised(normalised_quote, normalised_text)
+        matches = _normalised(normalised_quote, normalised_text, text)
         if not matches and fuzzy is not None:
             matches = _fuzzy(normalised_quote, normalised_text, fuzzy, all_of_them=occurrence == "all")
     return matches[:1] if occurrence == "first" else matches
@@ -232,18 +235,30 @@ def _exact(quote: str, text: str) -> list[Match]:
     if not matches:
         return []
     edges = _edges(text)
-    return [match for match in matches if match.start in edges and match.end in edges] or matches
+    whole = [match for match in matches if match.start in edges and match.end in edges] or matches
+    return _of_whole_words(whole, text)
 
 
-def _normalised(quote: str, flat: _Flat) -> list[Match]:
+def _of_whole_words(matches: list[Match], text: str) -> list[Match]:
+    """The matches that cut no word or number in two; all where each one does."""
+    return [match for match in matches if not _cuts(text, match.start) and not _cuts(text, match.end)] or matches
+
+
+def _cuts(text: str, position: int) -> bool:
+    """True if a letter, digit or underscore stands on both sides of the position."""
+    return position > 0 and regex.match(_IN_A_WORD, text, pos=position - 1) is not None
+
+
+def _normalised(quote: str, flat: _Flat, text: str) -> list[Match]:
     if not quote:
         return []
     stretches = ((start, start + len(quote)) for start in _positions(quote, flat.text))
-    return [
+    matches = [
         Match(flat.pieces[flat.begins[start]].start, flat.pieces[flat.ends[end]].end, "normalised", 1.0)
         for start, end in stretches
         if start in flat.begins and end in flat.ends
     ]
+    return _of_whole_words(matches, text)
 
 
 def _fuzzy(quote: str, flat: _Flat, threshold: float, *, all_of_them: bool) -> list[Match]:

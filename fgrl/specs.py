@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fgrl import files
-from fgrl.registry import File, FolderOrName, KeyedUnless, Settings, Unkeyed, names_folder
+from fgrl.registry import ByDevice, File, FolderOrName, KeyedUnless, Settings, Unkeyed, names_folder
 from fgrl.types import Checkpoint, Ref
 
 
@@ -35,15 +35,15 @@ def names_source(name: str) -> bool:
 class LoraSpec(Settings):
     """Low-rank adapters (Hu et al. 2021) on a frozen base."""
 
-    r: int = Field(16, ge=1)
+    r: int = Field(16, ge=1, le=65_536)
     """Rank."""
-    alpha: float = Field(32, gt=0)
+    alpha: float = Field(32, gt=0, le=1e6)
     """Scale: the update is multiplied by alpha / r."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout on the adapter's input while training."""
     targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
     """Names of the linear layers to adapt."""
-    last_blocks: int | None = Field(None, ge=1)
+    last_blocks: int | None = Field(None, ge=1, le=10_000)
     """Adapt only this many of the last transformer blocks: the backward pass ends there. null adapts all."""
 
 
@@ -64,8 +64,10 @@ class ModelSpec(Settings):
     """Train adapters instead of all weights."""
     quantize: Literal["nf4"] | None = None
     """Load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU)."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights."""
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], ByDevice()] = "float32"
+    """Type of the weights.
+    `auto`: bfloat16 where the device multiplies it natively, else float32; the recipe's `dtype` overrides it. A model all of whose
+    weights are trained is float32 under `auto` (but with DeepSpeed)."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""
     gradient_checkpointing: bool = False
@@ -118,23 +120,41 @@ def stage_of(model: object) -> str | None:
 class Sampling(Settings):
     """How responses are drawn."""
 
-    max_new_tokens: int = Field(ge=1)
+    max_new_tokens: int = Field(ge=1, le=10_000_000)
     """Length limit of a response in tokens."""
-    max_prompt_tokens: int = Field(1024, ge=1)
+    max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
     """Longer prompts are cut at their beginning."""
-    min_new_tokens: int = Field(0, ge=0)
-    """The end-of-sequence token is impossible before this many tokens."""
-    temperature: float = Field(1.0, ge=0)
+    min_new_tokens: int = Field(0, ge=0, le=10_000_000)
+    """The first this many tokens of a response cannot be an end token: its probability is 0 there, in drawing and, in training,
+    in every log-probability, entropy and KL."""
+    temperature: float = Field(1.0, ge=0, le=100)
     """Divides the logits; 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus: keep the most probable tokens that together reach this probability."""
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=10_000_000)
     """Keep this many of the most probable tokens; 0 keeps all."""
     truncated: bool = False
     """In training: allow `top_p` < 1 or `top_k`. Log-probabilities stay those of the whole distribution, so
     that the ratio starts at 1, but the gradient is off-policy: responses are drawn from a truncated distribution."""
-    batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
+    batch_size: Annotated[int, Unkeyed] = Field(64, ge=1, le=1_000_000)
     """Responses sampled at the same time. Changes memory and speed, not the samples (up to rounding)."""
+
+    @model_validator(mode="after")
+    def _usable_temperature(self) -> Sampling:
+        if 0 < self.temperature < 1e-3:
+            raise ValueError(f"temperature {self.temperature:g}: wants 0 (greedy), or 0.001 to 100")
+        return self
+
+    @model_validator(mode="after")
+    def _room_for_the_end(self) -> Sampling:
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"min_new_tokens {self.min_new_tokens} is above max_new_tokens {self.max_new_tokens}, the length limit of a response"
+            )
+        return self
+
+    def corrections(self) -> list[str]:
+        return ["no end token in scores"] if self.min_new_tokens else []
 
     def inexact(self) -> list[str]:
         """The settings that sample from another distribution than the one whose log-probabilities a policy gradient uses, and
@@ -143,6 +163,5 @@ class Sampling(Settings):
             "temperature: 0": self.temperature == 0,
             f"top_p: {self.top_p}": self.top_p < 1 and not self.truncated,
             f"top_k: {self.top_k}": self.top_k > 0 and not self.truncated,
-            f"min_new_tokens: {self.min_new_tokens}": self.min_new_tokens > 0,
         }
         return [reason for reason, holds in reasons.items() if holds]

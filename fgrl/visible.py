@@ -31,3 +31,8 @@ def mark(character: str) -> str:
 def visible(text: str) -> str:
     """`text` with every hidden character replaced by its mark."""
     return HIDDEN.sub(lambda match: mark(match[0]), text)
+
+
+def without_lone_surrogates(text: str) -> str:
+    """Half a surrogate pair, which JSON can write and no file can hold, becomes the replacement character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

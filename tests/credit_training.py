@@ -32,7 +32,7 @@ ONLINE = [
 ]  # fmt: skip
 OF_METHOD = {
     "counterfactual": ["stages.policy.reward.segmenter={name: ngram, n: 3}"],
-    "oar_g": [],
+    "oar_g": ["stages.policy.train.lr=1e-3", "stages.policy.reward.quantile=0.0"],
     "vine": ["stages.policy.reward.segmenter={name: ngram, n: 3}", "stages.policy.reward.k=2"],
     "top_entropy": [],
     "weighted_dpo": ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"],

@@ -31,6 +31,8 @@ Plan = Callable[[str, int], str]
 
 
 class FaultServer:
+    redirect = ""
+    """Where plan "307" leads."""
     """See above. What it saw: `asked`, `answered` (complete answers handed to a client that was still there), `seen`,
     `connections`."""
 
@@ -129,6 +131,7 @@ class FaultServer:
             code = number if number.isidentifier() else None
             wait = self.retry_after if code or not number else float(number)
             extra = {"retry-after-ms": str(wait * 1000)} if what == "429" else {}
+            extra |= {"location": self.redirect} if what == "307" else {}
             said = {"error": {"message": f"no: {headers.get('authorization', '')}", "code": code}}
             return await _send(writer, int(what), said, extra)
         if what == "no-body":

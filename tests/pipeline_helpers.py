@@ -54,6 +54,7 @@ class FakeRecipe:
     origins: dict[Any, str] = field(default_factory=dict)
     sources: dict[Path, str] = field(default_factory=dict)
     tracking: dict[str, Any] = field(default_factory=dict)
+    auto: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -125,6 +126,7 @@ def fgrl_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
         mock.patch.dict(outside._imported),
         mock.patch.object(outside, "_user_files", set[str]()),
         mock.patch("fgrl.recipe.loading._by_recipes", set()),
+        mock.patch("fgrl.sanitizing._found", set[str]()),
         mock.patch.object(sys, "excepthook", sys.excepthook),
         mock.patch.dict(os.environ, COLUMNS="120"),
         chdir(cwd),
@@ -153,6 +155,15 @@ def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def lives(pid: int) -> bool:
+    """Is there such a process that has not ended? (One that nobody has waited for has.)"""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def recipe_file(folder: Path, stages: str, name: str = "fake.yaml") -> Path:

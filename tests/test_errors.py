@@ -32,6 +32,7 @@ CODES = {
     errors.DiskError: 6,
     errors.UnknownNeed: 2,
     errors.UserCodeError: 7,
+    errors.RankLost: 8,
 }
 INTERNAL = {errors.NotYet, errors.Undecided}
 

@@ -32,6 +32,14 @@ def places(quote: str, text: str) -> list[tuple[int, int]]:
     return [(at, at + len(quote)) for at in range(len(text) - len(quote) + 1) if text.startswith(quote, at)]
 
 
+def cuts_a_word(text: str, at: int) -> bool:
+    sides = text[:at][-1:], text[at:][:1]
+    spaced = not any(
+        regex.match(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]", s) for s in sides
+    )
+    return spaced and all(regex.match(r"\w", side) for side in sides)
+
+
 # -- examples ----------------------------------------------------------------------------------------------------------
 
 STORY = "He said “go — now”, twice.\r\nThe quick  brown fox jumps\u00a0over the lazy dog. A cafe\u0301, a cafe, 👩🏽‍🚀 👩 and 2½ \u00c5."
@@ -64,6 +72,25 @@ def test_a_character_is_not_taken_for_another_that_begins_with_it():
     assert found("하", "한국") == []
 
 
+@pytest.mark.parametrize(
+    ("quote", "text", "start"),
+    [
+        ("he", "The sea: he saw it.", 9),
+        ("12", "1200 ships, 12 lost", 12),
+        ("x", "max_x = x", 8),
+        ("HE", "The sea: he saw it.", 9),
+        ("lat", "platform", 1),
+        ("山川", "大山川海 山川", 1),
+    ],
+)
+def test_a_whole_word_is_preferred_to_a_part_of_one(quote: str, text: str, start: int) -> None:
+    assert [match.start for match in locate(quote, text, ignore_case=True)] == [start]
+
+
+def test_white_space_alone_is_no_quote() -> None:
+    assert [locate(blank, "a b\nc", "all", 0.5) for blank in (" ", "\n", "\u00a0 ")] == [[], [], []]
+
+
 def test_case_counts_unless_told_otherwise():
     assert found("the LAZY dog", STORY) == []
     assert found("the LAZY dog", STORY, ignore_case=True) == [("normalised", "the lazy dog")]
@@ -71,8 +98,8 @@ def test_case_counts_unless_told_otherwise():
 
 
 def test_first_and_all_places_also_where_they_overlap():
-    assert locate("aa", "aaa b aa", "all") == [Match(at, at + 2, "exact", 1.0) for at in (0, 1, 6)]
-    assert locate("aa", "aaa b aa") == [Match(0, 2, "exact", 1.0)]
+    assert locate("!!", "!!! b !!", "all") == [Match(at, at + 2, "exact", 1.0) for at in (0, 1, 6)]
+    assert locate("!!", "!!! b !!") == [Match(0, 2, "exact", 1.0)]
     assert found("x  y", "x y, x\ty, x", "all") == [("normalised", "x y"), ("normalised", "x\ty")]
 
 
@@ -136,6 +163,10 @@ def test_a_quote_cut_from_a_text_is_found_exactly_where_it_stands(text: str, dat
     quote = text[start : data.draw(st.integers(start + 1, len(text)))]
     standing, whole = places(quote, text), set(edges(text))
     wanted = [place for place in standing if set(place) <= whole] or standing
+    wanted = [place for place in wanted if not any(cuts_a_word(text, at) for at in place)] or wanted
+    if not quote.strip():
+        assert locate(quote, text, "all") == []
+        return
     assert [(match.start, match.end) for match in locate(quote, text, "all")] == wanted
     assert locate(quote, text) == [Match(*wanted[0], "exact", 1.0)]
     assert locate(quote, text, "first", 0.5) == locate(quote, text), "nothing is guessed where it stands"
@@ -182,13 +213,14 @@ def test_a_quote_typed_differently_is_found_where_it_was_cut(text: str, data: An
         assert all(match.kind == "exact" for match in matches), "nothing to see can only stand there as it is"
         return
     assert matches
+    cut = cuts_a_word(text, ends[first]) or cuts_a_word(text, ends[last])
     for match in matches:
         if match.kind == "exact":
             assert text[match.start : match.end] == quote
         else:
             assert {match.start, match.end} <= set(ends)
     if matches[0].kind == "normalised":
-        assert (ends[first], ends[last]) in [(match.start, match.end) for match in matches]
+        assert cut or (ends[first], ends[last]) in [(match.start, match.end) for match in matches]
 
 
 LETTERS = "abcdefgh жзик 山川海 éñ"

@@ -35,6 +35,9 @@ class Vine(RewardWrapper):
         samples, length = drawn.responses * self.k, drawn.response_tokens
         return PolicyWork(continuations=samples * length, generated_tokens=samples * length * (length + 1) // 2)
 
+    def on_tokens(self):
+        return True
+
     def asks_at_most(self, expected):
         """Not known: a judge that the reward holds is asked about continuations, too."""
 

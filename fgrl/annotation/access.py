@@ -4,23 +4,30 @@
    refused (DNS rebinding).
 2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
    `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.
-3. Whatever is not the page's own files needs a session: a cookie with the annotator's token. Only hashes of tokens are stored.
-   The page names its annotator in `X-Annotator`: after another link was opened in the same browser, it may not write as them.
-4. A body is read once all of this holds, and up to a limit.
+3. Whatever is not the page's own files needs a session. A link starts one and is sent once. A session has two random secrets: one in a
+   cookie, which no script can read, and one that the page keeps and sends as `X-Session`. A browser sends a cookie to every port of
+   the host, so the cookie alone opens nothing; what the page keeps is read by no page of another port, and a link that is opened
+   later in the same browser changes nothing for a page that is open. Only hashes are stored.
+4. A body is read once all of this holds, up to a limit and within a time.
 5. Every response forbids scripts, styles and frames of other origins, and is never cached.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote, urlsplit
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fgrl.errors import FgrlError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -33,8 +40,14 @@ LARGEST_BODY = 8 * 2**20
 SAFE = ("GET", "HEAD")
 PUBLIC = ("/static/", "/enter/")
 """Beginnings of addresses that need no session, next to `/`: files of the page, and the links themselves."""
-WEEKS = 8 * 7 * 86_400
-"""Seconds for which a browser keeps the cookie."""
+SESSION_SECONDS = 12 * 3600.0
+"""How long a session lasts after its last request. The browser forgets its cookie when it is closed."""
+SESSIONS_EACH = 50
+"""Sessions of one annotator that are kept; the ones used longest ago end first."""
+NOTED_EVERY = 600.0
+"""Seconds after which the use of a session is stored again."""
+BODY_SECONDS = 60.0
+"""How long a request's body may take to arrive."""
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -63,35 +76,95 @@ def token_hash(token: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Sessions:
-    """Whose token is it?"""
+class Session:
+    """What is stored of an annotator's session."""
 
-    hashes: Mapping[str, bytes]
-    """Hash of each annotator's token, by name."""
-    cookie: str
-    """Name of the cookie: each store has its own, because browsers do not keep the ports of one host apart."""
+    id: str
+    annotator: str
+    cookie: bytes
+    """Hash of the cookie's value."""
+    page: bytes
+    """Hash of what the page keeps."""
+    used: float
+    """Seconds since 1970, of the last request that was noted."""
+
+
+class Kept(Protocol):
+    """Where sessions outlive the server: the store."""
+
+    def sessions(self) -> Iterable[Session]:
+        """All that are stored."""
+
+    def keep_sessions(self, sessions: Iterable[Session]) -> None:
+        """Store these, and no others."""
+
+
+class Sessions:
+    """Whose session is it?
+
+    Args:
+        hashes: of each annotator's link, by name.
+        cookie: beginning of the cookies' names; each session has its own, so that none replaces another.
+        kept: where they are stored; None: nowhere.
+    """
+
+    def __init__(
+        self, hashes: Mapping[str, bytes], cookie: str, kept: Kept | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.hashes, self.cookie, self._kept, self._clock = hashes, cookie, kept, clock
+        self._sessions = {session.id: session for session in (kept.sessions() if kept is not None else ())}
 
     def annotator(self, token: str) -> str | None:
-        """The annotator with this token. Takes the same time whatever the token is."""
+        """The annotator whose link has this token. Takes the same time whatever the token is."""
         hash, whose = token_hash(token), None
         for name, stored in self.hashes.items():
             if hmac.compare_digest(hash, stored):
                 whose = name
         return whose
 
-    def of_request(self, headers: Mapping[bytes, list[bytes]]) -> str | None:
-        """The annotator whose cookie a request carries."""
-        for line in headers.get(b"cookie", []):
-            for part in line.decode("latin-1").split(";"):
-                name, _, value = part.strip().partition("=")
-                if name == self.cookie and (whose := self.annotator(value)) is not None:
-                    return whose
-        return None
+    def begin(self, annotator: str, *, secure: bool) -> tuple[str, str]:
+        """A new session: `Set-Cookie`, and what the page keeps and sends as `X-Session`."""
+        id, cookie, page = secrets.token_hex(8), new_token(), new_token()
+        now = self._clock()
+        mine = sorted(
+            (each for each in self._sessions.values() if each.annotator == annotator), key=lambda each: each.used
+        )
+        for old in mine[: max(len(mine) - SESSIONS_EACH + 1, 0)]:
+            del self._sessions[old.id]
+        self._sessions[id] = Session(id, annotator, token_hash(cookie), token_hash(page), now)
+        self._store(now)
+        line = f"{self.cookie}_{id}={cookie}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{line}; Secure" if secure else line, f"{id}.{page}"
 
-    def cookie_line(self, token: str, *, secure: bool) -> str:
-        """`Set-Cookie` that starts a session."""
-        line = f"{self.cookie}={token}; Path=/; Max-Age={WEEKS}; HttpOnly; SameSite=Strict"
-        return f"{line}; Secure" if secure else line
+    def of_request(self, headers: Mapping[bytes, list[bytes]]) -> str | None:
+        """The annotator whose session a request has: both its cookie and what its page keeps."""
+        id, _, page = (_only(headers, b"x-session") or "").partition(".")
+        session, now = self._sessions.get(id), self._clock()
+        if session is None or session.annotator not in self.hashes or now - session.used > SESSION_SECONDS:
+            return None
+        cookies = [
+            part.strip().partition("=")
+            for line in headers.get(b"cookie", [])
+            for part in line.decode("latin-1").split(";")
+        ]
+        given = next((value for name, _, value in cookies if name == f"{self.cookie}_{id}"), "")
+        right = [
+            hmac.compare_digest(token_hash(given), session.cookie),
+            hmac.compare_digest(token_hash(page), session.page),
+        ]
+        if not all(right):
+            return None
+        if now - session.used > NOTED_EVERY:
+            self._sessions[id] = replace(session, used=now)
+            with suppress(FgrlError):  # a busy store or a full disk: the session goes on, and is noted the next time
+                self._store(now)
+        return session.annotator
+
+    def _store(self, now: float) -> None:
+        """Forget the sessions that have ended, and store the others."""
+        self._sessions = {id: each for id, each in self._sessions.items() if now - each.used <= SESSION_SECONDS}
+        if self._kept is not None:
+            self._kept.keep_sessions(self._sessions.values())
 
 
 @dataclass(frozen=True)
@@ -166,8 +239,12 @@ class Guard:
             await _refuse(guarded, *refusal)
             return
         try:
-            body = await _whole_body(receive, _largest(scope))
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _whole_body(receive, _largest(scope))
         except _ClientLeft:
+            return
+        except TimeoutError:
+            await _refuse(guarded, 408, "the request took too long to arrive")
             return
         if body is None:
             await _refuse(guarded, 413, _too_large(scope))
@@ -196,10 +273,6 @@ class Guard:
         scope["annotator"] = None if public else self.sessions.of_request(headers)
         if not public and scope["annotator"] is None:
             return 401, "no session: open the link that you were given"
-        named = _only(headers, b"x-annotator") or ""
-        if not public and b"x-annotator" in headers and unquote(named) != scope["annotator"]:
-            scope["annotator"] = None
-            return 401, "another annotator's link was opened in this browser: open your own link again"
         # 4.
         lengths = headers.get(b"content-length", [b"0"])
         if len(lengths) > 1 or not lengths[0].isdigit():

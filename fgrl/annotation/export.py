@@ -16,7 +16,7 @@ annotators' tokens, leases, and earlier settings of the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from fgrl.annotation.conversion import KEY
@@ -99,7 +99,7 @@ def _before(sample: Sample) -> dict[str, Any]:
 def _annotation(name: str, state: ItemState, place: int, settings: PageSettings) -> Annotation | None:
     """None where there is nothing, which is not the same as a response in which nothing was marked: that is known only of an item
     that the annotator has finished, on a page that marks spans."""
-    spans = [
+    spans = _merged(
         Span(
             start=span.body["start"],
             end=span.body["end"],
@@ -110,11 +110,26 @@ def _annotation(name: str, state: ItemState, place: int, settings: PageSettings)
         )
         for span in state.live_spans.values()
         if span.body["place"] == place
-    ]
+    )
     answers = dict(state.answers[place].body) if place in state.answers else {}
     if spans or answers or (state.done and settings.modes.spans != "none"):
         return Annotation(by=name, spans=spans, answers=answers)
     return None
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """One span for each passage and label, with all reasons and notes: older stores accepted identical ones."""
+    merged: dict[tuple[int, int, float], Span] = {}
+    for span in spans:
+        passage = (span.start, span.end, span.label)
+        if passage not in merged:
+            merged[passage] = span
+            continue
+        first = merged[passage]
+        reasons = list(dict.fromkeys([*first.reasons, *span.reasons]))
+        notes = list(dict.fromkeys(note for note in (first.note, span.note) if note))
+        merged[passage] = first.model_copy(update={"reasons": reasons, "note": "\n".join(notes) or None})
+    return list(merged.values())
 
 
 def _verdict(name: str, body: Mapping[str, Any], shown: list[int]) -> PairVerdict:

@@ -16,6 +16,9 @@ from fgrl.annotation.revisions import CONTENT
 LEASE_SECONDS = 1800.0
 """How long an item stays with its annotator after the last sign of work on it."""
 
+LEASES_EACH = 3
+"""Items that one annotator holds at a time: windows that are open beside each other."""
+
 _CONTENT = ", ".join(f"'{kind}'" for kind in CONTENT)
 _AVAILABLE = """
     NOT EXISTS (SELECT 1 FROM finished WHERE finished.item = items.number AND finished.annotator = :annotator)
@@ -77,6 +80,15 @@ def take(database: sqlite3.Connection, item: int, annotator: int, now: float, se
         "INSERT INTO leases (item, annotator, expires) VALUES (?, ?, ?) "
         "ON CONFLICT (item, annotator) DO UPDATE SET expires = excluded.expires",
         (item, annotator, now + seconds),
+    )
+
+
+def keep_newest(database: sqlite3.Connection, annotator: int, most: int) -> None:
+    """End the leases of an annotator but for those that were taken or made longer last."""
+    database.execute(
+        "DELETE FROM leases WHERE annotator = :annotator AND item NOT IN "
+        "(SELECT item FROM leases WHERE annotator = :annotator ORDER BY expires DESC, item DESC LIMIT :most)",
+        {"annotator": annotator, "most": most},
     )
 
 

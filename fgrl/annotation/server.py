@@ -2,7 +2,7 @@
 
 | request | body | answer |
 |---|---|---|
-| `GET /enter/TOKEN` | | starts the session, and goes to `/` |
+| `GET /enter/TOKEN` | | starts a session, and goes to `/#session=...`, which the page keeps and sends as `X-Session` |
 | `GET /`, `GET /static/FILE` | | the page's own files; they need no session and hold nothing of the store |
 | `GET /api/session` | | annotator, store, settings, progress `{done, started, remaining, total}` |
 | `GET /api/items` | | `[{id, state: new, started or done, leased}]` of what was begun, finished or leased |
@@ -19,9 +19,8 @@ An item: id, prompt (a text, or turns `{role, content}`), document, domain, orde
 that order, spans by id (`SpanBody` with id and version, deleted ones too), answers by place and verdict as `{version, body}`, done,
 seconds. Names of models, scores and other annotators' work are never sent.
 
-`base` is the version that a write replaces, 0 for something new. 401: no session, or `X-Annotator` (URI-encoded) names
-another annotator than the session's. 403: another origin or host, or an item of
-another annotator. 404. 409: there is a newer version, `current`. 413: too large. 422: does not fit, with the reason in `error`.
+`base` is the version that a write replaces, 0 for something new. 401: no session. 403: another origin or host, or an item of
+another annotator. 404. 408: the request arrived too slowly. 409: there is a newer version, `current`. 413: too large. 422: does not fit, with the reason in `error`.
 503: another program writes to the store. 507: the disk is full. What is not answered with a version may be sent again.
 """
 
@@ -202,7 +201,7 @@ class Call:
         state, shown = self.store.state(self.item, self.annotator), self.store.shown(self.item)
         verdict = None if state.verdict is None else (state.verdict.body["better"], state.verdict.body["reason"])
         return self.store.settings.missing(
-            [(span.body["reasons"], span.body["note"]) for span in state.live_spans.values()],
+            [(span.body["place"], span.body["reasons"], span.body["note"]) for span in state.live_spans.values()],
             {shown.index(place): own.body for place, own in state.answers.items() if place in shown},
             verdict,
             len(shown),
@@ -286,23 +285,19 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
     def api(path: str, method: str, act: Callable[[Call], Any]) -> Route:
         async def endpoint(request: Request) -> Response:
             body = await request.body()
-            try:
-                answer = await run_in_threadpool(lambda: act(Call(store, request, body)))
-            except FgrlError as error:
-                known = problem(error)
-                if known is None:
-                    raise
-                return _json(known[1], known[0])
-            return _json(answer)
+            return _json(await run_in_threadpool(lambda: act(Call(store, request, body))))
 
         return Route(f"/api/{path}", endpoint, methods=[method])
 
     async def enter(request: Request) -> Response:
         token = request.path_params["token"]
-        if sessions.annotator(token) is None:
+        whose = sessions.annotator(token)
+        if whose is None:
             return _json({"error": "this link is not valid (any more): ask for a new one"}, 401)
-        response = RedirectResponse("/", status_code=303)
-        response.headers["set-cookie"] = sessions.cookie_line(token, secure=address.url.startswith("https:"))
+        secure = address.url.startswith("https:")
+        cookie, kept = await run_in_threadpool(lambda: sessions.begin(whose, secure=secure))
+        response = RedirectResponse(f"/#session={kept}", status_code=303)  # what stands behind # reaches no server
+        response.headers["set-cookie"] = cookie
         return response
 
     async def static(request: Request) -> Response:
@@ -313,8 +308,12 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
         return Response(content, headers={"content-type": kind})
 
     async def known_problem(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _json({"error": error.detail}, error.status_code)
+        if isinstance(error, HTTPException):
+            return _json({"error": error.detail}, error.status_code)
+        known = problem(error)
+        if known is None:
+            raise error
+        return _json(known[1], known[0])
 
     routes = [
         Route("/", static, methods=["GET"]),
@@ -331,7 +330,7 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
         api("items/{item}/done", "POST", Call.done),
         api("items/{item}/release", "POST", Call.release),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: known_problem})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: known_problem, FgrlError: known_problem})
     app.router.redirect_slashes = False
     return Guard(app, sessions, address)
 

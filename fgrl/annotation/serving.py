@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 
 from fgrl import lazy
 from fgrl.annotation.access import Address, Sessions, new_token, token_hash
+from fgrl.annotation.leases import LEASES_EACH
 from fgrl.annotation.settings import load_settings
-from fgrl.annotation.store import Store, checked_name, is_absent
+from fgrl.annotation.store import Store, checked_name, is_absent, make_private
 from fgrl.errors import DataError, Requires, UsageError
 from fgrl.types import Sample, Samples, read_jsonl
 
+connections = lazy.load("fgrl.annotation.connections")
 server = lazy.load("fgrl.annotation.server")
 uvicorn = lazy.load("uvicorn")
 
 DEFAULT_SETTINGS = "retrieval"
 """Settings of the page that come with fgrl and are used when a new store names none."""
-CONNECTIONS = 500
-"""More at once are turned away with 503."""
 
 
 @dataclass
@@ -59,10 +59,11 @@ def open_store(
     overlap: int | None = None,
     each: int | None = None,
     seed: int | None = None,
+    leases: int = LEASES_EACH,
 ) -> Opened:
     """Create the store, or resume the one that exists; what is None is kept as the store has it (new: 0, 1, 0).
 
-    Of an existing store the samples are compared with those given, annotators are added, and other settings of the page take
+    leases: items that one annotator holds at a time. Of an existing store the samples are compared with those given, annotators are added, and other settings of the page take
     the place of the earlier ones. Raises `DataError` for other samples, and `UsageError` for a change of what was fixed when
     the store was created.
     """
@@ -76,8 +77,11 @@ def open_store(
         store = Store.create(
             path, read_samples(samples), page, names, overlap or 0, each=1 if each is None else each, seed=seed or 0
         )
+        store.leases_each = leases
         return Opened(store, [f"{path}: created with {len(store.items)} items"])
+    make_private(path)
     opened = Opened(Store(path))
+    opened.store.leases_each = leases
     try:
         _resume(opened, samples, settings, names, {"overlap": overlap, "each": each, "seed": seed})
     except BaseException:
@@ -165,7 +169,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def application(store: Store, address: Address) -> Any:
     """The server of this store as an ASGI application. Raises `Unavailable` without the extra `annotate`."""
-    sessions = Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}")
+    sessions = Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}", store)
     with Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate"):
         return server.application(store, sessions, address)
 
@@ -178,12 +182,17 @@ def need_packages() -> None:
         _ = uvicorn.Server
 
 
+def configuration(app: Any) -> Any:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off", ws="none",
+        http=connections.Connection, loop="asyncio", timeout_graceful_shutdown=10,
+    )  # fmt: skip
+
+
 def run(app: Any, bound: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM; requests in flight are answered first."""
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off", ws="none",
-        http="h11", loop="asyncio", limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=10,
-    )  # fmt: skip
+    config = configuration(app)
     earlier = signal.signal(signal.SIGTERM, _interrupted)
     try:
         uvicorn.Server(config).run(sockets=[bound])

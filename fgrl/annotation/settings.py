@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -129,8 +130,10 @@ class PageModes(Settings):
     """Which spans can be marked; `none`: only the preference and the questions."""
     responses: Literal[1, 2] = 2
     """Responses per item: two side by side, or one alone."""
-    reasons: Literal["taxonomy", "free_text"] = "taxonomy"
-    """Why a span is marked: attributes to tick and a free text, or a free text alone (before there is a taxonomy)."""
+    reasons: Literal["taxonomy", "free_text", "none"] = "taxonomy"
+    """Why a span is marked: attributes to tick and a free text, a free text alone (before there is a taxonomy), or not asked."""
+    most_spans: int | None = Field(None, ge=1)
+    """Upper bound on the marked spans of a response, where only the strongest are wanted."""
     preference: bool = True
     """Ask which of the two responses is better."""
     preference_reason: bool = True
@@ -145,7 +148,7 @@ class PageSettings(Settings):
     title: str = Field("Annotation", min_length=1)
     """Title of the page."""
     taxonomy: Taxonomy | None = None
-    """Reasons for liking and disliking a span; needed unless `modes.spans: none` or `modes.reasons: free_text`."""
+    """Reasons for liking and disliking a span; needed where spans are marked with `modes.reasons: taxonomy`."""
     questions: list[Question] = []
     """Asked about each response as a whole."""
     guidelines: dict[str, str] = {}
@@ -170,6 +173,8 @@ class PageSettings(Settings):
         modes = self.modes
         if modes.spans != "none" and modes.reasons == "taxonomy" and self.taxonomy is None:
             raise ValueError("modes.reasons: taxonomy needs a `taxonomy`; or set `modes: {reasons: free_text}`")
+        if modes.spans == "none" and modes.most_spans is not None:
+            raise ValueError("modes.most_spans: this page marks no spans (modes.spans: none)")
         if modes.responses == 1 and modes.preference:
             raise ValueError("modes.responses: 1 leaves nothing to compare: set `modes: {preference: false}` as well")
         if modes.spans == "none" and not modes.preference and not self.questions:
@@ -189,6 +194,8 @@ class PageSettings(Settings):
             return f"label: wants 1 (like) or -1 (dislike), got {label!r}"
         if label == 1 and self.modes.spans == "dislikes":
             return "label: this page marks dislikes only"
+        if self.modes.reasons == "none":
+            return "reasons: this page asks for no reasons" if reasons or note else None
         if self.modes.reasons == "free_text" or self.taxonomy is None:
             return "reasons: this page has no attributes; write the reason as the note" if reasons else None
         known = [attribute.id for attribute in self.taxonomy.of(float(label)).attributes] + [OTHER]  # type: ignore[arg-type]
@@ -226,20 +233,25 @@ class PageSettings(Settings):
 
     def missing(
         self,
-        spans: Iterable[tuple[Sequence[str], str]],
+        spans: Iterable[tuple[int, Sequence[str], str]],
         answers: Mapping[int, Mapping[str, Any]],
         verdict: tuple[int | None, str] | None,
         places: int,
     ) -> list[str]:
         """What an item lacks before it can be finished, in sentences; empty when nothing does.
 
-        spans: (reasons, note) of each that is not deleted; answers: by place of the response; verdict: (better, reason).
+        spans: (place of the response, reasons, note) of each that is not deleted; answers: by place of the response; verdict:
+        (better, reason).
         """
         wanted = []
         spans = list(spans)
-        if without := sum(not reasons and not note.strip() for reasons, note in spans):
+        without = sum(not reasons and not note.strip() for _place, reasons, note in spans)
+        if without and self.modes.reasons != "none":
             wanted.append(f"{without} marked span{'s have' if without > 1 else ' has'} no reason")
-        if untold := sum(OTHER in reasons and not note.strip() for reasons, note in spans):
+        marked = max(Counter(place for place, _reasons, _note in spans).values(), default=0)
+        if self.modes.most_spans is not None and marked > self.modes.most_spans:
+            wanted.append(f"a response has {marked} marked spans, and at most {self.modes.most_spans} are wanted")
+        if untold := sum(OTHER in reasons and not note.strip() for _place, reasons, note in spans):
             wanted.append(f"{untold} span{'s have' if untold > 1 else ' has'} Other ticked without a description")
         for question in self.questions:
             lacking = [place for place in range(places) if _empty(answers.get(place, {}).get(question.id))]

@@ -223,6 +223,8 @@ def page_name(modes: Any) -> str:
         "dislikes only": modes.get("spans") == "dislikes",
         "one response": modes.get("responses") == 1,
         "free text": modes.get("reasons") == "free_text",
+        "no reasons": modes.get("reasons") == "none",
+        "few spans": modes.get("most_spans") is not None,
         "no preference": not preference and modes.get("responses") != 1,
     }
     return ", ".join(part for part, holds in parts.items() if holds) or "full"

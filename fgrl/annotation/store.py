@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +27,8 @@ from typing import Any, Self
 from pydantic_core import PydanticSerializationError
 
 from fgrl.annotation import leases
-from fgrl.annotation.leases import LEASE_SECONDS, Listed, Progress
+from fgrl.annotation.access import Session
+from fgrl.annotation.leases import LEASE_SECONDS, LEASES_EACH, Listed, Progress
 from fgrl.annotation.revisions import ItemState, Kind, Refused, Revision, canonical, checked, state_of
 from fgrl.annotation.settings import PageSettings
 from fgrl.errors import DataError, DiskError, FgrlError
@@ -74,6 +76,13 @@ CREATE VIEW finished AS SELECT item, annotator FROM revisions AS newest WHERE ki
 AND version = (SELECT max(version) FROM revisions AS own
     WHERE own.annotator = newest.annotator AND own.item = newest.item AND own.kind = 'done' AND own.key = '');
 """
+_SESSIONS = """
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY, annotator INTEGER NOT NULL REFERENCES annotators (number), cookie BLOB NOT NULL, page BLOB NOT NULL,
+    used REAL NOT NULL
+) STRICT, WITHOUT ROWID
+"""
+"""Not in `_TABLES`: stores of earlier versions get it when they are opened."""
 _REVISIONS = """
 SELECT revisions.number, items.id, annotators.name, kind, key, version, time, body FROM revisions
 JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number = revisions.annotator
@@ -112,6 +121,8 @@ class Store:
         self.path = path
         self._clock = clock
         self._annotators: dict[str, int] = {}
+        self.leases_each = LEASES_EACH
+        """Items that one annotator holds at a time."""
         self._lock = threading.RLock()
         self._sample = lru_cache(maxsize=64)(self._read_sample)
         with _explained(path):
@@ -119,6 +130,7 @@ class Store:
             try:
                 _check_format(self._database, path)
                 self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute(_SESSIONS)
                 self._load()
             except BaseException:
                 self._database.close()
@@ -152,7 +164,7 @@ class Store:
             "overlap": str(overlap), "each": str(each), "seed": str(seed),
         }  # fmt: skip
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise DiskError(
                 f"{path.parent}: no folder can be made there ({error.strerror}): choose another --store"
@@ -282,10 +294,24 @@ class Store:
             return dict(database.execute("SELECT name, token FROM annotators WHERE token IS NOT NULL ORDER BY number"))
 
     def set_token_hashes(self, hashes: Mapping[str, bytes]) -> None:
-        """Replace the hashes of these annotators."""
+        """Replace the hashes of these annotators, whose sessions end."""
         rows = [(hash, self._annotator(name)) for name, hash in hashes.items()]
         with self._writing() as database:
             database.executemany("UPDATE annotators SET token = ? WHERE number = ?", rows)
+            database.executemany("DELETE FROM sessions WHERE annotator = ?", ((number,) for _hash, number in rows))
+
+    def sessions(self) -> list[Session]:
+        """The annotators' sessions."""
+        query = "SELECT id, name, cookie, page, used FROM sessions JOIN annotators ON annotators.number = sessions.annotator"
+        with self._reading() as database:
+            return [Session(*row) for row in database.execute(query)]
+
+    def keep_sessions(self, sessions: Iterable[Session]) -> None:
+        """Store these sessions, and no others."""
+        rows = [(each.id, self._annotator(each.annotator), each.cookie, each.page, each.used) for each in sessions]
+        with self._writing() as database:
+            database.execute("DELETE FROM sessions")
+            database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", rows)
 
     # -- revisions -----------------------------------------------------------------------------------------------------
 
@@ -375,7 +401,8 @@ class Store:
         *,
         lease: float = LEASE_SECONDS,
     ) -> int:
-        """`append` for an annotator at the page: the item must have been given to the annotator, and the lease becomes longer.
+        """`append` for an annotator at the page: the item must have been given to the annotator, who may not have marked the same passage
+        with the same label already, and the lease becomes longer.
 
         Raises `NotGiven` too. A lease that has expired is no reason to refuse: what was annotated is stored.
         """
@@ -384,11 +411,12 @@ class Store:
         with self._writing() as database:
             if not leases.is_given(database, number, who):
                 raise NotGiven("this item was not given to you: open it first")
-            version = self._append(database, number, who, kind, key, text, base)
+            version = self._append(database, number, who, kind, key, text, base, distinct=True)
             if kind == "done" and body["done"]:
                 leases.end(database, number, who)
             elif leases.is_available(database, number, who, now):
                 leases.take(database, number, who, now, lease)
+                leases.keep_newest(database, who, self.leases_each)
         return version
 
     def release(self, item: str, annotator: str) -> None:
@@ -475,7 +503,16 @@ class Store:
         return row
 
     def _append(
-        self, database: sqlite3.Connection, item: int, annotator: int, kind: Kind, key: str, text: str, base: int | None
+        self,
+        database: sqlite3.Connection,
+        item: int,
+        annotator: int,
+        kind: Kind,
+        key: str,
+        text: str,
+        base: int | None,
+        *,
+        distinct: bool = False,
     ) -> int:
         thing = (item, annotator, kind, key)
         newest = self._newest(database, *thing)
@@ -492,6 +529,8 @@ class Store:
             if stored is not None and stored[0] == text:
                 return base + 1
             raise Conflict(None if newest is None else self._as_revision(thing, newest))
+        if distinct and kind == "span":
+            _refuse_identical(database, thing, json.loads(text))
         database.execute(
             "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (self._now(), *thing, base + 1, text),
@@ -532,6 +571,7 @@ class Store:
     def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
         """A lease, and at the first time the order in which this annotator is shown the responses."""
         leases.take(database, item, annotator, now, lease)
+        leases.keep_newest(database, annotator, self.leases_each)
         if self._newest(database, item, annotator, "order", "") is None:
             id, name = self._items[item - 1], next(n for n, number in self._annotators.items() if number == annotator)
             order = self.shown(id)
@@ -641,7 +681,37 @@ def _revision(row: Sequence[Any]) -> Revision:
     )
 
 
+def _refuse_identical(database: sqlite3.Connection, thing: tuple[int, int, Kind, str], body: Mapping[str, Any]) -> None:
+    """Raise `Refused` where the annotator has marked the same passage with the same label already: one of the two would have to be
+    chosen whenever the marks are used."""
+    if body["deleted"]:
+        return
+    item, annotator, kind, key = thing
+    rows = database.execute(  # of each span the newest revision: SQLite takes the other columns from the row of the maximum
+        "SELECT key, body, max(version) FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key != ? GROUP BY key",
+        (item, annotator, kind, key),
+    )
+    for _key, other, _version in rows:
+        if _passage(json.loads(other)) == _passage(body):
+            raise Refused("this passage has the same mark already: change that one")
+
+
+def _passage(body: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    return None if body["deleted"] else (body["place"], body["start"], body["end"], body["label"])
+
+
+def make_private(path: Path) -> None:
+    """Let only the store's owner read and write it, where this user is the owner."""
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(FileNotFoundError, PermissionError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
+
+
 def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
+    if create:  # before anything is in it; SQLite gives its other files the same rights
+        with suppress(OSError):  # which SQLite reports below
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     address = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
     database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA synchronous = FULL")

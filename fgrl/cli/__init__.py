@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import typer
 
+from fgrl import stops
 from fgrl.cli import (
     annotating,
     catalog,
@@ -98,6 +99,7 @@ def _version(asked: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point. A user's mistake is explained and exits with its code; a bug leaves with its traceback."""
+    stops.end_with_parent()
     arguments = sys.argv[1:] if arguments is None else arguments
     sys.excepthook = show_bug
     try:

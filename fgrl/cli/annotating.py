@@ -83,6 +83,9 @@ def serve(
             "--seed", metavar="N", min=0, help="Of the items drawn for all, and of the order of responses. [0]"
         ),
     ] = None,
+    leases: Annotated[
+        int, typer.Option("--leases", metavar="N", min=1, help="Items that one annotator holds at a time.")
+    ] = 3,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free one.")] = 8347,
     public_url: Annotated[
@@ -105,7 +108,9 @@ def serve(
     bound = serving.listen(host, port)
     with bound:
         address = access.Address(host, bound.getsockname()[1], public)
-        opened = serving.open_store(store, samples, settings, names, overlap=overlap, each=each, seed=seed)
+        opened = serving.open_store(
+            store, samples, settings, names, overlap=overlap, each=each, seed=seed, leases=leases
+        )
         with opened.store as ready:
             links = serving.issue_links(ready, address, renew=_names(new_links))
             app = serving.application(ready, address)

@@ -62,7 +62,7 @@ def chat(
         str | None, typer.Option("--reward", metavar="STAGE|COMPONENT", help="Colour the answers' tokens by this reward.")
     ] = None,
     dtype: Annotated[
-        Literal["float32", "bfloat16"] | None, typer.Option("--dtype", help="Type of the weights.", show_default=False)
+        Literal["auto", "float32", "bfloat16"] | None, typer.Option("--dtype", help="Type of the weights.", show_default=False)
     ] = None,
     runs: RunsFolder = RUNS,
 ) -> None:  # fmt: skip
@@ -154,10 +154,18 @@ class _Chat:
     def _read(self) -> str | None:
         """A line of the person; None at the end."""
         if not self.wide:
-            line = sys.stdin.readline()
+            try:
+                line = sys.stdin.readline()
+            except UnicodeDecodeError as error:
+                raise UsageError(
+                    f"what is piped in is not UTF-8 ({error.reason} at byte {error.start}): convert it"
+                ) from None
             return line.rstrip("\r\n") if line else None
         try:
             return input("> ")
+        except UnicodeDecodeError:
+            echo("that line is not UTF-8", err=True)
+            return ""
         except (EOFError, KeyboardInterrupt):
             echo("")
             return None

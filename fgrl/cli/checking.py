@@ -29,6 +29,7 @@ from fgrl.report.tables import columns
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
+    from fgrl.recipe import Recipe
 pipeline = lazy.load("fgrl.pipeline")
 registry = lazy.load("fgrl.registry")
 
@@ -77,9 +78,13 @@ def validate(
     for path in paths:
         try:
             recipe = load(path, extra, context)
-            results.append({"recipe": str(path), "ok": True, "stages": list(recipe.stages), "problems": []})
+            warnings = warnings_of(recipe)
+            stages = list(recipe.stages)
+            results.append({"recipe": str(path), "ok": True, "stages": stages, "warnings": warnings, "problems": []})
             if not as_json:
                 echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
+                for warning in warnings:
+                    echo(f"  warning: {warning}")
         except registry.Problems as problems:
             if problems.needs:  # right, and waiting for what only the user can know
                 results.append({"recipe": str(path), "ok": True, "needs": problems.needs, "problems": []})
@@ -96,6 +101,11 @@ def validate(
         echo(f"{sum(result['ok'] for result in results)} of {len(paths)} recipes are valid")
     if not all(result["ok"] for result in results):
         raise typer.Exit(2)
+
+
+def warnings_of(recipe: Recipe) -> list[str]:
+    """What its stages will ignore, each with the place of the setting."""
+    return [f"stages.{name}.{text}" for name, stage in recipe.stages.items() for text in stage.warnings()]
 
 
 def plan(
@@ -116,7 +126,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
         data = plan.as_json()
         for name, estimate in estimates.items():
             data["stages"][name]["estimate"] = estimate
-        emit(data)
+        emit({**data, "warnings": warnings_of(plan.recipe)})
         return
     missing = sum(not stage.cached for stage in plan.stages)
     echo(f"{plan.name}: {len(plan.stages)} stages, {missing} to run  (seed {plan.recipe.seed})")
@@ -127,9 +137,13 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
         for number, stage in enumerate(plan.stages, start=1)
     ]  # fmt: skip
     echo(columns(rows))
+    for line in plan.notices():
+        echo(f"  {line}")
     for name, estimate in estimates.items():
         for line in estimate_lines(estimate):
             echo(f"  {name}: {line}")
+    for warning in warnings_of(plan.recipe):
+        echo(f"  warning: {warning}")
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
@@ -151,6 +165,14 @@ def _calls(calls: Any) -> str:
     return (
         f"{count}, {'at most ' * bool(calls.get('bound'))}{calls['prompt tokens']:,} prompt tokens, "
         f"{'an unknown number of' if completion is None else f'at most {completion:,}'} completion tokens, {price}"
+        f"{''.join(map(_too_long, calls.get('too long', ())))}"
+    )
+
+
+def _too_long(entry: Mapping[str, Any]) -> str:
+    return (
+        f"; warning: a call may need {entry['tokens']:,} tokens with its answer, and {entry['model']} reads "
+        f"{entry['context']:,}: longer ones fail, so name another `model`, or lower the limits of prompts and answers"
     )
 
 

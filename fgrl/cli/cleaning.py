@@ -27,7 +27,7 @@ Examples:
   fgrl clean --older-than 30d                     runs that started over 30 days ago, and stages that only they used
   fgrl clean --recipe small-rtt                   all runs of a recipe
   fgrl clean --recipe 'small-*' --older-than 2w   old runs of some recipes
-  fgrl clean --unreferenced                       stages that no run uses
+  fgrl clean --unreferenced                       stages that no run uses, and files that a killed process left half written
   fgrl clean --checkpoints                        checkpoints of finished stages
   fgrl clean runs/small-rtt --checkpoints         those of one recipe; its runs stay
   fgrl clean runs --older-than 30d --yes          delete without asking
@@ -52,7 +52,9 @@ def clean(
             help="Runs of this recipe, or of a pattern. With --unreferenced or --checkpoints only stages of it; its runs stay.",
         ),
     ] = None,
-    unreferenced: Annotated[bool, typer.Option("--unreferenced", help="Stages that no run uses.")] = False,
+    unreferenced: Annotated[
+        bool, typer.Option("--unreferenced", help="Stages that no run uses, and half-written files.")
+    ] = False,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Checkpoints of finished stages.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Delete without asking.")] = False,
     as_json: AsJson = False,

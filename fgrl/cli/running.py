@@ -39,7 +39,8 @@ Examples:
 \b
 Stages that are done are taken from the cache. After a kill or Ctrl-C the same command continues.
 Exit codes: 0 done, 1 run time, 2 recipe or usage, 3 data, 4 budget, 5 diverged or alarm, 6 disk,
-7 your own code failed (a function or a component), 130 interrupted.
+7 your own code failed (a function or a component), 8 a process of a distributed training was lost,
+130 interrupted.
 """
 
 

@@ -64,6 +64,18 @@ def init(
             "--gpu/--no-gpu", help="Sizes for a GPU or without one; default: GPU sizes if this machine has one."
         ),
     ] = None,
+    max_prompt_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-prompt-tokens", metavar="N", min=1, help="Limit of prompts; default: by their counted tokens."
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens", metavar="N", min=2, help="Limit of prompt and answer together; default: the same."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +91,9 @@ def init(
     if not files.is_folder(output.parent):
         raise UsageError(f"--output {output}: no such folder: {output.parent}")
     recipes.know_components()
-    request = starting.Request(kind, data, model, output, reward, system, chat_template, gpu)
+    request = starting.Request(
+        kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens
+    )
     draft = starting.draft(request)
     written = {output: draft.text, **draft.files}
     for path, text in written.items():

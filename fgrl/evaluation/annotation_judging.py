@@ -51,7 +51,7 @@ class AnnotationJudge(Prompted):
     placeholders = ("prompt", "response", "reference", "first", "second")
     required = ("first", "second")
 
-    temperature: float | None = Field(0.0, ge=0)
+    temperature: float | None = Field(0.0, ge=0, le=100)
     versus: str | None = None
     """The set of spans that the others are compared with; null: the left one."""
     criteria: list[str] = []

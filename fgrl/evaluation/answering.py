@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from fgrl import rollouts, seeds
+from fgrl import rollouts, seeds, stops
 from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, FollowUp
+from fgrl.evaluation.answer import Answer, FollowUp, read_answers, write_answers
 from fgrl.evaluation.attributing import as_rollout, attributions
 from fgrl.evaluation.given import follow_ups, prompt_alone
 from fgrl.evaluation.held_out import HeldOut
@@ -27,17 +28,21 @@ from fgrl.types import Message, Rewards, Rollout, Sample
 def answers(
     asked: HeldOut, name: str, model: Any, reference: Any, prompts: Sequence[Sample], run: Any, *, sampling: Sampling,
     rewards: Mapping[str, Reward], seed: int, first: int = 0, without_adapter: bool = False, fingerprint: str | None = None,
+    parts: Path | None = None,
 ) -> list[Answer]:  # fmt: skip
     """`asked.per_prompt` answers to every prompt, in the prompts' order.
 
     Log-probabilities are nats per response; the KL is the exact KL(model || reference) of each visited next-token
     distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them are
-    taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling.
+    taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling. With
+    `sampling.min_new_tokens` the end tokens have probability 0 before the bound, in both models: there the answers cannot visit
+    what follows an end.
     They and the rewards are of the first answer; a prompt's follow-ups are asked after the model's own answers.
 
     first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream an
     answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the model
-    with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
+    with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy". parts: a folder that
+    keeps the answers of every batch, for a process that continues.
     """
     others = {f"reward {key}": reward.tokenizer() for key, reward in rewards.items()}
     rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
@@ -52,32 +57,46 @@ def answers(
             model, asked.engine, sampling, seed=seed, name=name, fingerprint=fingerprint,
             micro_batch_size=FROZEN_MICRO_BATCH_SIZE,
         )  # fmt: skip
+
+    def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
+        # 1. draw
+        drawn = draw(model, asked.engine, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
+        flat = [(sample, response) for sample, group in zip(asked_now, drawn, strict=True) for response in group]
+        samples = [sample for sample, _generated in flat]
+        # 2. score
+        rows = [{"prompt": generated.prompt_ids, "response": generated.ids} for _sample, generated in flat]
+        rollout = as_rollout(
+            rows, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
+            first_row=place * asked.per_prompt, min_new_tokens=sampling.min_new_tokens,
+        )  # fmt: skip
+        with nullcontext() if lent_policy is None else lent_policy.lend():
+            scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
+        answers = [
+            recorded(name, sample, generated, rollout, i, scored, model.tokenizer)
+            for i, (sample, generated) in enumerate(flat)
+        ]
+        # 3. ask on
+        streams = range(place * asked.per_prompt, place * asked.per_prompt + len(flat))
+        ask_follow_ups(model, asked.engine, sampling, samples, answers, seed=seed, streams=streams)
+        return answers
+
     every: list[Answer] = []
+    if parts is not None:
+        parts.mkdir(parents=True, exist_ok=True)
     chunk = max(1, sampling.batch_size // asked.per_prompt)
     with run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
         for start in range(0, len(prompts), chunk):
             asked_now, place = prompts[start : start + chunk], first + start
-            # 1. draw
-            drawn = draw(model, asked.engine, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
-            flat = [(sample, response) for sample, group in zip(asked_now, drawn, strict=True) for response in group]
-            samples = [sample for sample, _generated in flat]
-            # 2. score
-            rows = [{"prompt": generated.prompt_ids, "response": generated.ids} for _sample, generated in flat]
-            rollout = as_rollout(
-                rows, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
-                first_row=place * asked.per_prompt,
-            )  # fmt: skip
-            with nullcontext() if lent_policy is None else lent_policy.lend():
-                scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
-            answers = [
-                recorded(name, sample, generated, rollout, i, scored, model.tokenizer)
-                for i, (sample, generated) in enumerate(flat)
-            ]
-            # 3. ask on
-            streams = range(place * asked.per_prompt, place * asked.per_prompt + len(flat))
-            ask_follow_ups(model, asked.engine, sampling, samples, answers, seed=seed, streams=streams)
+            part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"
+            if part is not None and part.exists():
+                answers = read_answers(part)[name]
+            else:
+                answers = answers_to(asked_now, place)
+                if part is not None:
+                    write_answers(part, {name: answers})
             every += answers
-            ticker.advance(len(flat))
+            ticker.advance(len(answers))
+            stops.point()
     return every
 
 

@@ -32,7 +32,7 @@ def of_a_model(needs: frozenset[str]) -> frozenset[str]:
 def as_rollout(
     rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE, entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
-    lent_policy: LentPolicy | None = None, first_row: int = 0,
+    lent_policy: LentPolicy | None = None, first_row: int = 0, min_new_tokens: int = 0,
 ) -> Rollout:  # fmt: skip
     """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
 
@@ -41,12 +41,14 @@ def as_rollout(
 
     `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of "policy" and
     "entropy", which is taken at its temperature of sampling. Raises `DataError` for these needs without it. Log-probabilities are taken at temperature 1.
+    min_new_tokens: the bound that the responses were drawn with, if any; log-probabilities, entropies and KL are those of the
+    distributions with it.
 
     Where `of_a_model(needs)` is empty, a `models.Vocabulary` is enough as `model`.
     """
     if needs & {"policy", "entropy"} and lent_policy is None:
         raise DataError(NO_POLICY)
-    tokens = rollouts.pad_rows(rows, model.pad_id, model.eos_ids)
+    tokens = rollouts.pad_rows(rows, model.pad_id, model.eos_ids, min_new_tokens)
     responses = [row["response"] for row in rows]
     if entropies is not None:
         needs = needs - {"ref_entropy"}

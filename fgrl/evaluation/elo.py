@@ -219,9 +219,23 @@ class Ratings:
 
     def notes(self) -> list[str]:
         """What a reader of the ratings must know: models without a finite one, and those that only the ridge relates."""
-        alone = [f"{model}: {reason}" for model in self.contest.models if (reason := self._alone(model))]
+        reasons = {model: reason for model in self.contest.models if (reason := self._alone(model))}
+        alone = [f"{model}: {reason}" for model, reason in reasons.items()]
+        groups = _groups(won_against((self.points + self.points.T)[None])[0], self.contest.models)
+        named = "; ".join(", ".join(group) for group in groups)
         if self.settings.ridge == 0:
             lines = [f"{line}, so its rating is not finite; {HINT}" for line in alone]
+            reach = won_against(self.points[None])[0]
+            ranked = [group for group in _groups(reach & reach.T, self.contest.models) if group[0] not in reasons]
+            if len(groups) > 1 and len(ranked) > 1:
+                lines.append(
+                    f"no decided games link these groups, so their ratings cannot be compared: {named}; {HINT}"
+                )
+            elif len(ranked) > 1:
+                named = "; ".join(", ".join(group) for group in ranked)
+                lines.append(
+                    f"of any two of these groups one won every game against the other, so no finite difference links them: {named}; {HINT}"
+                )
             if self.settings.anchor.model is None and 0 < len(self.level_of) < len(self.contest.models):
                 level = ", ".join(self.contest.models[place] for place in self.level_of)
                 lines.append(
@@ -229,10 +243,8 @@ class Ratings:
                 )
             return lines
         lines = [f"{line}: only the ridge of {self.settings.ridge:g} keeps its rating finite" for line in alone]
-        groups = self._linked()
         if len(groups) > 1:
-            text = "; ".join(", ".join(group) for group in groups)
-            lines.append(f"no decided games link these groups, so only the ridge relates their ratings: {text}")
+            lines.append(f"no decided games link these groups, so only the ridge relates their ratings: {named}")
         return lines
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -290,14 +302,12 @@ class Ratings:
         alone = self._alone(model)
         return f"{alone}; {HINT}" if alone else ""
 
-    def _linked(self) -> list[list[str]]:
-        """Models that decided games link, whoever won: one list for each group."""
-        linked = won_against((self.points + self.points.T)[None])[0]
-        return [
-            [self.contest.models[other] for other in np.flatnonzero(row)]
-            for place, row in enumerate(linked)
-            if not row[:place].any()
-        ]
+
+def _groups(related: Any, models: Sequence[str]) -> list[list[str]]:
+    """The models in groups, each with all that it is related to. related: bool [M,M], an equivalence."""
+    return [
+        [models[other] for other in np.flatnonzero(row)] for place, row in enumerate(related) if not row[:place].any()
+    ]
 
 
 # -- a table -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from fgrl.evaluation import given
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.overlap import OverlapPolicy
-from fgrl.functions import checked_measured
+from fgrl.functions import checked_measured, own_code
 from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine
 from fgrl.registry import KeyedUnless, Settings
 from fgrl.specs import Sampling
@@ -28,7 +28,7 @@ class HeldOut(Settings):
     """Held-out prompts."""
     metrics: list[Metric] = Field(min_length=1)
     """What to measure."""
-    per_prompt: int = Field(1, ge=1)
+    per_prompt: int = Field(1, ge=1, le=100_000)
     """Answers of each model to each prompt."""
     turns: int | None = Field(None, ge=1)
     """Turns of a conversation, at most: the prompt, then its follow-ups (`meta.follow_ups`); null asks all."""
@@ -98,7 +98,9 @@ def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], 
     """What all metrics return, as one mapping by metric. Raises `DataError` when two of them use the same name."""
     measured: dict[str, Any] = {}
     for metric in metrics:
-        by_metric = checked_measured(metric, metric.measure(answers, baseline=baseline))
+        with own_code(metric, "measure"):
+            value = metric.measure(answers, baseline=baseline)
+        by_metric = checked_measured(metric, value)
         if twice := measured.keys() & by_metric.keys():
             raise DataError(f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`")
         measured |= by_metric

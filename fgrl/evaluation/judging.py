@@ -31,7 +31,7 @@ class JudgedMetric(Prompted, Compared):
     shows: ClassVar[int] = 1
     """Answers in one question."""
 
-    temperature: float | None = Field(0.0, ge=0)
+    temperature: float | None = Field(0.0, ge=0, le=100)
 
     _out: Path | None = PrivateAttr(default=None)
 

@@ -4,7 +4,7 @@ In the product of an evaluation:
 
     answered_by.json    for each model that answered, by its name in the recipe, what identifies its weights
 
-While it runs, `answers-NAME.answered_by.json` beside the answers of one model has the same, and is compared before answers that a
+While it runs, `answers-NAME.answered_by.json` beside the answers of one model (a file, and a folder of its parts) has the same, and is compared before answers that a
 killed process left are used.
 """
 
@@ -26,10 +26,10 @@ FILE = "answered_by.json"
 def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
     """What identifies the weights of `spec`, whose answers are or will be in the file `part`.
 
-    Raises `PolicyNotLent` when the file exists and another model's answers are in it.
+    Raises `PolicyNotLent` when the file or its parts exist and another model's answers are in it.
     """
     identity = passes.identity(spec, run)
-    if part.exists():
+    if part.exists() or part.with_suffix("").exists():
         file = _record_of(part)
         recorded = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         if recorded != identity:

@@ -47,7 +47,8 @@ def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules
     for sample, (_ids, offsets), weight in zip(samples, encoded, weights, strict=True):
         response = sample.chosen_response
         spans = [] if response is None else response.spans
-        marked = (ops.without_characters(ops.spans_to_tokens(spans, offsets), offsets) > 0).tolist()
+        marks = ops.spans_to_tokens(spans, offsets, text_of(sample), partial=True)
+        marked = (ops.without_characters(marks, offsets) > 0).tolist()
         weights_of_tokens = None if weight is None else weight.tolist()
         yield Graded(json.dumps(sample.model_dump()["prompt"]), group_of(sample), marked, weights_of_tokens)
 

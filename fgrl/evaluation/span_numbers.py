@@ -59,6 +59,7 @@ Rows = Sequence[GradedResponse | None]
 def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
     """Of each label `LABEL_precision`, `LABEL_recall`, `LABEL_f1` (Table 1 of Text2Grad) and `LABEL_overlap_index`: units with
     the label on both sides / units with it on either (the paper's Table 6 names an Overlap Unit Index without a formula).
+    `LABEL_run_overlap`: the same of runs, as the authors' release has it (`run_overlap`), mean over responses.
 
     `neutral`, `left_neutral`: the share of units that the side does not mark. `marked`, `left_marked`, `length`: units per
     response that the side marks, and that there are (the tokens per sample of the paper's Table 12). `missing`: of the left side's responses, the share
@@ -78,7 +79,9 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
             left, right = ([own == label for own in side] for side in (row.left, row.right))
             return (sum(a and b for a, b in zip(left, right, strict=True)), sum(right), sum(left))
 
+        runs = [None if row is None else run_overlap(row, label) for row in rows]
         numbers |= {
+            f"{label}_run_overlap": statistics.weighted_mean(runs, prompts),
             f"{label}_precision": share(counts, lambda sums: (sums[0], sums[1])),
             f"{label}_recall": share(counts, lambda sums: (sums[0], sums[2])),
             f"{label}_f1": share(counts, lambda sums: (2 * sums[0], sums[1] + sums[2])),
@@ -92,6 +95,26 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     numbers["missing"] = statistics.weighted_mean([float(row is None) for row in rows], prompts)
     numbers["uncovered"] = share(lambda row: (row.uncovered, len(row.right_spans)), whole)
     return numbers
+
+
+def run_overlap(row: GradedResponse, label: str) -> float:
+    """Return the mean, over the left side's runs of units with the label that share a unit with a run of the right side, of the
+    highest overlap with one; 0 where there is no such run. A run is as long as neighbouring units have the label."""
+    left, right = (runs_of(side, label) for side in (row.left, row.right))
+    best = [max((overlap(run, other) for other in right), default=0.0) for run in left]
+    touching = [value for value in best if value > 0]
+    return sum(touching) / len(touching) if touching else 0.0
+
+
+def runs_of(side: Sequence[str | None], label: str) -> list[tuple[int, int]]:
+    """Return [start, end) of each longest run of units with the label."""
+    runs: list[tuple[int, int]] = []
+    for place, own in enumerate(side):
+        if own != label:
+            continue
+        start = runs.pop()[0] if runs and runs[-1][1] == place else place
+        runs.append((start, place + 1))
+    return runs
 
 
 def neutral(side: Sequence[str | None]) -> tuple[int, int]:
@@ -151,6 +174,7 @@ MEANINGS = {
     "*_precision": Meaning("precision of the marked spans ({number})", "higher"),
     "*_recall": Meaning("recall of the marked spans ({number})", "higher"),
     "*_f1": Meaning("F1 of the marked spans ({number})", "higher"),
+    "*_run_overlap": Meaning("overlap of runs of marked units ({number})", "higher"),
     "*_overlap_index": Meaning("overlap of the marked spans ({number})", "higher"),
 }
 """Of the numbers of `of_units` and `of_spans`."""

@@ -188,16 +188,14 @@ def labels_of_units(
 ) -> list[str | None]:
     """The name of each unit's label [U]; None for a neutral unit, which no span covers.
 
-    A span of the label 0 is not neutral: it marks. Where spans of several labels cover a unit, the lowest counts (`poor`), the
-    highest (`good`), or none (`cancel`).
+    A span of the label 0 is not neutral: it marks. Where spans of different signs meet, their characters are resolved first
+    (`ops.tokens_of_spans`). Of several labels of a unit the lowest counts (`poor`), the highest (`good`), or none (`cancel`).
     """
     covering: list[dict[str, float]] = [{} for _unit in offsets]
-    for name in labels.values:
-        own = [span.model_copy(update={"label": 1.0}) for span in spans if labels.name(span.label) == name]
-        if own:
-            for unit, covered in enumerate((ops.spans_to_tokens(own, offsets, policy, text=text) > 0).tolist()):
-                if covered:
-                    covering[unit][name] = labels.values[name]
+    for span, own in zip(spans, ops.tokens_of_spans(spans, offsets, text, policy, conflict), strict=True):
+        name = labels.name(span.label)
+        for unit in own:
+            covering[unit][name] = labels.values[name]
     return [_settled(several, conflict) for several in covering]
 
 
@@ -209,7 +207,7 @@ def _settled(several: Mapping[str, float], conflict: Conflict) -> str | None:
 
 def uncovered(spans: Sequence[Any], offsets: Offsets, policy: TokenPolicy, text: str) -> list[int]:
     """Places among `spans` (anything with a start and an end) of those that no unit belongs to."""
-    return ops.uncovered_spans([Span(start=span.start, end=span.end) for span in spans], offsets, policy, text=text)
+    return ops.uncovered_spans([Span(start=span.start, end=span.end) for span in spans], offsets, text, policy)
 
 
 def length(span: Span, offsets: Offsets) -> int:
@@ -219,8 +217,8 @@ def length(span: Span, offsets: Offsets) -> int:
 
 def belonging(span: Span, offsets: Offsets, policy: TokenPolicy, text: str) -> int:
     """How many units belong to the span, by the token policy."""
-    own = span.model_copy(update={"label": 1.0})
-    return int((ops.spans_to_tokens([own], offsets, policy, text=text) > 0).sum())
+    (own,) = ops.tokens_of_spans([span], offsets, text, policy)
+    return len(own)
 
 
 # -- reference lines ---------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from fgrl.errors import DataError
 from fgrl.feedback.quoting import Quotes, QuoteSearch
 from fgrl.feedback.text_units import DIVIDE, AnyUnit
 from fgrl.llm.asking import Parsed, parse_json
+from fgrl.llm.json_object import first_object
 from fgrl.registry import KeyedUnless, Settings
 from fgrl.types import Annotation, Span
 
@@ -198,7 +199,7 @@ def _spans_of_units(units: list[tuple[str, float]], response: str, form: Critiqu
 
 def _check_keys(output: str, keys: Iterable[str], *, repaired: bool) -> None:
     """Raise ValueError for a key that is there twice, and for repaired JSON that does not close."""
-    if repaired and output.rfind("}") <= output.rfind("]"):
+    if repaired and first_object(output) is None and output.rfind("}") <= output.rfind("]"):
         raise ValueError("the JSON object does not close")
     marks = "".join({mark for pair in QUOTATION_MARKS for mark in pair}) if repaired else '"'
     for key in keys:

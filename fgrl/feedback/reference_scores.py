@@ -16,6 +16,8 @@ from fgrl.types import Sample
 class ReferenceScorer(Labelled, Annotator):
     """Samples whose references are missing or refusals, and those without any score, are dropped and counted."""
 
+    keeps_responses = True
+
     _counts: dict[str, int] = PrivateAttr(default_factory=dict)
 
     @abstractmethod

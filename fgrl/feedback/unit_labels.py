@@ -40,7 +40,7 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
     allowed: ClassVar[tuple[int, ...]]
     """The labels that an answer may contain."""
 
-    temperature: float | None = Field(0.0, ge=0)
+    temperature: float | None = Field(0.0, ge=0, le=100)
 
     @abstractmethod
     def divide(self, text: str) -> Sequence[CharRange]:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
+import copy
+import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from fgrl.functions.reporting import raised, report
 from fgrl.functions.returned import Returned
 from fgrl.functions.signatures import IN_WORDS, Function, Returns
 from fgrl.registry.problems import nearest
+from fgrl.registry.shielding import shielded
 from fgrl.types import Sample
 
 Form = Literal["as_prompt", "text", "messages"]
@@ -102,7 +104,15 @@ class Texts:
     def _log_extra(self, column: str, values: list[Any]) -> None:
         if len(values) != len(self.texts):
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {len(self.texts)} completions")
-        self.extras[str(column)] = list(values)
+        plain = [value.tolist() if hasattr(value, "tolist") else value for value in values]
+        for place, value in enumerate(plain):
+            try:
+                json.dumps([column, value], ensure_ascii=False, allow_nan=False).encode()
+            except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, too
+                raise ValueError(
+                    f"log_extra({column!r}): the value for completion {place}, {returned.shape(value)}, cannot be JSON: {error}"
+                ) from None
+        self.extras[str(column)] = plain
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
@@ -121,7 +131,7 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
         known["reference"] = [sample.reference for sample in samples]
     if any(sample.rubric for sample in samples):
         known["rubric"] = [[criterion.model_dump() for criterion in sample.rubric] for sample in samples]
-    return known | {name: [sample.meta.get(name) for sample in samples] for name in names}
+    return known | {name: [copy.deepcopy(sample.meta.get(name)) for sample in samples] for name in names}
 
 
 class Caller:
@@ -182,9 +192,9 @@ class Caller:
 
     def values(self, texts: Texts) -> list[Any]:
         """What each function returns of these responses. Raises `UserCodeError` for what it raises."""
-        known = texts.arguments(self.form) | dict(self.given)
+        known = texts.arguments(self.form)
         self.check_arguments(texts.samples, [name for name in known if name in GIVEN])
-        return self._values(known)
+        return self._values(texts)
 
     def _kind(self, function: Function) -> Returns:
         kind = function.kind()
@@ -196,20 +206,21 @@ class Caller:
             )
         return kind
 
-    def _values(self, known: Mapping[str, Any]) -> list[Any]:
+    def _values(self, texts: Texts) -> list[Any]:
         """Return values, not yet checked; async functions wait together, as in TRL."""
         values: dict[int, Any] = {}
         waiting: dict[int, Any] = {}
-        how, hint = f"called with {len(known['completions'])} completions", self.hint(known)
+        count = len(texts.texts)
         for place, function in enumerate(self.functions()):
+            # copies: each function may change what it gets
+            known = texts.arguments(self.form) | copy.deepcopy(dict(self.given))
+            how, hint = f"called with {count} completions", self.hint(known)
             own = {name: value for name, value in known.items() if function.takes(name)}
+            if function.is_async:
+                waiting[place] = self._awaited(function, own, count, how, hint)
+                continue
             with running(function), reported(function, how, hint):
-                if function.is_async:
-                    waiting[place] = self._awaited(function, own, how, hint)
-                else:
-                    value = function.call(**own)
-                    # a generator runs here, where its errors are reported
-                    values[place] = list(value) if isinstance(value, Iterator) else value
+                values[place] = returned.collected(function.call(**own), count)
         if waiting:
             with contextlib.ExitStack() as stack:
                 for place in waiting:
@@ -217,9 +228,9 @@ class Caller:
                 values |= dict(zip(waiting, together(list(waiting.values())), strict=True))
         return [values[place] for place in range(len(self.paths))]
 
-    async def _awaited(self, function: Function, own: Mapping[str, Any], how: str, hint: str) -> Any:
+    async def _awaited(self, function: Function, own: Mapping[str, Any], count: int, how: str, hint: str) -> Any:
         with reported(function, how, hint):
-            return await function.call(**own)
+            return returned.collected(await function.call(**own), count)
 
     def hint(self, known: Mapping[str, Any]) -> str:
         """What the arguments look like, for reports."""
@@ -245,9 +256,8 @@ class Caller:
 
 @contextmanager
 def running(function: Function) -> Iterator[None]:
-    """While a function runs: the files beside its own can be imported, and what it prints goes to stderr, since stdout carries
-    results."""
-    with function.code.importable(), contextlib.redirect_stdout(sys.stderr):
+    """While a function runs: the files beside its own can be imported, and what it changes in the process is restored."""
+    with function.code.importable(), shielded(function.place):
         yield
 
 
@@ -256,13 +266,23 @@ def reported(function: Function, how: str, hint: str) -> Iterator[None]:
     """What the function raises becomes a `UserCodeError`. hint: about the form of its arguments."""
     try:
         yield
-    except (Exception, SystemExit) as error:
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | GeneratorExit) or (
+            isinstance(error, FgrlError) and error.exit_code != FAILED
+        ):
             raise
-        if isinstance(error, FgrlError) and error.exit_code != FAILED:
-            raise
+        if isinstance(error, asyncio.CancelledError) and function.is_async and _is_cancelled():
+            raise  # another function has failed
         note = hint if isinstance(error, TypeError | AttributeError | KeyError) else ""
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            note = "the memory was full while this function ran: let it score fewer completions at a time"
         raise raised(error, function.name, note, how, at=(function.file, function.line)) from error
+
+
+def _is_cancelled() -> bool:
+    """True if the task that runs was cancelled from outside of it."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
 
 
 def together(coroutines: Sequence[Any]) -> list[Any]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Mapping
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.errors import UserCodeError
-from fgrl.functions.reporting import report
-from fgrl.functions.returned import shape
-from fgrl.registry.names import name_of
+from fgrl.errors import Stopped, UserCodeError
+from fgrl.functions.reporting import as_user_error, report
+from fgrl.functions.returned import LARGEST, shape
+from fgrl.registry.explaining import nearby
+from fgrl.registry.names import NotRegistered, name_of
 from fgrl.registry.outside import is_user_file
 from fgrl.registry.settings import Component
+from fgrl.registry.shielding import shielded
 from fgrl.types import Rewards, Rollout, Segmentable
 
 if TYPE_CHECKING:
@@ -24,8 +29,8 @@ else:
 
 
 def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
-    """What a reward's `score` returned for a rollout of B responses of at most T tokens. Raises `UserCodeError` (TypeError for a reward
-    of fgrl itself)."""
+    """What a reward's `score` returned for a rollout of B responses of at most T tokens. Raises `UserCodeError` (for a reward
+    of fgrl itself TypeError, and `Stopped` for numbers that are not finite)."""
     rows, tokens = rollout.mask.shape
     expected = (
         f"Rewards (fgrl.types): response [{rows}], token [{rows}, {tokens}], credit_mask [{rows}, {tokens}] of bool"
@@ -52,24 +57,114 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
             raise _wrong(reward, "score", f'the column "{name}" of the shape {list(tensor.shape)}', columns)
         if tensor.requires_grad:
             raise _wrong(reward, "score", f'the column "{name}" as part of an autograd graph', columns, "detach() it")
-    if _code(reward, "score") is None:
-        return value
     known, mask = ~torch.isnan(value.response).cpu(), rollout.mask.cpu()
-    if bool(torch.isinf(value.response).any()):
-        raise _wrong(reward, "score", "an infinite response reward", expected, "NaN stands for a missing reward")
-    if not bool(torch.isfinite(value.token.cpu()[known][mask[known]]).all()):
+    if bool((value.response.abs() > LARGEST).any()):
         raise _wrong(
-            reward, "score", "a token reward that is not finite, in a response whose reward is", expected,
-            "a token without a reward is 0, and False in credit_mask",
+            reward, "score", f"a response reward beyond {LARGEST:g}", expected,
+            "NaN stands for a missing reward", error=Stopped,
+        )  # fmt: skip
+    if not bool((value.token.cpu()[known][mask[known]].abs() <= LARGEST).all()):
+        raise _wrong(
+            reward, "score", f"a token reward that is not finite, or beyond {LARGEST:g}, in a response whose reward is known", expected,
+            "a token without a reward is 0, and False in credit_mask", error=Stopped,
+        )  # fmt: skip
+    if value.criterion is not None and bool((value.criterion.abs() > LARGEST).any()):
+        raise _wrong(
+            reward, "score", f"a reward of a criterion beyond {LARGEST:g}", expected,
+            "NaN stands for a missing one", error=Stopped,
         )  # fmt: skip
     for name, tensor in value.columns.items():
-        of_known = tensor.cpu()[known]
+        of_known = tensor.cpu().float()[known]
         if not bool(torch.isfinite(of_known if of_known.ndim == 1 else of_known[mask[known]]).all()):
             raise _wrong(
                 reward, "score", f'the column "{name}" with a number that is not finite, in a response whose reward is', columns,
-                "a response that cannot be scored has the reward NaN",
+                "a response that cannot be scored has the reward NaN", error=Stopped,
             )  # fmt: skip
     return value
+
+
+def checked_state(component: Component, state: Any) -> Any:
+    """Return the state of a component, after a check that a checkpoint can give it back. Raises `UserCodeError` (TypeError for a component of
+    fgrl itself) with the place of a value that cannot be loaded without executing code."""
+    for place, value in _leaves(state, "state_dict()"):
+        if isinstance(value, torch.Tensor) or type(value) in (str, int, float, bool, type(None)):
+            continue
+        written = io.BytesIO()
+        try:
+            torch.save(value, written)
+            torch.load(io.BytesIO(written.getvalue()), weights_only=True)
+        except Exception as error:  # of pickle, or of the value's own class
+            raise _wrong(
+                component, "state_dict", f"{shape(value)} at {place}, which a checkpoint cannot give back ({type(error).__name__})",
+                "tensors, numbers, texts, and lists and mappings of them", "convert it here, and back in `load_state_dict`",
+            ) from None  # fmt: skip
+    return state
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every value in nested mappings and lists, with the path to it."""
+    if type(value) is dict:
+        for key, item in value.items():
+            yield f"{place}: a key", key
+            yield from _leaves(item, f"{place}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{place}[{number}]")
+    else:
+        yield place, value
+
+
+@contextmanager
+def own_code(component: Component, method: str) -> Iterator[None]:
+    """While a method of a component runs: what it changes in the process is restored where the user wrote it, and what it raises is then
+    reported as theirs, also `SystemExit`."""
+    code = _code(component, method)
+    if code is None:
+        yield
+        return
+    try:
+        with shielded(f"{nearby(Path(code.co_filename))}:{code.co_qualname}"):
+            yield
+    except BaseException as error:
+        if isinstance(error, Exception) or (user := as_user_error(error)) is None:
+            raise
+        raise user from error
+
+
+def as_filled(rewards: Rewards, reward: Component) -> Rewards:
+    """The rewards as an algorithm gets them: code of the user cannot read an optional field that the reward left empty without noticing.
+
+    Where it reads one, `NotFilled` is raised at its line. `getattr(rewards, name, None)` says that it can do without.
+    """
+    empty = [name for name in ("criterion", "verdict", "segment_ids", "annotations") if getattr(rewards, name) is None]
+    given = copy.copy(rewards)
+    given.__class__ = type(type(rewards).__name__, (type(rewards),), {name: _Empty(name, reward) for name in empty})
+    return given
+
+
+class _Empty:
+    """An optional field of `Rewards` without a value: fgrl may look at it, code of the user may not."""
+
+    def __init__(self, name: str, reward: Component) -> None:
+        self.name, self.reward = name, reward
+
+    def __get__(self, rewards: Any, owner: Any = None) -> Any:
+        frame = inspect.currentframe()
+        caller = frame and frame.f_back
+        value = None if rewards is None else rewards.__dict__.get(self.name)
+        if rewards is None or value is not None or caller is None or not is_user_file(caller.f_code.co_filename):
+            return value
+        raise NotFilled(
+            f"the reward {_named(self.reward)[1]} does not fill `{self.name}`: name it in reads(), and take a reward that fills it; or "
+            f"getattr(rewards, {self.name!r}, None)"
+        )
+
+    def __set__(self, rewards: Any, value: Any) -> None:
+        rewards.__dict__[self.name] = value
+
+
+class NotFilled(AttributeError):
+    """An algorithm reads a field of the rewards that is empty."""
 
 
 def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tensor:
@@ -96,14 +191,26 @@ def checked_measured(metric: Component, value: Any) -> dict[str, Any]:
     return value
 
 
-def _wrong(component: Component, method: str, got: str, expected: str, step: str = "") -> Exception:
-    """The error about what a method returned, at the method's definition."""
-    kind, name = name_of(component)
+def _wrong(
+    component: Component, method: str, got: str, expected: str, step: str = "", error: type[Exception] = TypeError
+) -> Exception:
+    """The error about what a method returned, at the method's definition; `error` about a component of fgrl itself."""
+    kind, name = _named(component)
     what = f"{method} of the {kind} {name!r} returned {got}"
     code = _code(component, method)
+    if code is None and error is Stopped:
+        return Stopped(f"{what}: a number is too large, or comes from a model whose weights are broken ({step})")
     if code is None:
-        return TypeError(f"{what}; expected {expected}")
+        return error(f"{what}; expected {expected}")
     return UserCodeError(report(Path(code.co_filename), _definition(code), what, f"expected {expected}", step))
+
+
+def _named(component: Component) -> tuple[str, str]:
+    """Kind and name, also of a component that was built in Python without a name."""
+    try:
+        return name_of(component)
+    except NotRegistered:
+        return "component", type(component).__name__
 
 
 def _code(component: Component, method: str) -> Any:

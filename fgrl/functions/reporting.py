@@ -49,10 +49,10 @@ def as_user_error(error: BaseException) -> UserCodeError | None:
         return error
     if isinstance(error, FgrlError) and error.exit_code != FAILED:
         return None
-    if not isinstance(error, Exception) or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "OutOfMemoryError":
         return None
     place = _own_line(error)
-    if place is None or disk_error(error) is not None:
+    if place is None or disk_error(error) is not None or (isinstance(error, MemoryError) and not place.innermost):
         return None
     return UserCodeError(
         report(
@@ -65,7 +65,10 @@ def as_user_error(error: BaseException) -> UserCodeError | None:
 
 def described(error: BaseException) -> str:
     """`ValueError: no rows`, on one line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception as failure:  # the user's own class
+        text = f"(its text cannot be had: {type(failure).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +16,10 @@ from fgrl.functions.signatures import IN_WORDS, Function, Returns
 from fgrl.types import Span
 
 Scored = list[float | None]
+LARGEST = 1e18
+"""Magnitude of a reward: the square of a larger one, which its spread is made of, is infinite in float32."""
+MOST = 100_000
+"""Items that a function may give for one text by a generator, whose length is not known."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,22 @@ def checked(
         return Returned(function, kind, named=_named(value, len(texts), function))
     except Mismatch as wrong:
         raise mismatch(function, wrong) from None
+
+
+def collected(value: Any, count: int) -> Any:
+    """A function's return value for `count` texts, with the items of generators, also of those inside of it: one that never ends is
+    left after one item more than there may be."""
+    rows = _drawn(value, count)
+    if not isinstance(rows, list | tuple) or len(rows) > count:
+        return rows
+    drawn = [_drawn(row, MOST) for row in rows]  # how many tokens and spans there may be is checked later
+    return rows if all(new is old for new, old in zip(drawn, rows, strict=True)) else drawn
+
+
+def _drawn(value: Any, most: int) -> Any:
+    """The first `most` + 1 items of what has no length, as a list; anything else as it is."""
+    endless = isinstance(value, Iterable) and not isinstance(value, Sized) and getattr(value, "ndim", 1) != 0
+    return list(islice(value, most + 1)) if endless else value
 
 
 def mismatch(function: Function, wrong: Mismatch) -> UserCodeError:
@@ -119,7 +140,7 @@ def _tokens(value: Any, count: int, lengths: Sequence[int]) -> list[Scored | Non
                 expected,
                 "return a number for each token, or annotate it -> list[float] for one number per completion",
             )
-        row = list(own)
+        row = _items(own, lengths[place], expected)
         if len(row) != lengths[place]:
             raise Mismatch(
                 f"{len(row)} numbers for completion {place}, which has {lengths[place]} tokens", expected,
@@ -140,7 +161,10 @@ def _spans(value: Any, texts: Sequence[str]) -> list[list[Span] | None]:
 def _listed(own: Any, place: int, expected: str) -> Iterable[Any]:
     if not _is_list(own):
         raise Mismatch(f"{shape(own)} for completion {place}", expected, "return an empty list where nothing is marked")
-    return own  # type: ignore[no-any-return]
+    spans = _items(own, MOST, expected)
+    if len(spans) > MOST:
+        raise Mismatch(f"more than {MOST:,} spans for completion {place}", expected, "end after the last span")
+    return spans
 
 
 def _span(value: Any, at: str, text: str, expected: str) -> Span:
@@ -150,17 +174,19 @@ def _span(value: Any, at: str, text: str, expected: str) -> Span:
     elif isinstance(value, Mapping):
         span = _from_mapping(value, at, expected)
     elif isinstance(value, tuple | list) and len(value) == 3:
-        start, end, worth = value
-        if not _is_int(start) or not _is_int(end):
-            raise Mismatch(f"the span {_short(value)} {at}, whose start or end is not a whole number", expected, step)
-        number = _number(worth, f"as the value of the span {_short(value)} {at}", expected)
-        if number is None:
-            raise Mismatch(f"None as the value of the span {_short(value)} {at}", expected, "leave the span out")
-        if not 0 <= int(start) <= int(end):
-            raise Mismatch(f"the span {_short(value)} {at}, which does not end after its start", expected, step)
-        span = Span(start=int(start), end=int(end), label=number)
+        span = Span.model_construct(**dict(zip(("start", "end", "label"), value, strict=True)))
     else:
         raise Mismatch(f"{shape(value)} as a span {at}", expected)
+    # what is constructed in Python may never have been checked
+    start, end = span.start, span.end
+    if not _is_int(start) or not _is_int(end):
+        raise Mismatch(f"the span {_short(value)} {at}, whose start or end is not a whole number", expected, step)
+    number = _number(span.label, f"as the value of the span {_short(value)} {at}", expected)
+    if number is None:
+        raise Mismatch(f"None as the value of the span {_short(value)} {at}", expected, "leave the span out")
+    if not 0 <= int(start) <= int(end):
+        raise Mismatch(f"the span {_short(value)} {at}, which does not end after its start", expected, step)
+    span = span.model_copy(update={"start": int(start), "end": int(end), "label": number})
     if span.end > len(text):
         raise Mismatch(f"a span that ends at {span.end} {at}, whose text has {len(text)} characters", expected, step)
     return span
@@ -194,13 +220,22 @@ def _rows(value: Any, count: int, expected: str) -> list[Any]:
     _not_on_graph(value, expected)
     if not _is_list(value):
         raise Mismatch(shape(value), expected)
-    rows = list(value)
+    rows = _items(value, count, expected)
     if len(rows) != count:
         raise Mismatch(
             f"{len(rows)} values for {count} completions", expected,
-            "every completion needs a value: do not filter, and return None for those without one",
+            "every completion needs a value: do not filter, and return None for those without one"
+            if len(rows) < count else "end after one value per completion",
         )  # fmt: skip
     return rows
+
+
+def _items(value: Any, most: int, expected: str) -> list[Any]:
+    """The items; one more than `most` of what has no length."""
+    try:
+        return list(islice(value, None if isinstance(value, Sized) else most + 1))
+    except Exception as error:  # of a sparse tensor, of the user's own class
+        raise Mismatch(f"{shape(value)} whose items cannot be read ({type(error).__name__})", expected) from None
 
 
 def _number(value: Any, at: str, expected: str) -> float | None:
@@ -212,8 +247,12 @@ def _number(value: Any, at: str, expected: str) -> float | None:
         raise Mismatch(f"{shape(value)} {at}", expected, _number_step(value))
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except OverflowError:
+        number = math.inf
+    except Exception:  # the value may be of any class
         raise Mismatch(f"{shape(value)} {at}", expected, _number_step(value)) from None
+    if math.isfinite(number) and abs(number) > LARGEST:
+        raise Mismatch(f"{number} {at}, which is beyond {LARGEST:g}", expected, "return smaller numbers")
     if not math.isfinite(number):
         raise Mismatch(
             f"{number} {at}", expected,
@@ -239,14 +278,15 @@ def _is_list(value: Any) -> bool:
     """Something with items in an order: a list, an array or tensor with an axis, a generator."""
     if isinstance(value, str | bytes | Mapping | set | frozenset) or not isinstance(value, Iterable):
         return False
-    return getattr(value, "ndim", 1) > 0
+    axes = getattr(value, "ndim", 1)
+    return not isinstance(axes, int) or axes > 0
 
 
 def _size(value: Any) -> int:
     """1 of a number, also of a tensor or an array without an axis; 0 of anything else."""
-    shape_of = getattr(value, "shape", None)
-    if shape_of is not None:
-        return 1 if len(shape_of) == 0 else 0
+    extent = getattr(value, "shape", None)
+    if isinstance(extent, tuple):
+        return 1 if len(extent) == 0 else 0
     return 0 if isinstance(value, Iterable) else 1
 
 
@@ -259,7 +299,7 @@ def shape(value: Any) -> str:
     if value is None:
         return "None"
     name, extent = type(value).__name__, getattr(value, "shape", None)
-    if extent is not None:
+    if isinstance(extent, tuple):
         return f"a {name} {list(extent)}"
     if isinstance(value, str | int | float):
         return f"{_short(value)} ({name})"
@@ -272,5 +312,8 @@ def shape(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # of the user's own class; an int of more than 4,300 digits
+        text = f"({type(value).__name__} whose repr raises {type(error).__name__})"
     return text if len(text) <= 40 else f"{text[:36]} ..."

@@ -21,14 +21,14 @@ def load(
     *,
     step: int | None = None,
     revision: str | None = None,
-    dtype: Literal["float32", "bfloat16"] | None = None,
+    dtype: Literal["auto", "float32", "bfloat16"] | None = None,
     device: str | None = None,
 ) -> Policy:
     """Load a language model that a stage trained or chose, or any other.
 
     source: the folder of a stage or of its product, a stage of a run, a run with one language model, a folder of a model, or a hub
     id, of which `revision` is a commit, tag or branch. step: of a training that kept the models of several steps. dtype: of the
-    weights; None: as they were trained. device: None is the GPU where there is one.
+    weights; None: as they were trained; "auto": bfloat16 where the device multiplies it natively. device: None is the GPU where there is one.
 
     Raises `UsageError` for a source that contains no model, `DataError` for one that cannot be loaded as a language model.
     """

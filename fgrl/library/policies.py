@@ -131,7 +131,7 @@ def load_model(
     *,
     step: int | None = None,
     revision: str | None = None,
-    dtype: Literal["float32", "bfloat16"] | None = None,
+    dtype: Literal["auto", "float32", "bfloat16"] | None = None,
     device: str | None = None,
 ) -> Policy:
     """The model in a folder, or of the hub; with `step` that of a step which the folder of a training's product kept.

@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.errors import UsageError
 from fgrl.registry.problems import unknown
 from fgrl.report.terminal import Annotated, Remarks, plain
-from fgrl.report.text import number, signed
+from fgrl.report.text import number, reward_facts, signed
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
@@ -143,17 +143,22 @@ class ScoredText:
         return Remarks(False, annotation.critique, passages)
 
     def _title(self) -> str:
-        total = "missing" if self.total is None else signed(self.total)
-        what = f"{self.what} {total}, " if self.name else ""
-        return f"{what}{len(self.tokens)} tokens"
+        facts = [f"{name} {value}, " for name, value in self._facts()]
+        return f"{''.join(facts)}{len(self.tokens)} tokens"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Names and numbers of the whole text."""
+        if not self.name:
+            return []
+        if self.total is None:
+            return [(self.what, "missing")]
+        return reward_facts(self.total, self.values) if self.what == "reward" else [(self.what, signed(self.total))]
 
     def __repr__(self) -> str:
         return f"{self._title()}\n{visible(plain(self._annotated()))}"
 
     def _repr_html_(self) -> str:
-        facts = [("tokens", number(len(self.tokens)))]
-        if self.name:
-            facts.insert(0, (self.what, "missing" if self.total is None else signed(self.total)))
+        facts = [*self._facts(), ("tokens", number(len(self.tokens)))]
         line = self.answer.model_dump(mode="json")
         return str(fragment.html(line, self.name, what=self.what, around_zero=self.what == "reward", facts=facts))
 

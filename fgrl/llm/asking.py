@@ -7,6 +7,8 @@ named failure, never a value.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from fgrl import lazy
 from fgrl.kinds import Client
-from fgrl.llm import together
+from fgrl.llm import json_object, together
 from fgrl.llm.reading import Refused, declines, strip_fences
 from fgrl.types import Completion, Message, Request
 
@@ -170,9 +172,10 @@ def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:
 def parse_json(text: str, model: type[M], declined: str = "it declines to answer") -> Parsed[M]:
     """The JSON of an answer as a `model`, for `Question.parse`.
 
-    A fence around it is removed. Text that is not valid JSON is repaired by json-repair (`repaired`); valid JSON that does
-    not fit the model is left as it is. Raises ValueError, and nothing else, with a reason that the model can act on;
-    `Refused` with the reason `declined` for text that begins by declining to answer.
+    A fence around it is removed. Other text around it is passed over (`repaired`): of the JSON objects in the text exactly one
+    has to fit the model. Invalid JSON is repaired by json-repair (`repaired`), from the first brace on that a key follows;
+    valid JSON that does not fit the model is left as it is. Raises ValueError, and nothing else, with a reason that the model
+    can act on; `Refused` with the reason `declined` for text that begins by declining to answer.
     """
     try:
         return _parse_json(text, model)
@@ -183,14 +186,27 @@ def parse_json(text: str, model: type[M], declined: str = "it declines to answer
 
 
 def _parse_json(text: str, model: type[M]) -> Parsed[M]:
-    inside = strip_fences(text)
+    # 1. the text, or what is in its first fence, is the JSON
+    whole, mistakes = text.strip(), None
+    for part in dict.fromkeys((whole, strip_fences(text))):
+        try:
+            return Parsed(model.model_validate_json(part))
+        except ValidationError as problem:
+            if not _is_invalid_json(problem):
+                mistakes = _mistakes(problem)
+                if part == whole or whole.startswith("```"):
+                    raise ValueError(mistakes) from None
+    # 2. one JSON object among other text fits; line breaks inside strings are allowed
+    fitting = _fitting_objects(text, model)
+    if len(fitting) > 1:
+        raise ValueError(f"it has {len(fitting)} different JSON objects of the form that was asked for: write one")
+    if fitting:
+        return Parsed(fitting[0], repaired=True)
+    if mistakes is not None:
+        raise ValueError(mistakes)
+    # 3. invalid JSON is repaired
     try:
-        return Parsed(model.model_validate_json(inside))
-    except ValidationError as problem:
-        if problem.errors(include_url=False)[0]["type"] != "json_invalid":
-            raise ValueError(_mistakes(problem)) from None
-    try:
-        repaired = json_repair.loads(inside)
+        repaired = json_repair.loads(_from_object(text) or strip_fences(text))
     except (ValueError, RecursionError):
         repaired = ""
     if not isinstance(repaired, dict | list):
@@ -199,6 +215,35 @@ def _parse_json(text: str, model: type[M]) -> Parsed[M]:
         return Parsed(model.model_validate(repaired), repaired=True)
     except ValidationError as problem:
         raise ValueError(_mistakes(problem)) from None
+
+
+def _is_invalid_json(problem: ValidationError) -> bool:
+    return problem.errors(include_url=False)[0]["type"] == "json_invalid"
+
+
+def _fitting_objects(text: str, model: type[M]) -> list[M]:
+    """The different JSON objects of a text that fit the model."""
+    fitting: list[M] = []
+    for start, end in json_object.objects(text):
+        try:
+            value = model.model_validate_json(json.dumps(json.loads(text[start:end], strict=False)))
+        except (ValidationError, ValueError):
+            continue
+        if value not in fitting:
+            fitting.append(value)
+    return fitting
+
+
+_OPENING = re.compile(r"\{\s*[\"'\u201c]")
+"""A brace and the quotation mark of a first key."""
+
+
+def _from_object(text: str) -> str:
+    """The text from the first brace on that a key follows, to its last brace; empty where there is no such brace."""
+    opening, end = _OPENING.search(text), text.rfind("}") + 1
+    if opening is None:
+        return ""
+    return text[opening.start() : end if end > opening.start() else len(text)]
 
 
 def _mistakes(problem: ValidationError) -> str:

@@ -4,7 +4,7 @@ The library repeats an attempt that was refused (429, 5xx, waiting as long as th
 attempts, so the HTTP client below it asks an `AttemptObserver` before each attempt and reports how the attempt ended. An
 answer that is no chat completion is treated like a broken connection.
 
-Nothing that an endpoint sends is parsed by a library: the body is read here, of bounded size, and the openai library gets
+A redirect is not followed: the key and the prompts would go wherever an endpoint says. Nothing that an endpoint sends is parsed by a library: the body is read here, of bounded size, and the openai library gets
 a response that is made of it.
 """
 
@@ -63,7 +63,10 @@ class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
     def __init__(self, timeout: float, connections: int) -> None:
         limits = httpx2.Limits(max_connections=connections)
         super().__init__(
-            limits=limits, timeout=_phases(timeout), headers={"Connection": "close", "Accept-Encoding": "identity"}
+            limits=limits,
+            timeout=_phases(timeout),
+            follow_redirects=False,
+            headers={"Connection": "close", "Accept-Encoding": "identity"},
         )
         self.seconds_per_attempt = timeout
 
@@ -89,6 +92,8 @@ class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
         headers = {name: response.headers[name] for name in PAUSES if name in response.headers}
         if not response.is_success:
             watching.refused()
+            if response.has_redirect_location:
+                content = _place(response).encode()
             return httpx2.Response(response.status_code, headers=headers, content=_error(content), request=request)
         body = _chat_completion(content)
         if body is None:
@@ -125,6 +130,12 @@ async def _content(response: httpx2.Response) -> bytes:
             if len(content) > LARGEST_ANSWER:
                 return b""
     return bytes(content)
+
+
+def _place(response: httpx2.Response) -> str:
+    """Where a redirect leads, without user, password and query."""
+    target = response.request.url.join(response.headers["location"])
+    return str(target.copy_with(userinfo=b"", query=None, fragment=None))
 
 
 def _chat_completion(content: bytes) -> dict[str, Any] | None:

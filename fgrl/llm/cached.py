@@ -16,13 +16,14 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import date
 from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
 from fgrl.errors import OverBudget, Unavailable
 from fgrl.kinds import Client, Run
-from fgrl.llm import ledger, price_tables, together, tokens
+from fgrl.llm import endpoint_models, ledger, price_tables, together, tokens
 from fgrl.llm.desk import Allowance, Books, Call, Desk
 from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import FILE, CompletionStore, free
@@ -110,6 +111,14 @@ class Cached(Client, ABC):
     def price(self) -> tuple[float, float] | None:
         tariff = self.tariff()
         return None if tariff is None else (tariff.prompt, tariff.completion)
+
+    def context_length(self) -> int | None:
+        identity = self.identity()
+        return endpoint_models.context_length(str(identity["model"]), str(identity["endpoint"]))
+
+    def warning(self, today: date) -> str | None:
+        identity = self.identity()
+        return endpoint_models.warning(str(identity["model"]), str(identity["endpoint"]), today)
 
     def question(self, request: Request) -> str:
         """Everything that can change the answer, as canonical JSON: what the cache's key is a hash of."""

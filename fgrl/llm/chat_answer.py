@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fgrl.llm.prices import Price, TieredPrice
-from fgrl.llm.secrets import Scrubber, without_lone_surrogates
+from fgrl.sanitizing import Scrubber
 from fgrl.types import Completion, Usage
+from fgrl.visible import without_lone_surrogates
 
 MOST_TOKENS = 10**9
 """A larger number of tokens of one call is none."""

@@ -57,9 +57,9 @@ class EndpointSettings(Settings):
     """Rate limit, retries included; calls are spaced evenly. null: none."""
     tokens_per_minute: Annotated[float | None, Unkeyed] = Field(None, gt=0)
     """Rate limit; each attempt counts as its prompt's estimated tokens plus `max_tokens`. null: none."""
-    timeout: Annotated[float, Unkeyed] = Field(300.0, gt=0)
+    timeout: Annotated[float, Unkeyed] = Field(300.0, gt=0, le=86_400)
     """Seconds that one attempt may take."""
-    max_retries: Annotated[int, Unkeyed] = Field(5, ge=0)
+    max_retries: Annotated[int, Unkeyed] = Field(5, ge=0, le=1_000)
     """How often an attempt that was refused (429, 5xx) or broke is retried before the request is listed as failed."""
 
 

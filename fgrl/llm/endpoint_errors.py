@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fgrl import lazy
 from fgrl.errors import Unavailable
-from fgrl.llm.secrets import Scrubber
+from fgrl.sanitizing import Scrubber
 
 if TYPE_CHECKING:
     import openai
@@ -41,6 +41,11 @@ class EndpointErrors:
             )
             raise Unavailable(
                 f"{self.address} {refused} (HTTP {status}: {reply}): set `api_key_env` to the variable with the right key"
+            ) from None
+        if 300 <= status < 400:
+            raise Unavailable(
+                f"{self.address} sends requests on to {reply} (HTTP {status}), and fgrl does not follow: the key and the prompts would go "
+                "there. If that address is right, write it as `base_url`"
             ) from None
         if status == 404:
             raise Unavailable(

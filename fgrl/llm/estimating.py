@@ -10,9 +10,12 @@ from fgrl.errors import DataError, NotYet, Unavailable
 from fgrl.kinds import AtMost, Client, Peek
 from fgrl.llm.cached import Cached
 from fgrl.llm.store import FILE, CompletionStore
+from fgrl.registry import name_of
 from fgrl.types import Request
 
 MILLION = 1_000_000
+TOO_LONG = "too long"
+"""In an estimate: calls that may have more `tokens`, prompt and answer together, than the `context` of their `model`."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Load:
     """Tokens."""
     completion: int | None
     """Tokens, at most; None: no limit is set."""
+    longest: int = 0
+    """Tokens of the longest prompt with its longest answer, as far as that is limited."""
 
 
 def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
@@ -43,7 +48,9 @@ def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
 
 def together(estimates: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The sum of several, number by number; what is unknown in one of them (None) is unknown."""
-    return {name: _sum(estimate[name] for estimate in estimates) for name in estimates[0]}
+    total = {name: _sum(estimate[name] for estimate in estimates) for name in estimates[0] if name != TOO_LONG}
+    too_long = {entry["model"]: entry for estimate in estimates for entry in estimate.get(TOO_LONG, ())}
+    return total | ({TOO_LONG: list(too_long.values())} if too_long else {})
 
 
 # -- requests that are known -------------------------------------------------------------------------------------------
@@ -51,12 +58,15 @@ def together(estimates: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def estimate(client: Client, requests: Sequence[Request], peek: Peek) -> dict[str, Any]:
     """`calls` to make, `cached` answers that exist already, `prompt tokens` of the calls, `completion tokens` that they can
-    come to at most (None: no limit is set), `usd` at most (None: unknown). Retries are not foreseen.
+    come to at most (None: no limit is set), `usd` at most (None: unknown), and `too long` where a call may exceed the context
+    length of its model. Retries are not foreseen.
     """
     client.look(peek)
     new, cached = open_requests(client, requests, peek)
-    limits = (longest_answer(client, request) for request in new)
-    return _bill(client, Load(len(new), sum(client.count_tokens(request) for request in new), _sum(limits)), cached)
+    limits = [longest_answer(client, request) for request in new]
+    prompts = [client.count_tokens(request) for request in new]
+    longest = max((prompt + (limit or 0) for prompt, limit in zip(prompts, limits, strict=True)), default=0)
+    return _bill(client, Load(len(new), sum(prompts), _sum(limits), longest), cached)
 
 
 def open_requests(client: Client, requests: Sequence[Request], peek: Peek) -> tuple[list[Request], int]:
@@ -87,10 +97,13 @@ def longest_answer(client: Client, request: Request) -> int | None:
 
 def bound(client: Client, most: Sequence[AtMost]) -> Load:
     """What the requests come to when every text to come is as long as it may be."""
+    prompts = [client.count_tokens(ask.request) + ask.missing_tokens for ask in most]
+    limits = [longest_answer(client, ask.request) for ask in most]
     return Load(
         sum(ask.calls for ask in most),
-        sum(ask.calls * (client.count_tokens(ask.request) + ask.missing_tokens) for ask in most),
-        _sum(None if (limit := longest_answer(client, ask.request)) is None else ask.calls * limit for ask in most),
+        sum(ask.calls * prompt for ask, prompt in zip(most, prompts, strict=True)),
+        _sum(None if limit is None else ask.calls * limit for ask, limit in zip(most, limits, strict=True)),
+        max((prompt + (limit or 0) for prompt, limit in zip(prompts, limits, strict=True)), default=0),
     )
 
 
@@ -108,7 +121,12 @@ def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
 
     limits = [load.completion for load in loads]
     completion = None if None in limits else most(limit for limit in limits if limit is not None)
-    return Load(most(load.calls for load in loads), most(load.prompt for load in loads), completion)
+    return Load(
+        most(load.calls for load in loads),
+        most(load.prompt for load in loads),
+        completion,
+        max(load.longest for load in loads),
+    )
 
 
 def estimate_bound(loads: Sequence[tuple[Client, Load]], *, fewer: bool) -> dict[str, Any] | None:
@@ -124,13 +142,18 @@ def _bill(client: Client, load: Load, cached: int) -> dict[str, Any]:
     price, usd = client.price(), None
     if price is not None and load.completion is not None:
         usd = (load.prompt * price[0] + load.completion * price[1]) / MILLION
-    return {
+    bill = {
         "calls": load.calls,
         "cached": cached,
         "prompt tokens": load.prompt,
         "completion tokens": load.completion,
         "usd": usd,
     }
+    context = client.context_length()
+    if context is None or load.longest <= context:
+        return bill
+    model = client.identity()["model"] if isinstance(client, Cached) else name_of(client)[1]
+    return bill | {TOO_LONG: [{"model": model, "context": context, "tokens": load.longest}]}
 
 
 def _sum(values: Iterable[Any]) -> Any:

@@ -1,9 +1,10 @@
-"""The first JSON object in a text that may hold other text around it."""
+"""JSON objects in a text that may hold other text around them."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 _OPENING = re.compile(r'\{(?=\s*(?:["}]|\Z))')
 """A brace behind which an object may go on: with a key or with its end."""
@@ -17,14 +18,22 @@ def first_object(text: str) -> tuple[int, int] | None:
     over; an object inside it can then be the first. An object is outermost: as long as it is open, those inside it do not
     count. So a text that grows has its first object from the character on that completes it, and always the same one.
     """
+    return next(objects(text), None)
+
+
+def objects(text: str) -> Iterator[tuple[int, int]]:
+    """Where each outermost JSON object of a text starts and ends, in order, as `first_object` finds the first."""
+    behind = 0
     for opening in _OPENING.finditer(text):
         start = opening.start()
+        if start < behind:
+            continue
         end = _balanced(text, start)
         if end is None:
-            return None
+            return
         if _is_json(text[start:end]):
-            return start, end
-    return None
+            yield start, end
+            behind = end
 
 
 def _balanced(text: str, start: int) -> int | None:

@@ -86,18 +86,26 @@ def _first_mistake(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
+def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
+    """Return what genai-prices has of `model` at the provider whose API is at the URL `endpoint`; None for one that it lacks."""
+    if not endpoint.startswith("https://"):  # no provider's; saves loading the package (about 0.7 s)
+        return None
+    try:
+        return genai_prices.calc_price(genai_prices.Usage(), model, provider_api_url=endpoint)
+    except LookupError:
+        return None
+
+
 def list_price(model: str, endpoint: str) -> Price | TieredPrice | None:
     """The list price of `model` at the provider whose API is at the URL `endpoint`.
 
     None when the package does not know the provider or its model, and when the provider also charges for something else
     than these tokens (a fee per request, reasoning tokens apart).
     """
-    if not endpoint.startswith("https://"):  # no provider's; saves loading the package (about 0.7 s)
+    found = listed(model, endpoint)
+    if found is None:
         return None
-    try:
-        rates = genai_prices.calc_price(genai_prices.Usage(), model, provider_api_url=endpoint).model_price
-    except LookupError:
-        return None
+    rates = found.model_price
     charges = {name: rate for name, rate in vars(rates).items() if rate is not None}
     other = [name for name in charges if name not in FIELDS.values() and not _UNUSED_BY_TEXT.search(name)]
     if other or not {"input_mtok", "output_mtok"} <= set(charges):

@@ -29,7 +29,7 @@ class Prompted(Settings):
     """How often a question is asked at most when its answer cannot be used."""
     max_tokens: int | None = Field(None, ge=1)
     """Length limit of an answer; null is the client's own. Models that think before they answer need more."""
-    temperature: float | None = Field(None, ge=0)
+    temperature: float | None = Field(None, ge=0, le=100)
     """Of the language model; null is the client's own."""
 
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)

@@ -9,6 +9,8 @@ With u = z / temperature (z the logits), p = softmax(u):
     logp_y = u_y - logsumexp(u)                d logp_y / du = onehot(y) - p
     H      = -sum_v p_v log p_v                d H / du      = -p (log p + H)
 
+A token that could not be drawn at a position (`barred`) has the logit -inf there: probability 0, and no gradient.
+
 Left out: a fused kernel. It would be faster on a GPU; this runs anywhere, and the head is a small part of a step.
 """
 
@@ -21,6 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+
+Barred = tuple[Tensor, Tensor]
+"""Positions (bool [N]) and the token ids (long [E]) that are impossible there."""
 
 CHUNK_BYTES = {"cpu": 16 * 2**20}
 """Size of one chunk's float32 logits; at the peak about four such buffers exist."""
@@ -43,12 +48,13 @@ def chunked_scores(
     entropy: bool = False,
     entropy_temperature: float | None = None,
     chunk: int | None = None,
+    barred: Barred | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of `labels` and entropy of their distributions, in nats.
 
     hidden [N,h], weight [V,h], bias [V] or None, labels [N] -> logp [N], entropy [N] or None, in float32 (float64 for
     float64 weights). Products run in the autocast type, or in the weight's. Gradients flow from both outputs to hidden,
-    weight and bias. The entropy is taken at `entropy_temperature` (default: `temperature`).
+    weight and bias. The entropy is taken at `entropy_temperature` (default: `temperature`). A barred label has -inf.
     """
     if temperature <= 0 or (entropy_temperature is not None and entropy_temperature <= 0):
         raise ValueError("log-probabilities need a temperature above 0 (greedy decoding has no distribution)")
@@ -62,6 +68,7 @@ def chunked_scores(
         entropy_temperature if entropy else None,
         chunk or chunk_rows(weight.shape[0], hidden.device.type),
         _dtype(hidden, weight),
+        barred,
     )
     return logp, entropies if entropy else None
 
@@ -75,7 +82,7 @@ def _dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
 
 class _ChunkedScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden, weight, bias, labels, temperature, entropy_temperature, chunk, dtype):  # type: ignore[no-untyped-def, override]
+    def forward(ctx: Any, hidden, weight, bias, labels, temperature, entropy_temperature, chunk, dtype, barred):  # type: ignore[no-untyped-def, override]
         wide = torch.promote_types(dtype, torch.float32)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         # if only hidden needs a gradient, each row's is its output's times a vector that is known here: no second pass
@@ -88,7 +95,7 @@ class _ChunkedScores(torch.autograd.Function):
             matrix = weight.to(dtype)
             for part in _chunks(len(labels), chunk):
                 label = labels[part, None]
-                logits = _logits(hidden[part], matrix, bias, wide)
+                logits = bar(_logits(hidden[part], matrix, bias, wide), barred, part)
                 entropy_logits = logits.clone() if entropy_temperature not in (None, temperature) else None
                 logprobs = log_softmax_(logits.div_(temperature))
                 logp[part] = logprobs.gather(1, label).squeeze(1)
@@ -103,7 +110,7 @@ class _ChunkedScores(torch.autograd.Function):
                     slope = _entropy_slope(logprobs, entropies[part, None], entropy_temperature)
                     d_entropy[part] = (slope.to(dtype) @ matrix).to(hidden.dtype)
         ctx.save_for_backward(*((d_logp, d_entropy) if precomputed else (hidden, weight, bias, labels, entropies)))
-        ctx.settings = (precomputed, temperature, entropy_temperature, chunk, dtype)
+        ctx.settings = (precomputed, temperature, entropy_temperature, chunk, dtype, barred)
         return logp, logp.new_empty(0) if entropies is None else entropies
 
     @staticmethod
@@ -115,9 +122,9 @@ class _ChunkedScores(torch.autograd.Function):
             for part in _chunks(len(gradient), ctx.settings[3]):
                 row = d_logp[part] * grad_logp[part, None]
                 gradient[part] = row if d_entropy is None else row + d_entropy[part] * grad_entropy[part, None]
-            return gradient, *(None,) * 7
+            return gradient, *(None,) * 8
         hidden, weight, bias, labels, entropies = ctx.saved_tensors
-        _precomputed, temperature, entropy_temperature, chunk, dtype = ctx.settings
+        _precomputed, temperature, entropy_temperature, chunk, dtype, barred = ctx.settings
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         wide = torch.promote_types(dtype, torch.float32)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
@@ -126,7 +133,7 @@ class _ChunkedScores(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = weight.to(dtype)
             for part in _chunks(len(labels), chunk):
-                logits = _logits(hidden[part], matrix, bias, wide)
+                logits = bar(_logits(hidden[part], matrix, bias, wide), barred, part)
                 entropy_logits = logits.clone() if entropy_temperature not in (None, temperature) else None
                 logprobs = log_softmax_(logits.div_(temperature))
                 grad = _label_slope(logprobs, labels[part, None], temperature).mul_(grad_logp[part, None])
@@ -146,7 +153,7 @@ class _ChunkedScores(torch.autograd.Function):
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
-            *(None,) * 5,
+            *(None,) * 6,
         )
 
 
@@ -158,6 +165,14 @@ def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, wide: torch.dty
     """A fresh [n,V] that may be overwritten."""
     logits = (hidden.to(matrix.dtype) @ matrix.t()).to(wide)
     return logits if bias is None else logits.add_(bias)
+
+
+def bar(logits: Tensor, barred: Barred | None, part: slice) -> Tensor:
+    """Logits [n,V] of the positions `part`, with -inf where a token is barred."""
+    if barred is None:
+        return logits
+    rows, ids = barred
+    return logits.index_copy(1, ids, logits[:, ids].masked_fill(rows[part, None], -torch.inf))
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
@@ -195,21 +210,23 @@ def scores_through(
     entropy: bool = False,
     entropy_temperature: float | None = None,
     chunk: int = 64,
+    barred: Barred | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`chunked_scores` for an output layer that is not a plain matrix (adapted, quantized): autograd, checkpointed per chunk."""
 
-    def score(rows: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(rows).float()
+    def score(part: slice) -> tuple[Tensor, Tensor]:
+        logits = bar(head(hidden[part]).float(), barred, part)
         logprobs = torch.log_softmax(logits / temperature, 1)
-        logp = logprobs.gather(1, label[:, None]).squeeze(1)
+        logp = logprobs.gather(1, labels[part, None]).squeeze(1)
         if not entropy:
             return logp, logp.new_zeros(0)
         if entropy_temperature is not None and entropy_temperature != temperature:
             logprobs = torch.log_softmax(logits / entropy_temperature, 1)
-        return logp, torch.special.entr(logprobs.exp()).sum(1)
+        p = logprobs.exp()
+        return logp, -(p * logprobs.masked_fill(p == 0, 0.0)).sum(1)
 
     parts = list(_chunks(len(labels), chunk)) or [slice(0, 0)]
-    scored = [checkpoint(score, hidden[part], labels[part], use_reentrant=False) for part in parts]
+    scored = [checkpoint(score, part, use_reentrant=False) for part in parts]
     return torch.cat([logp for logp, _ in scored]), torch.cat(
         [entropies for _, entropies in scored]
     ) if entropy else None
@@ -224,6 +241,7 @@ def chunked_kl(
     *,
     temperature: float = 1.0,
     chunk: int | None = None,
+    barred: Barred | None = None,
 ) -> Tensor:
     """KL(p || q) [N] in nats, summed over the vocabulary, of the distributions at hidden [N,h] and other_hidden [N,h'].
 
@@ -232,8 +250,8 @@ def chunked_kl(
     kl = torch.zeros(len(hidden), dtype=torch.float32, device=hidden.device)
     rows = chunk or 64
     for part in _chunks(len(hidden), rows):
-        p = log_softmax_(head(hidden[part]).float() / temperature)
-        q = log_softmax_(other_head(other_hidden[part]).float() / temperature)
+        p = log_softmax_(bar(head(hidden[part]).float(), barred, part) / temperature)
+        q = log_softmax_(bar(other_head(other_hidden[part]).float(), barred, part) / temperature)
         kl[part] = _expected(p - q, p).sum(1)
     return kl
 

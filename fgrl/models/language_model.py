@@ -7,7 +7,7 @@ response token t (the distribution from which the token was drawn); position `t`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fgrl import stops
 from fgrl.errors import DataError
-from fgrl.models.chunked import ScoringLinear, chunk_rows, scores_through
+from fgrl.models.chunked import Barred, ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
 from fgrl.models.shared_prefixes import ATTENTION, Packed, can_pack, pack
 from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
@@ -33,6 +34,11 @@ FEW_SCORES_OF_PAIRS = 2**22
 
 NEWEST = "default"
 """peft's name of the adapter that is trained, saved and switched off; those that training began with are beside it."""
+
+
+def _may_stop(_trunk: nn.Module, _inputs: Any) -> None:
+    """Before every pass: of a decoding step, or of a micro-batch."""
+    stops.point()
 
 
 @dataclass
@@ -79,6 +85,7 @@ class LanguageModel(nn.Module):
         self.attention_heads: int = getattr(config.get_text_config(), "num_attention_heads", 0)
         self.max_tokens = longest_input(config.get_text_config())
         """How many tokens the model reads, prompt and response together; None: as many as there are."""
+        self.trunk.register_forward_pre_hook(_may_stop)
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
         """Does each process hold a part of the weights? Then all processes must make the same passes."""
@@ -274,6 +281,7 @@ class LanguageModel(nn.Module):
         gradient: bool | None = None,
         chunk: int | None = None,
         pairs: bool = False,
+        ends: Collection[int] | None = None,
     ) -> Scores:
         """Log-probabilities of the response tokens and entropies of the distributions from which they were drawn.
 
@@ -281,6 +289,9 @@ class LanguageModel(nn.Module):
         tokens go through the output layer, `chunk` of them at a time (default: 16 MB of logits on a CPU, 128 elsewhere).
         `adapter` and `gradient` are those of `hidden`. pairs: rows 2i and 2i+1 begin alike, as the answers of a preference pair
         do, and what they have in common goes through the model once, where `packs_pairs` allows it.
+
+        Where `tokens.no_end` is True, the tokens `ends` (default: this model's `eos_ids`) have probability 0, as when the
+        responses were drawn.
         """
         options: dict[str, Any] = {
             "temperature": temperature,
@@ -292,15 +303,31 @@ class LanguageModel(nn.Module):
             if (packed := pack(tokens, 2, self.pad_id)) is not None:
                 gradient = torch.is_grad_enabled() if gradient is None else gradient
                 states = self._packed_states(packed, adapter=adapter, gradient=gradient)
-                numbers = self._scores(states, packed.labels, chunk=chunk, **options)
+                barred = self.barred(tokens, ends=ends)
+                if barred is not None:  # what two rows have in common is at the same places of both
+                    rows = torch.zeros_like(packed.labels, dtype=torch.bool)
+                    rows[packed.place] = barred[0]
+                    barred = rows, barred[1]
+                numbers = self._scores(states, packed.labels, chunk=chunk, barred=barred, **options)
                 return Scores(*(None if x is None else unflatten(x[packed.place], tokens.mask) for x in numbers))  # type: ignore[arg-type]
         return self.score_states(
-            self.states(tokens, adapter=adapter, gradient=gradient), tokens, chunk=chunk, **options
+            self.states(tokens, adapter=adapter, gradient=gradient), tokens, chunk=chunk, ends=ends, **options
         )
 
+    def barred(
+        self, tokens: Tokens, mask: Tensor | None = None, *, ends: Collection[int] | None = None
+    ) -> Barred | None:
+        """Which of the N real response tokens (those of `mask`) could not be an end token, and the end tokens; None where
+        there is no such bound."""
+        if tokens.no_end is None:
+            return None
+        ids = torch.tensor(sorted(self.eos_ids if ends is None else ends), device=tokens.mask.device)
+        return tokens.no_end[tokens.mask if mask is None else mask], ids
+
     def score_states(
-        self, states: Tensor, tokens: Tokens, *, only: Tensor | None = None, chunk: int | None = None, **options: Any
-    ) -> Scores:
+        self, states: Tensor, tokens: Tokens, *, only: Tensor | None = None, chunk: int | None = None,
+        ends: Collection[int] | None = None, **options: Any,
+    ) -> Scores:  # fmt: skip
         """The second half of `score`, for states [N,h] that `states` returned.
 
         only: bool [B,T], the response tokens that go through the output layer; the others get 0. None: all.
@@ -311,7 +338,8 @@ class LanguageModel(nn.Module):
                 raise ValueError(f"only: {only.dtype} {list(only.shape)}, wants bool {list(mask.shape)}, as the mask")
             mask = mask & only
             states = states[mask[tokens.mask]]
-        logp, entropies = self._scores(states, tokens.response_ids[mask], chunk=chunk, **options)
+        barred = self.barred(tokens, mask, ends=ends)
+        logp, entropies = self._scores(states, tokens.response_ids[mask], chunk=chunk, barred=barred, **options)
         return Scores(unflatten(logp, mask), None if entropies is None else unflatten(entropies, mask))
 
     def _scores(

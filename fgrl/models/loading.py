@@ -17,10 +17,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
 from fgrl.errors import DataError, Unavailable
+from fgrl.models import adapters, folders
+from fgrl.models.finite import is_finite
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import NEWEST, LanguageModel
-from fgrl.models.pretrained import pretrained, tokenizer_of
-from fgrl.models.sources import Resolve, Source, base_of, locate
+from fgrl.models.pretrained import pretrained_model, refuse_others, tokenizer_of
+from fgrl.models.sources import Resolve, Source, base_of, foreign_adapter, locate
 from fgrl.specs import LoraSpec, ModelSpec
 
 Head = Literal["lm", "scalar", "token"]
@@ -37,6 +39,9 @@ def load(
     A folder that `save` wrote is restored: base, adapters, head, and the type and quantization of its weights unless the
     spec names them. A new adapter is added to those that the model has, which stay as they are: switching the new one off gives
     exactly the model that was loaded. Only where all weights are trained are adapters merged into them.
+
+    Raises `DataError` where a folder lacks weights or has others than its architecture, where they are not finite, and where its
+    settings, its tokenizer or its chat template cannot be used. No weight but those of a new adapter or head is random.
     """
     kind = cast(Head, spec.head or head)
     if kind not in ("lm", "scalar", "token"):
@@ -49,6 +54,7 @@ def load(
         raise ValueError("a quantized base cannot be trained itself: add lora, or set quantize: null")
     dtype = getattr(torch, saved["dtype"] if saved and "dtype" not in spec.model_fields_set else spec.dtype)
     lora = spec.lora if trainable else None
+    tokenizer = tokenizer_of(source.name, source.revision, spec.chat_template)
     net = _backbone(source, kind, spec, dtype, NEWEST if lora is None else f"before_{NEWEST}")
     if lora is not None:
         net = _adapted(net, lora)
@@ -61,7 +67,7 @@ def load(
     number = _number(source, kind, net, saved)
     if number is not None:
         number.requires_grad_(trainable)
-    tokenizer = tokenizer_of(source.name, source.revision, spec.chat_template)
+    _check_ids(source.name, tokenizer, net, saved.get("eos_ids", []))
     generation = getattr(net, "generation_config", None) or net.config
     eos_ids = set(saved["eos_ids"]) if saved else end_tokens(tokenizer, generation)
     end_id = end_of_answer(tokenizer, eos_ids)
@@ -77,12 +83,17 @@ def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype, n
     saved = source.saved_model()
     if kind == "lm" and saved and saved["head"] != "lm":
         raise DataError(f"{source.name}: was trained with a {saved['head']} head and gives no next-token probabilities")
-    if not saved.get("adapter"):
+    if saved.get("adapter"):
+        folder, below = Path(source.name), base_of(source)
+    elif not saved and (found := foreign_adapter(source)) is not None:
+        (folder, below), saved = found, {"adapter": True, "head": "lm"}
+    else:
         return _pretrained(source, kind, spec, dtype)
     if kind != "lm" and saved["head"] == "lm":  # a language model's adapter names layers inside the language model
         net = _merged(_backbone(source, "lm", spec, dtype, name), spec)
         return getattr(net, net.base_model_prefix, net)
-    return _with_adapter(_backbone(base_of(source), saved["head"], spec, dtype, f"before_{name}"), source, name)
+    net = adapters.add(_backbone(below, saved["head"], spec, dtype, f"before_{name}"), folder, name)
+    return _all_active(net)
 
 
 def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
@@ -90,7 +101,7 @@ def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype)
     options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention}
     if spec.quantize:
         options["quantization_config"] = _four_bits()
-    return pretrained(auto, source.name, revision=source.revision, **options)
+    return pretrained_model(auto, source.name, revision=source.revision, **options)
 
 
 def _four_bits() -> Any:
@@ -137,17 +148,6 @@ def _in_last_blocks(net: nn.Module, lora: LoraSpec, count: int) -> list[str]:
     return [name for name, _ in named if name.rsplit(".", 1)[-1] in lora.targets]
 
 
-def _with_adapter(net: Any, source: Source, name: str) -> nn.Module:
-    import peft
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        if not hasattr(net, "peft_config"):
-            return peft.PeftModel.from_pretrained(net, source.name, adapter_name=name)
-        net.load_adapter(source.name, adapter_name=name)
-    return _all_active(net)
-
-
 def _all_active(net: Any) -> nn.Module:
     """Every adapter adds to the output."""
     net.base_model.set_adapter(list(net.peft_config))
@@ -173,19 +173,65 @@ def _number(source: Source, kind: Head, net: Any, saved: dict[str, Any]) -> Numb
     if saved and saved["head"] != "lm":
         if saved["head"] != kind:
             raise DataError(f"{source.name}: has a {saved['head']} head, and a {kind} head is needed here")
-        head.load_state_dict(load_file(str(Path(source.name) / "head.safetensors")))
+        _restore(head, source.name)
         head.trained = True
     return head
 
 
+def _restore(head: NumberHead, folder: str) -> None:
+    folders.check_weights(Path(folder), "head.safetensors")
+    has, wants = load_file(Path(folder) / "head.safetensors"), head.state_dict()
+    refuse_others(
+        folder,
+        missing=wants.keys() - has.keys(),
+        unexpected=has.keys() - wants.keys(),
+        misshapen={
+            name: (tuple(weight.shape), tuple(wants[name].shape))
+            for name, weight in has.items()
+            if name in wants and weight.shape != wants[name].shape
+        },
+        infinite=[name for name, weight in has.items() if weight.numel() and not is_finite(weight)],
+        what="its head (head.safetensors)",
+    )
+    head.load_state_dict(has)
+
+
+def _check_ids(name: str, tokenizer: Any, net: Any, ends: list[int]) -> None:
+    """Raise `DataError` where the tokenizer makes a token that the model has no embedding for, or one of `ends` is no token."""
+    rows = net.get_input_embeddings().weight.shape[0]
+    token, highest = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    if highest >= rows:
+        raise DataError(
+            f"model {name}: its tokenizer has the token {token!r} with the id {highest:,}, and the model has embeddings for {rows:,} "
+            "tokens: take the tokenizer that the model was trained with, or give the model embeddings for all of them "
+            "(resize_token_embeddings)"
+        )
+    if wrong := [token for token in ends if not 0 <= token < rows]:
+        raise DataError(
+            f"model {name}: fgrl.json: model.eos_ids names {wrong[0]:,}, which is no token; {folders.AGAIN}"
+        )
+
+
 def end_tokens(tokenizer: Any, generation: Any) -> set[int]:
-    """Every token that ends a response: those of the generation settings, of the tokenizer, and of the chat template."""
+    """Every token that ends a response: those of the generation settings, of the tokenizer, and of the chat template.
+
+    Raises `DataError` where there is none, and for one that is no token.
+    """
     named = getattr(generation, "eos_token_id", None)
-    ends = set(named) if isinstance(named, list | tuple | set) else {named}
-    ends |= {tokenizer.eos_token_id, _after_an_answer(tokenizer)}
-    ids = {int(token) for token in ends if token is not None}
+    ends = list(named) if isinstance(named, list | tuple | set) else [named]
+    highest = max(tokenizer.get_vocab().values())
+    for token in ends:
+        if token is not None and (type(token) is not int or not 0 <= token <= highest):
+            raise DataError(
+                f"model {tokenizer.name_or_path}: its settings (generation_config.json or config.json) say that answers end with "
+                f"eos_token_id {token!r}, which is no token of its tokenizer; correct it, or {folders.AGAIN}"
+            )
+    ids = {token for token in (*ends, tokenizer.eos_token_id, _after_an_answer(tokenizer)) if token is not None}
     if not ids:
-        raise ValueError("the model defines no end-of-sequence token, neither in its settings nor in its tokenizer")
+        raise DataError(
+            f"model {tokenizer.name_or_path}: it defines no end-of-sequence token, neither in its settings nor in its tokenizer: name "
+            "one as eos_token_id in generation_config.json"
+        )
     return ids
 
 
@@ -204,7 +250,7 @@ def _after_an_answer(tokenizer: Any) -> int | None:
     answer = "0"
     turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": answer}]
     text = tokenizer.apply_chat_template(turns, tokenize=False)
-    tail = text[text.rindex(answer) + 1 :].strip()
+    tail = text.rpartition(answer)[2].strip() if answer in text else ""
     ids = tokenizer(tail, add_special_tokens=False).input_ids if tail else []
     return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
 

@@ -1,41 +1,148 @@
-"""Reading saved models and tokenizers, without running code that lies beside them."""
+"""Reading saved models and tokenizers, without running code that lies beside them.
+
+Every weight enters through `pretrained_model` (or `sentence_encoder`, which asks it): what is missing, not used, of another shape or
+not finite is refused. Adapters and heads are checked by the same words, `refuse_others`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import huggingface_hub
 
-from fgrl.errors import DataError, Unavailable
+from fgrl import lazy
+from fgrl.errors import DataError, FgrlError, Unavailable
+from fgrl.models import folders, trials
+
+if TYPE_CHECKING:
+    from fgrl.models import finite
+else:
+    finite = lazy.load("fgrl.models.finite")
 
 _HINT = "a hub id needs the network or a filled cache; a folder would be found by its path"
+READ_BY = {
+    "AutoTokenizer": "tokenizer.json",
+    "PreTrainedTokenizerFast": "tokenizer.json",
+    "GenerationConfig": "generation_config.json",
+}
+"""The file that a class of transformers reads first; config.json where none is named."""
+UNUSED = ("pooler.",)
+"""Parts of encoders that fgrl never uses, and that many models do not have: they may be missing."""
+PROBE = "Rain fell on the hills all night. " * 300
+"""A long text for the trial of a tokenizer: what multiplies texts shows it here."""
+REPORTING: Mapping[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+"""transformers returns what it found in the files; without the second it raises for wrong shapes, and names none."""
+LONGEST = 10
+"""A rendered conversation has at most this many times the characters of its turns, plus `OVERHEAD`."""
+OVERHEAD = 200_000
 
 
 def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
-    """`auto.from_pretrained(name, ...)`, where `auto` is a class of transformers.
+    """`auto.from_pretrained(name, ...)`, where `auto` is a class of transformers that has no weights.
 
-    Raises `Unavailable` for a model of the hub that cannot be reached, `DataError` for a folder without a model, and for a
-    model whose class transformers does not know, because it brings the class along as code (`auto_map` in its config). Where
-    transformers knows the class, the weights load by it.
+    Raises `Unavailable` for a model of the hub that cannot be reached, `DataError` for a folder without a model, for one that
+    cannot be read, and for a model whose class transformers does not know, because it brings the class along as code (`auto_map` in
+    its config). Where transformers knows the class, the weights load by it.
     """
-    with _own_code_refused(name):
-        try:
-            return auto.from_pretrained(name, trust_remote_code=False, **options)
-        except OSError as error:
-            first = str(error).strip().splitlines()[0]
-            if Path(name).is_dir():
-                raise DataError(f"model {name}: {first}") from error
-            raise Unavailable(f"model {name}: {first} ({_HINT})") from error
+    with reading(name, READ_BY.get(auto.__name__, "config.json")):
+        if Path(name).is_dir():
+            folders.read_settings(Path(name))
+        return auto.from_pretrained(name, trust_remote_code=False, **options)
+
+
+def pretrained_model(auto: Any, name: str | Path, *, unused: tuple[str, ...] = UNUSED, **options: Any) -> Any:
+    """A model with its weights, of which none is random: see `pretrained`.
+
+    Before any memory is taken, names and shapes of the weights are compared with those of the architecture, and after that their
+    numbers are looked at: `DataError` names what is missing, what nothing uses, what has another shape, and what is not finite.
+    Weights that are tied to others may be missing, and so may the parts that `unused` names. Where only the trunk
+    is read (`AutoModel`), the weights of a head beside it are left alone.
+    """
+    if "gguf_file" not in options:
+        options["use_safetensors"] = True
+        _check_outline(auto, name, unused, **options)
+    with reading(name, "config.json"):
+        net, found = auto.from_pretrained(name, trust_remote_code=False, **REPORTING, **options)
+    _refuse(net, found, name, unused)
+    refuse_others(name, infinite=finite.non_finite(net))
+    return net
+
+
+def _check_outline(auto: Any, name: str | Path, unused: tuple[str, ...], **options: Any) -> None:
+    """Compare the weights of a model with its architecture without taking memory for either."""
+    import transformers  # not lazily, see `tokenizer_of`
+
+    if Path(name).is_dir():
+        folders.check_weights(Path(name))
+    with reading(name, "config.json"):
+        config = transformers.AutoConfig.from_pretrained(
+            name, trust_remote_code=False, revision=options.get("revision")
+        )
+        if getattr(config, "quantization_config", None) is not None:  # its reader takes no outline
+            return
+        options.pop("quantization_config", None)
+        outline, found = auto.from_pretrained(name, trust_remote_code=False, device_map="meta", **REPORTING, **options)
+    _refuse(outline, found, name, unused)
+
+
+def _refuse(net: Any, found: Mapping[str, Any], name: str | Path, unused: tuple[str, ...]) -> None:
+    """Raise `DataError` by what transformers found in the files of a model."""
+    parts = {part for part, _module in net.named_children()}
+    trunk = net.base_model is net  # no head of its own: those beside it are another task's
+    refuse_others(
+        name,
+        missing=[key for key in found["missing_keys"] if not any(f".{part}" in f".{key}" for part in unused)],
+        unexpected=[
+            key for key in found["unexpected_keys"]
+            if not trunk or key.split(".")[0] in parts or key.startswith(f"{net.base_model_prefix}.")
+        ],
+        misshapen={key: (tuple(has), tuple(wants)) for key, has, wants in found["mismatched_keys"]},
+    )  # fmt: skip
+
+
+def refuse_others(
+    name: str | Path,
+    *,
+    missing: Iterable[str] = (),
+    unexpected: Iterable[str] = (),
+    misshapen: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] | None = None,
+    infinite: Iterable[str] = (),
+    what: str = "its architecture",
+) -> None:
+    """Raise `DataError` where weights are missing, nothing uses them, they have another shape, or are not finite.
+
+    misshapen: names with the shape in the file and the shape that `what` asks for.
+    """
+    problems = []
+    if missing := list(missing):
+        problems.append(f"it has no weights for {len(missing):,} tensors of {what}: {folders.some(missing)}")
+    if unexpected := list(unexpected):
+        problems.append(f"it has {len(unexpected):,} tensors that {what} does not use: {folders.some(unexpected)}")
+    if misshapen:
+        first = min(misshapen)
+        has, wants = map(list, misshapen[first])
+        others = f" (and {len(misshapen) - 1:,} more)" if len(misshapen) > 1 else ""
+        problems.append(f"{first} is {has} in its files, and {wants} by {what}{others}")
+    if infinite := list(infinite):
+        problems.append(
+            f"{len(infinite):,} of its tensors are not finite (NaN or infinite numbers): {folders.some(infinite)}"
+        )
+    if problems:
+        raise DataError(
+            f"model {name}: {'; '.join(problems)}. Nothing takes the place of wrong weights: {folders.AGAIN}"
+        )
 
 
 def tokenizer_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
     """The tokenizer of a model; `chat_template` is a file with the template to use instead of the tokenizer's."""
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
-    return _with_template(pretrained(transformers.AutoTokenizer, name, revision=revision), chat_template)
+    if (Path(name) / "config.json").is_file():  # read by AutoTokenizer, too: a mistake in it is told by its own name
+        pretrained(transformers.AutoConfig, name)
+    return _tried(pretrained(transformers.AutoTokenizer, name, revision=revision), name, chat_template)
 
 
 def token_counter_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
@@ -49,7 +156,7 @@ def token_counter_of(name: str, revision: str | None, chat_template: str | None 
         return tokenizer_of(name, revision, chat_template)
     import transformers  # not lazily, see `tokenizer_of`
 
-    return _with_template(pretrained(transformers.PreTrainedTokenizerFast, file.parent), chat_template)
+    return _tried(pretrained(transformers.PreTrainedTokenizerFast, file.parent), name, chat_template)
 
 
 def _tokenizer_file(name: str, revision: str | None) -> Path | None:
@@ -64,45 +171,130 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
     return None
 
 
-def _with_template(tokenizer: Any, chat_template: str | None) -> Any:
+def _tried(tokenizer: Any, name: str, chat_template: str | None) -> Any:
+    """The tokenizer with its template, both of which have worked in a trial: a template is a program, and so is a normalizer."""
+    place = f"model {name}" if chat_template is None else f"{chat_template}, the chat_template of model {name}"
     if chat_template is not None:
-        tokenizer.chat_template = Path(chat_template).read_text(encoding="utf-8")
+        with reading(name, chat_template):
+            tokenizer.chat_template = Path(chat_template).read_text(encoding="utf-8")
+    if (template := tokenizer.chat_template) is not None and not isinstance(template, str | dict):
+        raise DataError(
+            f"{place}: the chat template is {type(template).__name__}, and text is expected; {folders.AGAIN}"
+        )
+    file = Path(name) / "tokenizer.json"
+    key = (name, str(template), file.stat().st_mtime_ns if file.is_file() else 0)
+    if key not in _PROBLEMS:
+        _PROBLEMS[key] = _problem(tokenizer)
+    if problem := _PROBLEMS[key]:
+        raise DataError(f"{place}: {problem}; correct it, or {folders.AGAIN}")
     return tokenizer
 
 
+_PROBLEMS: dict[tuple[str, str, int], str] = {}
+"""What trials in this process found, by the model's name, its template and the time of its tokenizer."""
+
+
+def _problem(tokenizer: Any) -> str:
+    """What is wrong with a tokenizer or its template; "" where both work."""
+
+    def renders() -> str:
+        for turns in (["user"], ["user", "assistant"]):
+            for text in ("Why?", PROBE):
+                chat = [{"role": role, "content": text} for role in turns]
+                rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=len(turns) == 1, tokenize=False)
+                if len(rendered) > len(turns) * len(text) * LONGEST + OVERHEAD:
+                    return f"it makes {len(rendered):,} characters of {len(turns) * len(text):,}"
+                if text.strip() not in rendered:
+                    return "what the user says is not in the prompt"
+        return ""
+
+    if tokenizer.chat_template and (wrong := trials.tried(renders)):
+        return f"the chat template fails on a conversation of one or two turns: {wrong}"
+    if wrong := trials.tried(
+        lambda: "" if tokenizer.decode(tokenizer(PROBE).input_ids) else "it makes no tokens of it"
+    ):
+        return f"the tokenizer (tokenizer.json) fails on a text of {len(PROBE):,} characters: {wrong}"
+    return ""
+
+
 def sentence_encoder(name: str, **options: Any) -> Any:
-    """A model of sentence-transformers. Raises `DataError` for one that brings its own classes."""
+    """A model of sentence-transformers, with the weights that its folder has (see `pretrained_model`). Raises `DataError` for one that
+    brings its own classes."""
     import sentence_transformers
 
-    with _own_code_refused(name):
-        return sentence_transformers.SentenceTransformer(name, trust_remote_code=False, **options)
+    if Path(name).is_dir():
+        _check_encoder(Path(name))
+    with reading(name, "modules.json"):
+        encoder = sentence_transformers.SentenceTransformer(
+            name, trust_remote_code=False, model_kwargs={"use_safetensors": True}, **options
+        )
+    if not Path(name).is_dir():
+        cached = huggingface_hub.try_to_load_from_cache(name, "modules.json", revision=options.get("revision"))
+        if isinstance(cached, str):
+            _check_encoder(Path(cached).parent)
+    refuse_others(name, infinite=finite.non_finite(encoder))
+    return encoder
+
+
+def _check_encoder(folder: Path) -> None:
+    """Check the parts of a sentence encoder: the transformer, and the folders of weights of others."""
+    import transformers
+
+    settings = folders.read_settings(folder)
+    for part, is_transformer in folders.parts_of_encoder(folder, settings.get("modules.json")):
+        if is_transformer:
+            _check_outline(transformers.AutoModel, part, (*UNUSED, "decoder."), use_safetensors=True)
+        elif any(part.glob("*.bin")) or any(part.glob("*.safetensors")):
+            folders.check_weights(part)
 
 
 @contextmanager
-def _own_code_refused(name: str | Path) -> Iterator[None]:
-    """No progress bars inside. The libraries' advice to trust the code becomes a `DataError`."""
+def reading(name: str | Path, file: str) -> Iterator[None]:
+    """No progress bars and reports inside. What a library raises becomes `DataError` or `Unavailable`; `file` is what it reads."""
     with no_progress_bars():
         try:
             yield
-        except ValueError as error:
-            if "trust_remote_code" not in str(error):
+        except (FgrlError, MemoryError, KeyboardInterrupt, SystemExit):
+            raise
+        except ImportError as error:
+            raise Unavailable(f"model {name}: {_short(error)}") from error
+        except OSError as error:
+            if Path(name).is_dir():
+                raise DataError(f"model {name}: {file}: {_short(error)}; {folders.AGAIN}") from error
+            raise Unavailable(f"model {name}: {_short(error)} ({_HINT})") from error
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
                 raise
+            if type(error).__name__ == "OutOfMemoryError":  # of torch, which this does not import
+                raise
+            if "trust_remote_code" in str(error):
+                raise DataError(
+                    f"model {name}: it can only be read by running code that comes with it, which fgrl never does: take a model "
+                    "of an architecture that transformers knows, or save this one as such a model"
+                ) from error
             raise DataError(
-                f"model {name}: it can only be read by running code that comes with it, which fgrl never does: take a model "
-                "of an architecture that transformers knows, or save this one as such a model"
+                f"model {name}: {file} cannot be used: {type(error).__name__}: {_short(error)}; {folders.AGAIN}"
             ) from error
+
+
+def _short(error: BaseException) -> str:
+    """The message of a library in one line of limited length."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Inside, transformers shows no progress bars."""
+    """Inside, transformers shows no progress bars, and no reports on what it makes up: `refuse_others` has better words."""
     import transformers
 
     logging = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()

@@ -11,7 +11,9 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from fgrl.errors import Stopped
 from fgrl.files import write_json
+from fgrl.models.finite import non_finite
 from fgrl.models.language_model import NEWEST, LanguageModel
 from fgrl.models.sources import Source, base_of, record_of
 
@@ -22,9 +24,16 @@ def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
     The adapter alone (`adapter_model.safetensors`) when the model has one, all weights otherwise; `head.safetensors`
     for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", what `load` needs. An adapter's
     configuration names its base and its task, so that `peft.AutoPeftModelForCausalLM.from_pretrained(folder)` loads both.
+
+    Raises `Stopped` for a weight that is not finite.
     """
     if "model" in about:
         raise ValueError('the key "model" of fgrl.json is taken')
+    if broken := non_finite(model):
+        raise Stopped(
+            f"{len(broken)} weights of the model to save are not finite, the first of them {broken[0]}: nothing is saved. Look at the "
+            "models that it was made of"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     model.net.save_pretrained(folder, **({"selected_adapters": [NEWEST]} if model.adapted else {}))  # type: ignore[operator]
     if model.number is not None:

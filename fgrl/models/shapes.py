@@ -96,6 +96,8 @@ def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Archi
         "head_dim": _number(config, "head_dim", default=hidden // heads),
         "vocabulary": _number(config, "vocab_size"),
     }
+    if sizes["layers"] > MOST_LAYERS:
+        raise Unknown(f"its config has {sizes['layers']:,} layers")
     if kind in LIKE_LLAMA:
         tensors = _like_llama(kind, config, Architecture({}, **sizes))
     else:
@@ -105,6 +107,8 @@ def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Archi
     return Architecture(tensors, **sizes)
 
 
+MOST_LAYERS = 10_000
+"""A model with more is a mistake in its config, and its tensors are not listed."""
 LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "smollm3")
 """Values of `model_type` that are counted in closed form."""
 
@@ -150,16 +154,19 @@ def _like_llama(kind: str, config: Mapping[str, Any], sizes: Architecture) -> Te
 
 def _in_files(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes in the headers of a folder's safetensors files."""
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(file for file in folder.glob("*.safetensors") if file.is_file()):
         with file.open("rb") as content:
             length = int.from_bytes(content.read(8), "little")
             if length > file.stat().st_size:
                 raise Unknown(f"{file.name} is not a whole safetensors file")
             try:
                 header = json.loads(content.read(length))
-            except ValueError as error:
+                shapes = {
+                    name: tuple(map(int, entry["shape"])) for name, entry in header.items() if name != "__metadata__"
+                }
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise Unknown(f"{file.name} is not a whole safetensors file") from error
-        yield from ((name, tuple(tensor["shape"])) for name, tensor in header.items() if name != "__metadata__")
+        yield from shapes.items()
 
 
 def _in_hub_cache(base: str, revision: str | None) -> Path | None:
@@ -176,11 +183,13 @@ def _in_hub_cache(base: str, revision: str | None) -> Path | None:
 def _read(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Unknown(f"no readable config.json in {folder.name}") from error
+    if isinstance(config, dict):
+        config = config.get("text_config") or config
     if not isinstance(config, dict):
         raise Unknown(f"no readable config.json in {folder.name}")
-    return config.get("text_config") or config
+    return config
 
 
 def _number(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:

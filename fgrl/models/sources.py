@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import huggingface_hub
+from pydantic import BaseModel, Field, ValidationError
 
 from fgrl.errors import DataError
+from fgrl.models import folders
 from fgrl.models.digests import digest_of_folder
 from fgrl.models.wheels import FOLDERS, PACKAGES, digest_of_packaged, inside_wheel, packaged
 from fgrl.registry import names_folder
@@ -19,6 +22,31 @@ from fgrl.types import Ref
 POLICIES = "policies"
 """Folder in the product of a training that kept models of earlier steps: `policies/<step>`."""
 Resolve = Callable[[Ref[Any]], Path]
+
+
+class _Base(BaseModel, strict=True):
+    """A `Source` in a record, with its place relative to the folder."""
+
+    name: str
+    revision: str | None = None
+    local: bool
+    packaged: str | None = None
+    relative: str | None = None
+
+
+class _Quantized(BaseModel):
+    quantize: Literal["nf4"] | None = None
+
+
+class _Saved(BaseModel, strict=True):
+    """What `load` needs of the record of `save`; what another version adds is not read."""
+
+    head: Literal["lm", "scalar", "token"]
+    dtype: Literal["float64", "float32", "bfloat16", "float16"]
+    eos_ids: list[int] = Field(min_length=1)
+    adapter: bool
+    spec: _Quantized
+    base: _Base | None = None
 
 
 @dataclass(frozen=True)
@@ -33,13 +61,24 @@ class Source:
     """Short name of a packaged model, whose folder differs from machine to machine."""
 
     def about(self) -> dict[str, Any] | None:
-        """`fgrl.json` of a folder that this library saved; None for any other model."""
-        file = Path(self.name) / "fgrl.json"
-        return json.loads(file.read_text(encoding="utf-8")) if self.local and file.is_file() else None
+        """`fgrl.json` of a folder that this library saved; None for any other model. Raises `DataError` for a broken one."""
+        return folders.read_settings(Path(self.name)).get("fgrl.json") if self.local else None
 
     def saved_model(self) -> dict[str, Any]:
-        """What `save` wrote about the model in this folder; empty for any other model."""
-        return (self.about() or {}).get("model", {})
+        """What `save` wrote about the model in this folder; empty for any other model. Raises `DataError` for a broken record."""
+        saved = (self.about() or {}).get("model", {})
+        if not saved and isinstance(saved, dict):
+            return {}
+        try:
+            _Saved.model_validate(saved)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, ("model", *first["loc"])))
+            raise DataError(
+                f"model {self.name}: fgrl.json: {place}: {first['msg']}: it was changed, or another version of fgrl wrote it; save the "
+                "model again, or load it with that version"
+            ) from None
+        return saved
 
 
 def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
@@ -90,18 +129,67 @@ def fingerprint(spec: ModelSpec) -> str:
 
 def base_of(source: Source) -> Source:
     """The base model of the adapter in a folder that `save` wrote."""
-    about = source.about()
-    if about is None or "base" not in about["model"]:
-        raise DataError(f"{source.name}: it contains no adapter that fgrl saved")
-    base = about["model"]["base"]
-    if base["packaged"] is not None:
+    below, passed = _below(source), [source.name]
+    above = below
+    while above.saved_model().get("adapter"):
+        if above.name in passed:
+            raise DataError(f"model {source.name}: fgrl.json: its base is {below.name}, which leads back to itself")
+        passed.append(above.name)
+        above = _below(above)
+    return below
+
+
+def _below(source: Source) -> Source:
+    base = source.saved_model().get("base")
+    if base is None:
+        raise DataError(
+            f"model {source.name}: fgrl.json: it names no base, so the folder holds no adapter that fgrl saved"
+        )
+    if (package := base.get("packaged")) is not None:
+        if package not in PACKAGES:
+            raise DataError(
+                f"model {source.name}: fgrl.json: its base is the packaged model {package!r}, and there are: {', '.join(PACKAGES)}"
+            )
         return Source(str(packaged(base["packaged"])), local=True, packaged=base["packaged"])
     if not base["local"]:
-        return Source(base["name"], revision=base["revision"])
-    for folder in (Path(source.name) / base["relative"], Path(base["name"])):
+        return Source(base["name"], revision=base.get("revision"))
+    for folder in (Path(source.name) / (base.get("relative") or "."), Path(base["name"])):
         if folder.is_dir():
             return Source(str(folder.resolve()), local=True)
-    raise DataError(f"{source.name}: its base model was at {base['name']}, which is gone")
+    raise DataError(f"model {source.name}: its base model was at {base['name']}, which is gone")
+
+
+def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
+    """The folder of an adapter that peft saved without fgrl, and the base that its adapter_config.json names; None for any other
+    model. An adapter of the hub is downloaded."""
+    folder = Path(source.name) if source.local else _downloaded_adapter(source)
+    settings = None if folder is None else folders.read_settings(folder).get("adapter_config.json")
+    if folder is None or settings is None:
+        return None
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    if not isinstance(base, str) or not base or not isinstance(revision, str | None):
+        raise DataError(
+            f"model {source.name}: adapter_config.json: base_model_name_or_path is {base!r}, and a folder or hub id is expected"
+        )
+    if not Path(base).is_dir():
+        if names_folder(base):
+            raise DataError(f"model {source.name}: adapter_config.json: its base model was at {base}, which is gone")
+        return folder, Source(base, revision=revision)
+    if (Path(base) / "adapter_config.json").is_file():
+        raise DataError(
+            f"model {source.name}: adapter_config.json: its base {base} is an adapter, too: merge that into its base first"
+        )
+    return folder, Source(str(Path(base).resolve()), local=True)
+
+
+def _downloaded_adapter(source: Source) -> Path | None:
+    """The folder of an adapter of the hub; None for a model without one, and where the hub cannot be reached."""
+    try:
+        file = huggingface_hub.hf_hub_download(source.name, "adapter_config.json", revision=source.revision)
+        huggingface_hub.hf_hub_download(source.name, "adapter_model.safetensors", revision=source.revision)
+    except (OSError, huggingface_hub.errors.HFValidationError, huggingface_hub.errors.HfHubHTTPError):
+        return None  # the reader of the model says what is wrong
+    return Path(file).parent
 
 
 def record_of(base: Source, folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from fgrl.errors import DataError
-from fgrl.models.pretrained import pretrained, tokenizer_of
+from fgrl.models.pretrained import pretrained_model, tokenizer_of
 from fgrl.models.sources import Resolve, locate
 from fgrl.specs import ModelSpec
 
@@ -46,9 +46,8 @@ class TokenEncoder:
     ) -> None:
         source = locate(spec, resolve)
         options = {"dtype": getattr(torch, spec.dtype), "attn_implementation": spec.attention}
-        self.net = (
-            pretrained(transformers.AutoModel, source.name, revision=source.revision, **options).to(device).eval()
-        )
+        net = pretrained_model(transformers.AutoModel, source.name, revision=source.revision, **options)
+        self.net = net.to(device).eval()
         self.tokenizer = tokenizer_of(source.name, source.revision)
         layers = self.net.config.num_hidden_layers
         if layer > layers:

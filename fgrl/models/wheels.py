@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl import files, lazy
 from fgrl.errors import DataError, Unavailable
 from fgrl.models.digests import digest_of_file
-from fgrl.models.pretrained import no_progress_bars, pretrained
+from fgrl.models.pretrained import no_progress_bars, pretrained, pretrained_model
 
 if TYPE_CHECKING:
     import filelock
@@ -179,7 +179,7 @@ def _write_model(package: Package, file: Path, partial: Path) -> None:
     with no_progress_bars():
         tokenizer = pretrained(transformers.AutoTokenizer, file.parent, gguf_file=file.name)
         plain = transformers.GgufConfig(dequantize=True)
-        model = pretrained(
+        model = pretrained_model(
             transformers.AutoModelForCausalLM, file.parent, gguf_file=file.name, quantization_config=plain
         )
         tokenizer.model_max_length = model.config.max_position_embeddings

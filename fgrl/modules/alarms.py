@@ -25,7 +25,7 @@ class Alarm(Settings):
     """Alarm when the metric is smaller than this share of its first value."""
     above_first: float | None = None
     """Alarm when the metric is greater than this multiple of its first value."""
-    patience: int = Field(2, ge=1)
+    patience: int = Field(2, ge=1, le=1_000_000)
     """Iterations in a row that must break the bound."""
     action: Literal["warn", "stop"] = "warn"
     """Print a warning, or stop the run with exit code 5."""
@@ -55,6 +55,8 @@ class Alarm(Settings):
 class Alarms(Settings):
     """Each field is a metric of online training, or of its reward; null switches its alarm off."""
 
+    prompts_cut: Alarm | None = Alarm(above=0.05, patience=1)
+    """Share of prompts that are longer than `max_prompt_tokens` and lose their beginning. null allows it."""
     tokens: Alarm | None = Alarm(below_first=0.4, above_first=4.0)
     """Mean length of a response."""
     empty: Alarm | None = Alarm(above=0.2)
@@ -76,6 +78,14 @@ class Alarms(Settings):
     """Share of a critic's quotes that are not in the responses. (A response whose other quotes are found still has a reward.)"""
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
+    reward: Alarm | None = Alarm(patience=1)
+    """Mean reward of a response. As set here, this alarm and those below have no bounds but that the number is finite."""
+    loss: Alarm | None = Alarm(patience=1)
+    """Mean loss of an optimizer step."""
+    grad_norm: Alarm | None = Alarm(patience=1)
+    """Norm of the gradient of the last optimizer step, before clipping."""
+    critic_grad_norm: Alarm | None = Alarm(patience=1)
+    """The same, of the critic."""
 
 
 class Watch:

@@ -9,6 +9,7 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
+from fgrl import stops
 from fgrl.files import remove
 from fgrl.kinds import Run
 from fgrl.modules.checkpoints import seal
@@ -30,7 +31,8 @@ class BetweenRounds(Checkpoint):
         interrupted = trainer.strategy.reduce_boolean_decision(self.run.interrupted, all=False)
         due = self.due()
         if interrupted or due or done % self.every == 0 or done == trainer.max_epochs:
-            save(trainer, self.run.dir)
+            with stops.held():
+                save(trainer, self.run.dir)
         if interrupted or (due and self.evaluate()):
             trainer.should_stop = True
 

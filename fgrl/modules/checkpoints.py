@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import pickle
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from fgrl import lazy
 from fgrl.files import remove
 from fgrl.kinds import Run
+
+torch = lazy.load("torch")
 
 NAMES = ("last.ckpt", "replaced.ckpt")
 """The newest first."""
@@ -27,10 +31,13 @@ def last(folder: Path) -> Path | None:
     return next((path for name in NAMES if (path := folder / name).exists()), None)
 
 
-def remove_damaged(run: Run) -> None:
-    """A checkpoint that is cut off, or has changed since it was written, is removed with a message."""
+def remove_damaged(run: Run, *, folder: bool = False) -> None:
+    """A checkpoint that is cut off, has changed since it was written, or holds something else is removed with a message.
+
+    folder: of this strategy a checkpoint is a folder (DeepSpeed's), not a file.
+    """
     for path in (run.dir / name for name in NAMES):
-        if problem := damage(path):
+        if problem := damage(path) or foreign(path, folder=folder):
             run.say(f"{path.name} is damaged ({problem}): it is removed, and the training does not continue from it")
             remove(path)
 
@@ -66,6 +73,24 @@ def damage(checkpoint: Path) -> str:
         if broken or (seal and hashlib.sha256(unsealed).hexdigest().encode() != seal):
             return f"a checksum in {file.name} differs"
     return ""
+
+
+def foreign(checkpoint: Path, *, folder: bool) -> str:
+    """Why something whole is no checkpoint of a training; empty: it is one, or there is none."""
+    if not checkpoint.exists():
+        return ""
+    if checkpoint.is_dir() != folder:
+        return f"a {'file' if folder else 'folder'}, and this training writes a {'folder' if folder else 'file'}"
+    if folder:
+        return "" if any(_archives(checkpoint)) else "a folder without checkpoints"
+    try:
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+    except (pickle.UnpicklingError, *UNREADABLE) as error:
+        return f"it cannot be loaded without executing code: {str(error).splitlines()[0]}"
+    missing = [
+        name for name in ("state_dict", "loops", "round") if not isinstance(content, dict) or name not in content
+    ]
+    return f"it has no {missing[0]}" if missing else ""
 
 
 def _archives(checkpoint: Path) -> Iterator[Path]:

@@ -71,7 +71,7 @@ class Best(Choice):
 class TrainingEvaluation(Settings):
     """Evaluations while a model trains. Their numbers are in the log and in the report's curves; they change no weight."""
 
-    every: int = Field(ge=1)
+    every: int = Field(ge=1, le=100_000_000)
     """Iterations of `rl`, optimizer steps of `finetune`, from one evaluation to the next. There is one before the first and
     one after the last, too."""
     sets: dict[str, HeldOutSet] = {}

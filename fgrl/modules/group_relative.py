@@ -24,6 +24,7 @@ class GroupRelative(PolicyGradient):
     prompt; a variant changes it in `combine`, and leaves tokens out in `credited`."""
 
     min_per_prompt = 2
+    reads_token_rewards = False
 
     kl: Literal["k1", "k2", "k3"] = "k3"
     measure_kl: Annotated[bool, KeyedUnless(False)] = False

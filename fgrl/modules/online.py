@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from fgrl import models, rollouts, seeds
-from fgrl.errors import DataError, Stopped
-from fgrl.functions import as_user_error
+from fgrl.errors import FAILED, DataError, FgrlError, Stopped
+from fgrl.functions import as_filled, as_user_error, checked_state, own_code
 from fgrl.kinds import Engine, Numbers, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
-from fgrl.modules import gather
+from fgrl.modules import finite, gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.rollout_metrics import rollout_metrics
 from fgrl.modules.rounds import Process, Rounds
 from fgrl.modules.steps import Step, StepLoader, micro_batches_per_step, order, split
 from fgrl.modules.stored_rollouts import RolloutStore
+from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.modules.units import RolloutUnits
 from fgrl.registry import name_of
@@ -39,11 +40,12 @@ class OnlineRounds(Rounds):
     def __init__(
         self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
         settings: OnlineSettings, run: Run, *, engine: Engine, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
-        reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0,
+        reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
     ) -> None:  # fmt: skip
         self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
         self.settings, self.run, self.reference = settings, run, reference
         self.engine, self.sampling, self.per_prompt = engine, sampling, per_prompt
+        self.token_rewards = token_rewards
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
             raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
@@ -94,7 +96,6 @@ class OnlineRounds(Rounds):
             # 3. rewards
             note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
             rewards = self._scored(rollout)
-            check_columns(self.reward, rewards, self.algorithm)
             scored = time.perf_counter()
             # 4. the responses of all processes, without those whose reward is missing
             if process.world > 1:
@@ -104,14 +105,23 @@ class OnlineRounds(Rounds):
             if not len(rollout.mask):
                 raise Stopped(f"all {missing} rewards of iteration {number} are missing")
             # 5. advantages
-            advantages = self.algorithm.advantages(rollout, rewards)
+            given = rewards
+            changes: dict[str, float] = {}
+            if self.token_rewards is not None:
+                rewards, changes = self.token_rewards.applied(rollout, rewards)
+            check_known(rewards, rollout, self.algorithm, number)
+            with own_code(self.algorithm, "advantages"):
+                advantages = self.algorithm.advantages(rollout, as_filled(rewards, self.reward))
+            finite.check_advantages(advantages, rollout, rewards, f"iteration {number}")
             if self.store is not None:
                 self.store.add(number, *everything, advantages)
         # 6. metrics, and the alarms on them
-        self.metrics = rollout_metrics(rollout, rewards, advantages) | {
+        self.metrics = rollout_metrics(rollout, given, advantages) | {
+            **changes,
             "seconds/collect": collected - begin,
             "seconds/score": scored - collected,
             "missing": missing / (missing + len(rollout.mask)),
+            "prompts_cut": self._cut(number),
         }
         if lent_policy is not None:
             self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
@@ -146,11 +156,17 @@ class OnlineRounds(Rounds):
         return {name: everything[name] for name in shown if name in everything}
 
     def _scored(self, rollout: Rollout) -> Rewards:
-        """The rewards of this process's responses. An error in the user's code is raised by all processes at once."""
+        """The rewards of this process's responses. An error that a person can act on, the user's own code's among them, is raised by
+        all processes at once."""
+        rewards: Rewards | None = None
+        failure: FgrlError | None = None
         try:
-            rewards, failure = self.reward.scored(rollout), None
+            rewards = self.reward.scored(rollout)
+            check_columns(self.reward, rewards, self.algorithm)
         except Exception as error:
-            rewards, failure = None, as_user_error(error)
+            failure = as_user_error(error)
+            if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
+                failure = error
             if failure is None:
                 raise
         failures = together.everybody([failure])
@@ -159,6 +175,12 @@ class OnlineRounds(Rounds):
             raise first
         assert rewards is not None
         return rewards
+
+    def _cut(self, number: int) -> float:
+        """Share of an iteration's prompts that lose their beginning."""
+        return rollouts.cut_prompts(
+            self.model.actor.tokenizer, self.prompts_of(number), self.sampling.max_prompt_tokens
+        ).share
 
     def _lent_policy(self, seed: int, number: int) -> policies.LentPolicy:
         return policies.LentPolicy(
@@ -191,7 +213,7 @@ class OnlineRounds(Rounds):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "algorithm": self.algorithm.state_dict(),
+            "algorithm": checked_state(self.algorithm, self.algorithm.state_dict()),
             "watch": self.watch.state_dict(),
             "collected": {name: float(value) for name, value in self.metrics.items()},
         }
@@ -200,6 +222,20 @@ class OnlineRounds(Rounds):
         self.algorithm.load_state_dict(state["algorithm"])
         self.watch.load_state_dict(state["watch"])
         self.metrics = state["collected"]
+
+
+def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, number: int) -> None:
+    """Raise `Stopped` where an algorithm reads the rewards of single criteria, and all of an iteration are missing."""
+    criterion = rewards.criterion
+    if (
+        "criterion" in algorithm.reads()
+        and criterion is not None
+        and bool(criterion.isnan().all(dim=1)[rollout.mask].all())
+    ):
+        raise Stopped(
+            f"{name_of(algorithm)[1]} reads the rewards of single criteria, and all of iteration {number} are missing: no prompt has a "
+            "rubric, or every verdict or relevance failed. Look at them with `fgrl inspect`"
+        )
 
 
 def check_columns(reward: Reward, rewards: Rewards, algorithm: OnlineAlgorithm) -> None:

@@ -18,9 +18,9 @@ torch = lazy.load("torch")
 class PolicyGradient(OnlineAlgorithm):
     """A clipped policy gradient (Schulman et al. 2017, Eq. 7). A subclass defines the advantages."""
 
-    clip: float = Field(0.2, gt=0)
+    clip: float = Field(0.2, gt=0, le=1e6)
     """The probability ratio is clipped to 1 +- clip."""
-    clip_high: float | None = Field(None, gt=0)
+    clip_high: float | None = Field(None, gt=0, le=1e6)
     """Upper clip when it differs from `clip`."""
     kl_coef: float = Field(0.0, ge=0, le=100)
     """Coefficient of the KL to the reference, per nat; 0 needs no reference."""

@@ -32,6 +32,10 @@ def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
         "credited": float((rewards.credit_mask & mask).sum() / mask.sum()),
         "distinct": distinct_pairs(rollout),
     }
+    totals = rewards.token.sum(dim=1)
+    known = ~rewards.response.isnan()
+    if not torch.allclose(totals[known], rewards.response[known], rtol=1e-3, atol=1e-4):
+        metrics["total_reward"] = float(totals[known].mean())
     if rollout.old_logp is not None:
         metrics["entropy"] = float(-torch.where(mask, rollout.old_logp, 0.0).sum() / mask.sum())
     if rollout.ref_entropy is not None:

@@ -46,7 +46,8 @@ MOST_SPANS = 200
 class StoredRollout(Answer):
     """A response of the training, with what it was trained on.
 
-    `token_rewards`, `segments` and `annotations` have one entry, by the reward's name; `response.score` is the reward of the whole
+    `token_rewards`, `segments` and `annotations` have one entry, by the reward's name, as the reward gave them (`TokenRewards` changes
+    the advantages alone); `response.score` is the reward of the whole
     response, None where it is missing. Long texts are cut.
     """
 

@@ -10,21 +10,31 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.fabric.utilities.seed import reset_seed
+from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from fgrl import stops
 from fgrl.modules.trainer import TrainSettings
+
+CONNECTED = 1800.0
+"""Seconds in which all processes have to be connected, at least: each of them loads libraries and models first."""
 
 
 def arguments(settings: TrainSettings) -> dict[str, Any]:
     """The arguments of Lightning's `Trainer` for `settings.strategy` and `settings.precision`."""
+    if settings.precision == "auto":
+        raise ValueError("precision: auto is replaced while a recipe is built; name the precision")
     precision: dict[str, Any] = {"precision": settings.precision}
     if settings.precision == "bf16-true":
         precision = {"plugins": [NarrowBase()]}
@@ -34,15 +44,39 @@ def arguments(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _strategy(settings: TrainSettings) -> Any:
+    limit = timedelta(seconds=max(settings.wait_limit, CONNECTED))  # until `launching.limit_waits`
     if settings.deepspeed:
         if settings.accelerator == "cpu":
             os.environ["DS_ACCELERATOR"] = "cpu"  # read when DeepSpeed is imported, and inherited by further processes
-        return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True)
+        return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True, timeout=limit)
     if settings.strategy == "fsdp":
-        return ModelParallelStrategy(settings.devices, tensor_parallel_size=1, save_distributed_checkpoint=False)
-    if settings.strategy == "ddp" and settings.accelerator == "cpu":
-        return DDPStrategy(process_group_backend="gloo")
+        return ModelParallelStrategy(
+            settings.devices, tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=limit
+        )
+    if settings.strategy == "ddp" or settings.devices > 1:
+        return DDPStrategy(process_group_backend="gloo" if settings.accelerator == "cpu" else None, timeout=limit)
     return settings.strategy
+
+
+class Launcher(_SubprocessScriptLauncher):
+    """Starts ranks that end when this one does. Lightning's own would kill this process within seconds of the end of another."""
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
+        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        if not self.cluster_environment.creates_processes_externally:
+            with stops.children_end_with_us(os.environ):
+                self._call_children_scripts()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        return function(*args, **kwargs)
+
+    @classmethod
+    def adopt(cls, engine: Trainer) -> Launcher | None:
+        """Put one in the place of the trainer's launcher; None where there is none, because a single process trains."""
+        before = engine.strategy.launcher
+        if not isinstance(before, _SubprocessScriptLauncher):
+            return None
+        engine.strategy._launcher = own = cls(before.cluster_environment, before.num_processes, before.num_nodes)
+        return own
 
 
 class NarrowBase(Precision):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,14 +21,16 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.errors import Aborted, Unavailable
+from fgrl.functions import as_user_error
 from fgrl.kinds import Accelerator, Run
 from fgrl.modules import checkpoints
-from fgrl.registry import Settings, Unkeyed
+from fgrl.registry import ByDevice, Settings, Unkeyed
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
     from fgrl.modules.callbacks import BetweenRounds
+launching = lazy.load("fgrl.modules.launching")
 lightning = lazy.load("lightning")
 torch = lazy.load("torch")
 
@@ -38,18 +42,18 @@ class TrainSettings(Settings):
 
     lr: float = Field(gt=0, le=1)
     """Peak learning rate (of the actor, in online training)."""
-    batch_size: int = Field(ge=1)
+    batch_size: int = Field(ge=1, le=10_000_000)
     """Rows (pairs, for preference data) of one optimizer step, over all devices."""
-    micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1)
+    micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
     """Rows (pairs, for preference data) that go through the model at once on one device. Changes memory and speed, never the loss.
     In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this is, unless `strategy` is fsdp or DeepSpeed."""
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
     """Adam's decay rates."""
-    eps: float = Field(1e-8, gt=0)
+    eps: float = Field(1e-8, gt=0, le=1)
     """Adam's epsilon."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=10)
     """Decoupled weight decay."""
-    clip_norm: float | None = Field(1.0, gt=0)
+    clip_norm: float | None = Field(1.0, ge=1e-6, le=1e9)
     """Gradients are clipped to this norm, actor and critic each for itself; null switches it off."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """Learning rate after the warm-up."""
@@ -57,13 +61,19 @@ class TrainSettings(Settings):
     """Share of the optimizer steps over which the learning rate rises from 0."""
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
     """The schedule ends at this share of the peak."""
-    precision: Literal["32-true", "bf16-mixed", "bf16-true"] = "32-true"
-    """`bf16-mixed`: passes compute in bfloat16, over the weights as loaded. `bf16-true`: frozen weights become bfloat16;
-    adapters and heads stay float32. With DeepSpeed both train bfloat16 copies of float32 weights."""
+    precision: Annotated[
+        Literal["auto", "32-true", "bf16-mixed", "bf16-true"], ByDevice("32-true", "bf16-true", whole="bf16-mixed")
+    ] = "32-true"
+    """`32-true`: weights and passes as loaded. `bf16-mixed`: passes compute in bfloat16, over the weights as loaded. `bf16-true`:
+    frozen weights become bfloat16; adapters and heads stay float32. With DeepSpeed both train bfloat16 copies of float32 weights.
+    `auto`: where the device multiplies bfloat16 natively, `bf16-true` under adapters and `bf16-mixed` without; else `32-true`."""
     strategy: Strategy = "auto"
     """Lightning's strategy. `deepspeed_stage_1` is for `32-true` only."""
-    devices: Annotated[int, Unkeyed] = Field(1, ge=1)
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
     """Processes, one per device."""
+    wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
+    """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the longest wait of a healthy
+    run: for the process that draws and scores the longest responses, or for the one that asks an endpoint for all."""
     accelerator: Annotated[Accelerator, Unkeyed] = "auto"
     """Kind of device, of frozen models, too."""
     keep_checkpoint: Annotated[bool, Unkeyed] = False
@@ -115,11 +125,11 @@ class TrainSettings(Settings):
 class OfflineSettings(TrainSettings):
     """Training on fixed data."""
 
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=100_000)
     """Passes over the data."""
-    max_steps: int | None = Field(None, ge=1)
+    max_steps: int | None = Field(None, ge=1, le=100_000_000)
     """Stop after this many optimizer steps."""
-    checkpoint_every: int = Field(50, ge=1)
+    checkpoint_every: int = Field(50, ge=1, le=100_000_000)
     """Optimizer steps between checkpoints."""
 
 
@@ -128,11 +138,11 @@ class OnlineSettings(TrainSettings):
 
     critic_lr: float | None = Field(None, gt=0, le=1)
     """Peak learning rate of the critic; null: the actor's."""
-    iterations: int | None = Field(None, ge=1)
+    iterations: int | None = Field(None, ge=1, le=10_000_000)
     """Number of iterations, each with its own rollout; null: as many as `epochs` passes over the prompts need."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=100_000)
     """Passes over the prompts, when `iterations` is null."""
-    checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1)
+    checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000_000)
     """Rollouts between checkpoints."""
 
 
@@ -205,27 +215,35 @@ def trainer(
     )
 
 
-def fit(engine: Trainer, module: LightningModule, run: Run) -> None:
-    """Train, resuming from `last.ckpt` if it exists.
+def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSettings, launcher: Any = None) -> None:
+    """Train, resuming from `last.ckpt` if it exists. launcher: starts the other processes, where there are any.
 
-    Raises `Aborted` after a second Ctrl-C, where Lightning would exit the interpreter. A process that
-    fails kills the processes that it started, because they would wait for it in a collective operation.
+    Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter, and `RankLost` where
+    another process has ended. A process that fails kills those that it started, because they would wait for it.
     """
-    failed = True
     if run.rank == 0:  # the launcher starts the other processes later
-        checkpoints.remove_damaged(run)
-    try:
-        with _quiet_warnings():
+        checkpoints.remove_damaged(run, folder=settings.deepspeed)
+    engine._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign] # ours decide
+    ranks = launching.Ranks(run.rank, engine.world_size, run.dir, lambda: [] if launcher is None else launcher.procs)
+    with nullcontext() if launcher is None else ranks.watched(), _quiet_warnings(), _sigint_kept():
+        try:
             engine.fit(module, ckpt_path=checkpoints.last(run.dir), weights_only=True)
-        failed = False
-    except SystemExit as left:
-        raise Aborted("aborted") from left
+        except SystemExit as left:
+            interrupt = left.__context__
+            if isinstance(interrupt, KeyboardInterrupt):
+                raise interrupt from None
+            raise as_user_error(left) or Aborted("aborted") from left
+
+
+@contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """Lightning has Ctrl-C ignored when it leaves after one."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
     finally:
-        started = getattr(engine.strategy.launcher, "procs", None) or []
-        workers = list(started)
-        started.clear()  # Lightning kills this process, too, when one of these ends badly while it saves the product
-        for worker in workers if failed else ():
-            worker.kill()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _hush() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -16,9 +14,9 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from fgrl import models, seeds
-from fgrl.errors import DataError, Stopped
+from fgrl.errors import DataError
 from fgrl.kinds import Ticker
-from fgrl.modules import strategies
+from fgrl.modules import finite, launching, strategies
 from fgrl.modules.callbacks import BetweenRounds
 from fgrl.modules.evaluations import Evaluations
 from fgrl.modules.rounds import Process, Rounds
@@ -52,7 +50,6 @@ class TrainingModule(LightningModule):
         self.round = 0
         self.ticker: Ticker | None = None
         self._stack = ExitStack()
-        self._sigterm = signal.getsignal(signal.SIGTERM)
         self.tally = Tally()
         self._step_metrics: dict[str, float] = {}
         self._loss = 0.0
@@ -67,7 +64,7 @@ class TrainingModule(LightningModule):
             parallel=strategies.arguments(self.settings),
         )  # fmt: skip
         with self._stack:
-            fit(engine, self, self.run)
+            fit(engine, self, self.run, self.settings, strategies.Launcher.adopt(engine))
         self.ticker = None
 
     # -- before the first round ---------------------------------------------------------------------------------------
@@ -103,9 +100,8 @@ class TrainingModule(LightningModule):
             raise RuntimeError(
                 f"Lightning is in epoch {self.trainer.current_epoch}, this training in round {self.round}"
             )
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._sigterm)  # Lightning's own handler leaves in the middle of a round
         if self.ticker is None:
+            launching.limit_waits(self.settings.wait_limit)  # of groups that a strategy has made, too
             done, total = self.rounds.progress(self.round)
             self.ticker = self._stack.enter_context(self.run.progress(self.rounds.unit, total, done))
             if self.evaluations is not None:
@@ -118,6 +114,11 @@ class TrainingModule(LightningModule):
         self._done = 0
         return self.rounds.start(self.round, self._process())
 
+    def when(self, taken: int = 0) -> str:
+        """`iteration 3, step 12`, both from 0: where the training is, for messages. taken: steps that are counted already."""
+        iteration = f"iteration {self.round}, " if self.rounds.reports == "round" else ""
+        return f"{iteration}step {self.trainer.global_step - taken}"
+
     def _process(self) -> Process:
         context = self.trainer.strategy.precision_plugin.forward_context
         return Process(self.global_rank, self.trainer.world_size, context)
@@ -128,11 +129,7 @@ class TrainingModule(LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         loss, metrics = self.rounds.loss(batch)
-        if not self.trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss))):  # all processes stop, or none
-            raise Stopped(
-                f"the loss is not finite at step {self.trainer.global_step}; the last good checkpoint is kept. "
-                "Lower train.lr, or look at the curves with `fgrl report`."
-            )
+        finite.check_loss(loss, self.when(), self.settings.lr, self.trainer.strategy.reduce_boolean_decision)
         self.tally.add(metrics, rows=len(batch.mask) if batch.scale else 0)
         if batch.scale:
             self._loss += float(loss.detach()) / batch.scale
@@ -151,6 +148,7 @@ class TrainingModule(LightningModule):
         for name, parameters in self.networks.items():
             norm = strategies.clip(self.settings, parameters)
             if norm is not None:
+                finite.check_gradient(norm, name, self.when(), self.settings.clip_norm)
                 self._step_metrics["critic_grad_norm" if name == "critic" else "grad_norm"] = norm
 
     def accumulated(self) -> bool:
@@ -172,11 +170,15 @@ class TrainingModule(LightningModule):
         self._steps += 1
         if self.settings.strategy == "deepspeed_stage_3":  # it clips by itself
             engine: Any = self.trainer.model
-            self._step_metrics["grad_norm"] = float(engine.get_global_grad_norm())
+            norm = float(engine.get_global_grad_norm())
+            finite.check_gradient(norm, "", self.when(taken=1), self.settings.clip_norm)
+            self._step_metrics["grad_norm"] = norm
         if self.rounds.reports == "step":
             self._report(self.trainer.global_step)
 
     def on_train_epoch_end(self) -> None:
+        trained = [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
+        finite.check_weights(trained, self.when(), self.trainer.strategy.reduce_boolean_decision)
         if self.rounds.reports == "round":
             self._report(self.round)
         self.round += 1

@@ -35,15 +35,26 @@ from fgrl.ops.segments import (
     to_segments,
 )
 from fgrl.ops.spans import (
+    TOKEN_POLICY,
     Conflict,
     SpanRewards,
+    SpanSpread,
     TokenPolicy,
     Within,
     fading_weights,
     overlaps,
     span_rewards,
     spans_to_tokens,
+    tokens_of_spans,
     uncovered_spans,
     without_characters,
 )
-from fgrl.ops.statistics import explained_variance, masked_mean, masked_sum, masked_var, masked_whiten, mean_metric
+from fgrl.ops.statistics import (
+    centred,
+    explained_variance,
+    masked_mean,
+    masked_sum,
+    masked_var,
+    masked_whiten,
+    mean_metric,
+)

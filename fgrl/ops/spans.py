@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -19,30 +20,83 @@ else:
 
 TokenPolicy = Literal["overlap", "inside", "start", "words"]
 POLICIES = get_args(TokenPolicy)
+TOKEN_POLICY: TokenPolicy = "words"
+"""The default, wherever spans become tokens."""
 Conflict = Literal["poor", "good", "cancel"]
 CONFLICTS = get_args(Conflict)
 Within = Literal["uniform", "linear_decay", "token_importance"]
 WITHIN = get_args(Within)
+SpanSpread = Literal["even", "each", "last"]
+SPREADS = get_args(SpanSpread)
 
 
-def _extents(offsets: Sequence[tuple[int, int]], policy: TokenPolicy, text: str | None) -> Sequence[tuple[int, int]]:
-    """The characters of each token that count; with `words`, without white space at a token's beginning."""
-    if policy != "words":
-        return offsets
-    if text is None:
-        raise ValueError("the token policy `words` needs the text")
-    return [(end - len(text[start:end].lstrip() or text[start:end]), end) for start, end in offsets]
+def tokens_of_spans(
+    spans: Sequence[Span],
+    offsets: Sequence[tuple[int, int]],
+    text: str,
+    policy: TokenPolicy = TOKEN_POLICY,
+    conflict: Conflict | None = None,
+    *,
+    partial: bool = False,
+) -> list[list[int]]:
+    """Indices of the tokens of each span, in order.
+
+    1. Conflicts are resolved on characters: where spans of different signs (of label x weight) meet, the characters stay with
+       the lowest sign (`poor`), with the highest (`good`), or with neither of good and poor (`cancel`). None: spans of
+       different signs share characters, as spans of the same sign always do.
+    2. A token belongs to a span when all its characters are left to the span, apart from white space at its beginning
+       (`words`) or without exception (`inside`); when its first character is (`start`); or when any is (`overlap`). In most
+       vocabularies the space before a word belongs to the word's token: `inside` and `start` lose the first word of a span.
+
+    So a token that lies across the place where good and poor meet belongs to neither, except by `start` and `overlap`:
+    Text2Grad's appendix L gives such tokens no reward.
+
+    offsets: characters [start, end) of each token in `text`, as `fgrl.rollouts.offsets` gives them: tokens that hold parts of
+    one character (the bytes of an emoji) all cover it. A token that covers none (start = end: a special token, the mark before
+    a first word) is in no span. partial: a span that no whole token belongs to has the tokens that share a character with it.
+    """
+    check_choice("policy", policy, POLICIES)
+    if conflict is not None:
+        check_choice("conflict", conflict, CONFLICTS)
+    counted = [_counted(extent, text, policy) for extent in offsets]
+    tokens = []
+    for characters in _characters(spans, len(text), conflict):
+        near = [t for t, (start, end) in enumerate(offsets) if not characters.isdisjoint(range(start, end))]
+        own = [t for t in near if policy == "overlap" or characters.issuperset(counted[t])]
+        tokens.append(near if partial and not own else own)
+    return tokens
 
 
-def _covers(span: Span, extent: tuple[int, int], policy: TokenPolicy) -> bool:
+def _counted(extent: tuple[int, int], text: str, policy: TokenPolicy) -> range:
+    """Characters of a token that its span has to contain."""
     start, end = extent
-    if start >= end or span.start >= span.end:
+    if policy == "words":  # a token of white space alone has no word in it, and counts as it is
+        start = end - len(text[start:end].lstrip() or text[start:end])
+    return range(start, min(start + 1, end) if policy == "start" else end)
+
+
+def _characters(spans: Sequence[Span], end: int, conflict: Conflict | None) -> list[set[int]]:
+    """Characters before `end` that each span has after conflicts."""
+    signs = [_sign(span.label * span.weight) for span in spans]
+    every = [set(range(span.start, min(span.end, end))) for span in spans]
+    by_sign = {
+        sign: set().union(*(own for own, s in zip(every, signs, strict=True) if s == sign)) for sign in set(signs)
+    }
+    return [
+        own.difference(*(taken for other, taken in by_sign.items() if _yields(sign, other, conflict)))
+        for own, sign in zip(every, signs, strict=True)
+    ]
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+def _yields(own: int, other: int, conflict: Conflict | None) -> bool:
+    """True if a span of the sign `own` loses the characters that it shares with one of the sign `other`."""
+    if conflict is None:
         return False
-    if policy == "start":
-        return span.start <= start < span.end
-    if policy in ("inside", "words"):
-        return span.start <= start and end <= span.end
-    return span.start < end and start < span.end
+    return own * other < 0 if conflict == "cancel" else (other < own if conflict == "poor" else other > own)
 
 
 def _resolve(values: Sequence[float], conflict: Conflict) -> float:
@@ -55,31 +109,35 @@ def _resolve(values: Sequence[float], conflict: Conflict) -> float:
 def spans_to_tokens(
     spans: Sequence[Span],
     offsets: Sequence[tuple[int, int]],
-    policy: TokenPolicy = "overlap",
+    text: str,
+    policy: TokenPolicy = TOKEN_POLICY,
     conflict: Conflict = "poor",
     *,
-    text: str | None = None,
+    partial: bool = False,
 ) -> Tensor:
     """Label of each token, float [T], from labelled character spans of the response; 0 where no span is.
 
-    offsets: characters [start, end) that each token covers, in the text that the spans count in, as
-    `fgrl.rollouts.offsets` gives them: tokens that hold parts of one character (the bytes of an emoji) all cover it. A
-    token that covers none (start = end: a special token, the mark before a first word) is in no span.
-    policy: a token belongs to a span when they share a character (`overlap`), when it lies in the span (`inside`), when
-    its first character does (`start`), or when it lies in the span apart from white space at its beginning (`words`, which
-    reads `text`): in byte-level vocabularies the space before a word belongs to the word's token, and `inside` and `start`
-    lose the first word of a span. conflict: when several spans cover a token take the lowest label (`poor`),
-    the highest (`good`), or 0 if their signs differ and else their mean (`cancel`).
+    Which tokens a span has: see `tokens_of_spans`. Of several spans of a token the lowest label counts (`poor`), the highest
+    (`good`), or 0 if signs differ and else the mean (`cancel`).
 
-    A span may cover no token at all: count those with `uncovered_spans` and report them.
+    A span may have no token at all: count those with `uncovered_spans` and report them.
     """
-    check_choice("policy", policy, POLICIES)
-    check_choice("conflict", conflict, CONFLICTS)
-    labels = []
-    for extent in _extents(offsets, policy, text):
-        covering = [span.label for span in spans if _covers(span, extent, policy)]
-        labels.append(_resolve(covering, conflict) if covering else 0.0)
-    return torch.tensor(labels, dtype=torch.float32)
+    every = tokens_of_spans(spans, offsets, text, policy, conflict, partial=partial)
+    values = _values_of_tokens(
+        len(offsets), every, [[span.label] * len(own) for span, own in zip(spans, every, strict=True)]
+    )
+    return torch.tensor([_resolve(own, conflict) if own else 0.0 for own in values], dtype=torch.float32)
+
+
+def _values_of_tokens(
+    count: int, tokens: Sequence[Sequence[int]], values: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """Values of each of `count` tokens, from the tokens of each span and their values in it."""
+    of_token: list[list[float]] = [[] for _ in range(count)]
+    for own, paid in zip(tokens, values, strict=True):
+        for t, value in zip(own, paid, strict=True):
+            of_token[t].append(value)
+    return of_token
 
 
 @dataclass(frozen=True)
@@ -89,62 +147,78 @@ class SpanRewards:
     token: Tensor
     """[T] float."""
     marked: Tensor
-    """[T] bool: tokens of a span. Their reward may be 0: the label is, or labels cancelled out."""
+    """[T] bool: tokens of a span. Their reward may be 0: the label is, or good and poor spans meet there."""
     uncovered: list[int]
-    """Indices of the spans that no token is of."""
+    """Indices of the spans that have no token."""
+    overruled: list[int]
+    """Indices of the spans that lost all their tokens to spans of another sign."""
 
 
 def span_rewards(
     spans: Sequence[Span],
     offsets: Sequence[tuple[int, int]],
-    policy: TokenPolicy = "inside",
+    text: str,
+    policy: TokenPolicy = TOKEN_POLICY,
     conflict: Conflict = "poor",
     *,
+    spread: SpanSpread = "even",
     within: Within = "uniform",
     unmarked: float = 0.0,
-    text: str | None = None,
     importance: Sequence[float] | None = None,
 ) -> SpanRewards:
-    """The pseudo-reward delta_t of each token (Text2Grad, section 3.3): label x weight of its span x its weight in the span.
+    """Rewards of tokens from values of spans. The value of a span is label x weight.
 
-    1. each span's tokens, by `policy` (see `spans_to_tokens`); `inside` is the rule of appendix L: a token that crosses the
-       boundary of a span gets 0
-    2. their weights in it, by `within`: 1 (`uniform`), 1 - (i-1) * 0.9/(n-1) for the i-th of n (`linear_decay`, appendix
-       I.1), or `importance` [T] (`token_importance`)
-    3. the reward of a token in several spans, by `conflict`: the lowest value, the highest, or 0 where signs differ and else
-       the mean
+    1. each span's tokens, by `policy` and `conflict` (see `tokens_of_spans`)
+    2. their weights in it, by `within`: 1 (`uniform`), 1 - (i-1) * 0.9/(n-1) for the i-th of n (`linear_decay`, Text2Grad,
+       appendix I.1), or `importance` [T] (`token_importance`)
+    3. the value on the tokens, by `spread`: shared out by their weights (`even`), or all of it on the last one (`last`). Tokens of
+       several spans add up, and a span that contains no whole token has those that share a character with it. So the total
+       is the sum of the values of the spans that keep a character after conflicts, whatever the tokenizer
+       Or value x weight for each token (`each`, delta_t of Text2Grad's section 3.3): a token in several spans has the lowest
+       value (`poor`), the highest (`good`), or 0 where signs differ and else the mean (`cancel`), and a span that contains no
+       whole token is lost
     4. `unmarked` for tokens that share no character with a span; 0 for those that cover no character at all
-
-    offsets: as in `spans_to_tokens`. text: of the response, for the policy `words`.
     """
-    check_choice("policy", policy, POLICIES)
-    check_choice("conflict", conflict, CONFLICTS)
     check_choice("within", within, WITHIN)
-    extents = _extents(offsets, policy, text)
-    values: list[list[float]] = [[] for _ in offsets]
-    uncovered = []
-    for number, span in enumerate(spans):
-        # 1.
-        tokens = [t for t, extent in enumerate(extents) if _covers(span, extent, policy)]
-        uncovered += [] if tokens else [number]
-        # 2.
-        for t, weight in zip(tokens, _weights(tokens, within, importance), strict=True):
-            values[t].append(span.label * span.weight * weight)
+    check_choice("spread", spread, SPREADS)
+    # 1.
+    each = spread == "each"
+    every = tokens_of_spans(spans, offsets, text, policy, conflict, partial=not each)
+    before = tokens_of_spans(spans, offsets, text, policy, partial=not each)
+    # 2. and 3.
+    paid = [
+        [span.label * span.weight * share for share in _shares(_weights(own, within, importance), spread)]
+        for span, own in zip(spans, every, strict=True)
+    ]
+    values = _values_of_tokens(len(offsets), every, paid)
+    touched = {t for own in tokens_of_spans(spans, offsets, text, "overlap") for t in own}
 
     def reward(t: int) -> float:
-        # 3.
         if values[t]:
-            return _resolve(values[t], conflict)
+            return _resolve(values[t], conflict) if each else math.fsum(values[t])
         # 4.
         start, end = offsets[t]
-        return 0.0 if start >= end or any(_covers(span, offsets[t], "overlap") for span in spans) else unmarked
+        return 0.0 if start >= end or t in touched else unmarked
 
-    token = torch.tensor([reward(t) for t in range(len(offsets))], dtype=torch.float32)
-    return SpanRewards(token, torch.tensor([bool(own) for own in values], dtype=torch.bool), uncovered)
+    marked = {t for own in before for t in own}
+    return SpanRewards(
+        torch.tensor([reward(t) for t in range(len(offsets))], dtype=torch.float32),
+        torch.tensor([t in marked for t in range(len(offsets))], dtype=torch.bool),
+        uncovered=[number for number, own in enumerate(before) if not own],
+        overruled=[number for number, own in enumerate(every) if before[number] and not own],
+    )
+
+
+def _shares(weights: Sequence[float], spread: SpanSpread) -> list[float]:
+    """Share of a span's value that each of its tokens has."""
+    if spread == "last":
+        return [0.0] * (len(weights) - 1) + [1.0] * bool(weights)
+    whole = math.fsum(weights) if spread == "even" else 1.0
+    return [weight / whole for weight in weights]
 
 
 def _weights(tokens: Sequence[int], within: Within, importance: Sequence[float] | None) -> list[float]:
-    """Of the tokens of one span, in their order."""
+    """Weight of each token of a span, in their order."""
     if within == "token_importance":
         if importance is None:
             raise ValueError("`token_importance` needs the importance of each token")
@@ -156,7 +230,8 @@ def _weights(tokens: Sequence[int], within: Within, importance: Sequence[float] 
 def fading_weights(tokens: int, after: float) -> Tensor:
     """[T]: 1 / (1 + exp(clip(t - after, -10, 6))) of the tokens t = 0, 1, ...: 1 at first, 1/2 at `after`, then close to 0.
 
-    Text2Grad's release weights the rewards of summaries in this way, with 54; the paper has no such weight.
+    Text2Grad's release weights the rewards of summaries in this way, with 54 for tokens counted from 1, which is `after=53`; the
+    paper has no such weight.
     """
     return torch.sigmoid(-(torch.arange(tokens) - after).clamp(-10, 6))
 
@@ -164,14 +239,14 @@ def fading_weights(tokens: int, after: float) -> Tensor:
 def uncovered_spans(
     spans: Sequence[Span],
     offsets: Sequence[tuple[int, int]],
-    policy: TokenPolicy = "overlap",
+    text: str,
+    policy: TokenPolicy = TOKEN_POLICY,
     *,
-    text: str | None = None,
+    partial: bool = False,
 ) -> list[int]:
-    """Indices of the spans that cover no token: empty ones, or spans of text that the tokens do not reach."""
-    check_choice("policy", policy, POLICIES)
-    extents = _extents(offsets, policy, text)
-    return [i for i, span in enumerate(spans) if not any(_covers(span, extent, policy) for extent in extents)]
+    """Indices of the spans that have no token: empty ones, spans of text that the tokens do not reach, parts of a token."""
+    tokens = tokens_of_spans(spans, offsets, text, policy, partial=partial)
+    return [number for number, own in enumerate(tokens) if not own]
 
 
 def without_characters(labels: Tensor, offsets: Sequence[tuple[int, int]]) -> Tensor:

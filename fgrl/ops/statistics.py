@@ -58,6 +58,18 @@ def masked_var(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     return masked_mean(centred.square(), mask, dim)
 
 
+def centred(x: Tensor, mask: Tensor, group: Tensor) -> Tensor:
+    """`x` minus the mean of the real entries of all rows of its group. Shaped as `x`.
+
+    x, mask: [B,T]; group: long [B], any numbers. An entry counts the same in a short row and in a long one.
+    """
+    index = torch.unique(group, return_inverse=True)[1]
+    empty = torch.zeros(len(group), dtype=torch.float64, device=x.device)
+    total = empty.index_add(0, index, masked_sum(x.double(), mask, dim=1))
+    count = empty.index_add(0, index, mask.sum(1).double()).clamp(min=1)
+    return zero_masked(x - (total / count)[index].to(x.dtype)[:, None], mask)
+
+
 def masked_whiten(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
     """Standardise over all real entries of the batch: (x - mean) / sqrt(population variance + eps). Shaped as `x`.
 

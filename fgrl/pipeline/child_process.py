@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+from fgrl import native, stops
 from fgrl.console import Console
-from fgrl.errors import DONE
+from fgrl.errors import DONE, UserCodeError
+from fgrl.modules import launching
 from fgrl.pipeline import ranks
 from fgrl.pipeline.endings import ChildFailed
+from fgrl.pipeline.folders import is_done
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.planning import Options, Planned
 
@@ -26,17 +30,28 @@ def is_needed(stage: Planned, options: Options) -> bool:
     return stage.stage.processes() > 1 and list(options.only) != [stage.name]
 
 
-def run(stage: Planned, invocation: Invocation, console: Console, interrupted: Callable[[], bool]) -> None:
-    """`fgrl run R --only stage`; it writes to the folder of `invocation` and takes the stage's lock itself.
+def run(
+    stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
+) -> None:
+    """`fgrl run R --only stage`, which works in `folder`; it writes to the folder of `invocation` and takes the stage's lock itself.
 
-    The first Ctrl-C is passed on; when this process is aborted, so is the child. Raises `ChildFailed`.
+    A stop is passed on; when this process is aborted, so is the child, and it ends when this process does. Raises `ChildFailed`, and
+    `RankLost` where a signal has ended the child.
     """
-    process = subprocess.Popen(
-        _command(stage, invocation, console),
-        env={**invocation.environment, ranks.INVOCATION: str(invocation.folder.resolve()), ranks.KEY: stage.key},
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches it once, through us
-    )
+    launching.forget_waits(folder)
+    environment = {
+        **invocation.environment,
+        **native.inherited(),
+        ranks.INVOCATION: str(invocation.folder.resolve()),
+        ranks.KEY: stage.key,
+    }
+    with stops.children_end_with_us(environment):
+        process = subprocess.Popen(
+            _command(stage, invocation, console),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches it once, through us
+        )
     forwarded = False
     try:
         while True:
@@ -45,13 +60,23 @@ def run(stage: Planned, invocation: Invocation, console: Console, interrupted: C
                 break
             except subprocess.TimeoutExpired:
                 if interrupted() and not forwarded:
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(signal.SIGTERM)
                     forwarded = True
     except BaseException:
-        _abort(process, signal.SIGTERM if forwarded else signal.SIGINT)
+        _abort(process)
         raise
+    if code < 0 and forwarded:  # it had not begun
+        raise KeyboardInterrupt
+    if code < 0:
+        raise launching.lost_to_signal_or_hung(0, code, folder)
     if code != DONE:
         raise ChildFailed(code)
+    finished = invocation.plan.runs.find(stage.key)
+    if finished is None or not is_done(finished, stage.key):
+        raise UserCodeError(
+            f"stage {stage.name}: its process ended with exit code 0 before the stage was done: code of yours, or of a library that it "
+            "uses, ends the process"
+        )
 
 
 def _command(stage: Planned, invocation: Invocation, console: Console) -> list[str]:
@@ -65,8 +90,9 @@ def _command(stage: Planned, invocation: Invocation, console: Console) -> list[s
     return command + ["-q"] * console.quiet + ["-v"] * console.verbose + list(options.arguments)
 
 
-def _abort(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    os.killpg(process.pid, number)
+def _abort(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):  # the second one aborts
+        os.killpg(process.pid, number)
     try:
         process.wait(timeout=GRACE)
     except (

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fgrl.errors import UsageError
-from fgrl.files import remove
+from fgrl.files import LinkRefused, leftovers, remove
 from fgrl.modules.checkpoints import NAMES
 from fgrl.pipeline.folders import Runs
 from fgrl.pipeline.history import (
@@ -49,7 +49,7 @@ class Wanted:
     """Runs of these recipes (names or patterns), with the stages that no other run needs; with `unreferenced` or `checkpoints` no
     runs, and only stages of these recipes."""
     unreferenced: bool = False
-    """Stages that no run needs; with `older_than` only those last worked on longer ago."""
+    """Stages that no run needs; with `older_than` only those last worked on longer ago. Also what killed processes left half written."""
     checkpoints: bool = False
     """Checkpoints of finished stages, which nothing reads any more."""
 
@@ -64,7 +64,7 @@ class Deletion:
 
     path: Path
     what: str
-    """"run", "stage" or "checkpoint"."""
+    """"run", "stage", "checkpoint" or "leftover"."""
     bytes: int
     why: str
 
@@ -98,6 +98,8 @@ def parse_age(text: str) -> timedelta:
 
 def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deletions:
     """What to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
+    if (locks := runs.stages / ".locks").is_symlink():
+        raise LinkRefused(locks)
     history = read_history(runs, sizes=False)
     now = now or datetime.now(UTC)
     result = Deletions()
@@ -121,6 +123,12 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
             _take(stage, "no run refers to it", history, result)
         elif wanted.checkpoints and stage.finished:
             _take_checkpoints(stage, history, result)
+    if wanted.unreferenced and not wanted.recipes:
+        doomed = {item.path for item in result.items}
+        for path in leftovers(runs.root):
+            if not doomed & set(path.parents):
+                size = size_of(path) if path.is_dir() else path.lstat().st_size
+                result.items.append(Deletion(path, "leftover", size, "half written; its process is gone"))
     return result
 
 
@@ -136,8 +144,10 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
             report(f"{_short(item.path)} has begun to run: it stays")
         else:
             freed += _removed(item, runs, report)
+    for item in [item for item in chosen.items if item.what == "leftover"]:
+        freed += _removed(item, runs, report)
     usage = _Usage(runs)
-    for item in [item for item in chosen.items if item.what != "run"]:
+    for item in [item for item in chosen.items if item.what not in ("run", "leftover")]:
         stage = item.path if item.what == "stage" else item.path.parent
         key = stage.name.rpartition("-")[2]
         lock = stage_lock(runs, key)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgrl import lazy
-from fgrl.console import Console
+from fgrl.console import Console, listening
 from fgrl.errors import DONE, FAILED, INTERRUPTED, WRONG_REQUEST, Aborted, FgrlError, UsageError, disk_error
 from fgrl.functions import as_user_error
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
+from fgrl.registry.shielding import unfinished
 
 report = lazy.load("fgrl.report")
 
@@ -52,7 +53,7 @@ def ending(error: BaseException, runs: Path) -> Ending:
     if isinstance(error, Aborted):
         return Ending(INTERRUPTED, "aborted; run the same command to continue from the last checkpoint")
     if isinstance(error, KeyboardInterrupt):
-        return Ending(INTERRUPTED, "interrupted; checkpoint saved; run the same command to continue")
+        return Ending(INTERRUPTED, "interrupted; what is finished is kept: run the same command to continue")
     if (disk := disk_error(error)) is not None:
         free = shutil.disk_usage(runs).free / 2**20
         return Ending(disk.exit_code, f"{disk.explanation()} ({free:.0f} MiB free in {runs})")
@@ -66,15 +67,15 @@ def ending(error: BaseException, runs: Path) -> Ending:
 def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
     """Inside, stages run: the console and the libraries write to `run.log`, and Ctrl-C is a request (`Interrupts`).
 
-    An error inside ends in the summary of the invocation and at the terminal instead of being raised, except `UsageError`
-    and `SystemExit`. In the end the page is written, also after a failure; of a failed start nothing is left.
+    An error inside ends in the summary of the invocation and at the terminal instead of being raised, except `UsageError`. In the
+    end the page is written, also after a failure; of a failed start nothing is left.
     """
     try:
         with _logged(invocation.folder / "run.log", console):
             try:
-                with Interrupts(lambda text: console.alert(f"{console.prefix}{text}")) as interrupts:
+                with Interrupts(lambda text: _acknowledge(text, invocation, console)) as interrupts:
                     yield interrupts
-            except (UsageError, SystemExit):
+            except UsageError:
                 invocation.summary.exit = WRONG_REQUEST
                 raise
             except BaseException as error:
@@ -88,10 +89,20 @@ def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
             invocation.remove()
 
 
+def _acknowledge(text: str, invocation: Invocation, console: Console) -> None:
+    if not invocation.child:  # its parent has said it
+        console.alert(f"{console.prefix}{text}")
+
+
 @contextmanager
 def _logged(log: Path, console: Console) -> Iterator[None]:
     """Inside, the console and the libraries write to the file `log`."""
-    with log.open("a", encoding="utf-8") as console.log, diverted(log, verbose=console.verbose):
+    with (
+        log.open("a", encoding="utf-8") as console.log,
+        diverted(log, verbose=console.verbose),
+        listening(console),
+        unfinished(),
+    ):
         try:
             yield
         finally:

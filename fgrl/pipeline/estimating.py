@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from fgrl import registry
 from fgrl.errors import NotYet
-from fgrl.kinds import Expected, Reader, Stage
+from fgrl.kinds import Client, Expected, Reader, Stage
 from fgrl.pipeline.offline import from_cache_only
 from fgrl.pipeline.planning import Plan
 from fgrl.registry.problems import dotted
@@ -68,7 +69,7 @@ def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]
                 estimate = planned.stage.estimate(peek)
             except NotYet as stage:
                 estimate = {"after": str(stage)}
-            if estimate := {**estimate, **criteria(planned.stage, peek)}:
+            if estimate := {**estimate, **criteria(planned.stage, peek), **_warnings(planned.stage)}:
                 by_stage[planned.name] = estimate
     return by_stage
 
@@ -81,3 +82,10 @@ def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
     readers = ((dotted(path), value) for path, value in registry.walk(stage) if isinstance(value, Reader))
     counts = {path: counts for path, reader in readers if (counts := reader.criteria_counts(peek))}
     return {"criteria": counts} if counts else {}
+
+
+def _warnings(stage: Stage) -> dict[str, Any]:
+    """What the clients of a stage warn about."""
+    parts = (part.warning(date.today()) for _path, part in registry.walk(stage) if isinstance(part, Client))
+    texts = list(dict.fromkeys(text for text in parts if text is not None))
+    return {"warning": texts} if texts else {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fgrl.console import Console, duration, shown
 from fgrl.errors import DONE, UsageError
+from fgrl.files import refuse_links
 from fgrl.pipeline import child_process, in_process, ranks
 from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.folders import is_done
@@ -46,6 +47,9 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
             return before
     invocation = Invocation(planned, options)
     with concluded(invocation, console) as interrupts:
+        if not invocation.child:
+            for line in planned.notices():
+                console.say(line)
         for stage in selected:
             _Step(stage, invocation, console, interrupts).take()
     return invocation.summary
@@ -88,7 +92,7 @@ class _Step:
 
     def _from_cache(self) -> bool:
         folder = self.runs.find(self.stage.key)
-        if folder is None or not is_done(folder):
+        if folder is None or not is_done(folder, self.stage.key):
             return False
         if self.is_read:
             try:
@@ -119,12 +123,13 @@ class _Step:
 
     def _run_in_child(self) -> None:
         folder = self._begin()
-        child_process.run(self.stage, self.invocation, self.console, self.interrupts)
+        child_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
         self.invocation.enter(self.stage, folder, cached=False, record=read_record(folder))
 
     def _begin(self) -> Path:
         """The folder to work in, after the stage is announced and noted as unfinished."""
         folder = self.runs.find(self.stage.key) or self.stage.dir
+        refuse_links(folder, self.runs.root)
         self.invocation.begin(folder)
         if not self.invocation.child:  # our parent has announced it
             self.console.say(f"{self.label}: {self.stage.why}")

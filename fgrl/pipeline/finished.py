@@ -26,6 +26,7 @@ from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, RecipeResults, read_evaluation
+from fgrl.results.measured_by import MeasuredBy
 from fgrl.results.reading import read_json
 from fgrl.results.remeasuring import remeasure
 from fgrl.results.run_folder import RunFolder, StageFolder
@@ -99,6 +100,7 @@ class FinishedRecipe:
     def remeasured(self, name: str) -> Evaluation:
         """A finished evaluation with its answers, measured again where the answers are enough. Raises `DataError`."""
         evaluation = self.evaluation(name)
+        evaluation.measured_by = MeasuredBy(name, self.settings([name]), complete=self.recipe is not None)
         evaluation.answers = read_answers(self.folders[name] / "out" / ANSWERS)
         if self.recipe is None:
             reason = f"this version of fgrl cannot build {self.file}"

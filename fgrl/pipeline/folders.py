@@ -23,8 +23,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fgrl.errors import UsageError
-from fgrl.files import write_text
+from fgrl.errors import UsageError, disk_error
+from fgrl.files import LinkRefused, leftovers, refuse_links, remove, write_text
 from fgrl.pipeline.integrity import RECORD, Broken, read_record
 from fgrl.recipe import Address
 
@@ -44,9 +44,21 @@ class Runs:
 
     def check(self) -> None:
         """Raise `UsageError` where the folder, or one above it, is a file."""
-        existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
+        try:
+            existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
+        except (OSError, ValueError) as error:  # a name too long, a circle of links, a NUL
+            raise UsageError(
+                f"--runs {str(self.root)[:200]}: {getattr(error, 'strerror', error)}: name another folder"
+            ) from None
         if not existing.is_dir():
             raise UsageError(f"--runs {self.root}: {existing} is a file, and runs are kept in a folder")
+
+    def take(self, folder: Path) -> None:
+        """Make sure that a stage's folder, whose lock this process holds, is fgrl's own, and remove what a killed process left half
+        written in it. Raises `LinkRefused`."""
+        refuse_links(folder, self.root)
+        for left in leftovers(folder, idle=0):
+            remove(left)
 
     @property
     def stages(self) -> Path:
@@ -59,7 +71,7 @@ class Runs:
     def find(self, key: str) -> Path | None:
         """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
         folders = sorted(self.stages.glob(f"*-{key}"))
-        return next((folder for folder in folders if is_done(folder)), folders[0] if folders else None)
+        return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
 
     def finished(self) -> Iterator[dict[str, Any]]:
         """`stage.json` of every finished stage, newest first, with its folder under "folder"."""
@@ -73,7 +85,12 @@ class Runs:
         return sorted(folders, key=lambda folder: folder.name, reverse=True)
 
     def new_invocation(self, recipe: str, short: str) -> Path:
-        """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names."""
+        """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. What killed processes left half written in
+        earlier ones and in the cache is removed. Raises `LinkRefused`."""
+        if (self.root / recipe).is_symlink():
+            raise LinkRefused(self.root / recipe)
+        for left in (*leftovers(self.root / recipe), *leftovers(self.cache)):
+            remove(left)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         for suffix in ("", *(f".{number}" for number in range(2, 1000))):
             folder = self.root / recipe / f"{stamp}-{short}{suffix}"
@@ -81,6 +98,10 @@ class Runs:
                 folder.mkdir(parents=True)
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise disk_error(error) or UsageError(
+                    f"--runs {self.root}: no folder can be made there ({error.strerror}): name another one"
+                ) from None
             return folder
         raise RuntimeError(f"a thousand runs of {recipe} in one second")
 
@@ -92,6 +113,7 @@ class Runs:
         nothing is left to clean up after a SIGKILL.
         """
         folder = self.stages / ".locks"
+        refuse_links(folder, self.root)
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{key}.lock")
         owner = folder / f"{key}.owner"
@@ -115,10 +137,10 @@ class Runs:
             lock.release()
 
 
-def is_done(folder: Path) -> bool:
-    """Has the stage finished, and has its product the files and sizes of then?"""
+def is_done(folder: Path, key: str | None = None) -> bool:
+    """True if the stage (with this key) has finished, and its product has the files and sizes of then."""
     try:
-        read_record(folder)
+        read_record(folder, key)
     except Broken:
         return False
     return True

@@ -18,6 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fgrl import files
+from fgrl.files import LinkRefused
 from fgrl.pipeline.folders import RESERVED, Runs
 from fgrl.pipeline.integrity import RECORD
 from fgrl.results.evaluations import METRICS, read_evaluation
@@ -170,6 +171,8 @@ def read_history(runs: Runs, *, sizes: bool = True) -> History:
 
 def is_locked(lock: Path) -> bool:
     """Does a process hold this lock? False where there is no such file."""
+    if lock.is_symlink():
+        raise LinkRefused(lock)
     if not lock.exists():
         return False
     try:

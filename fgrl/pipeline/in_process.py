@@ -6,14 +6,14 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fgrl.console import Console
-from fgrl.errors import Stopped
+from fgrl.errors import INTERRUPTED, Stopped
 from fgrl.files import remove, sync, write_json, write_text
 from fgrl.pipeline import ranks, workers
 from fgrl.pipeline.environment import versions
@@ -25,6 +25,7 @@ from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
+from fgrl.sanitizing import hide_in
 
 
 def run(
@@ -39,6 +40,7 @@ def run(
     plan, tracker = invocation.plan, invocation.tracker
     # 1. an empty `out`, and what the stage was asked for, of inputs that are still those of the plan
     plan.check_inputs(stage)
+    plan.runs.take(folder)
     reject(folder)
     if (folder / "out").exists():
         shutil.rmtree(folder / "out")
@@ -82,7 +84,7 @@ def run(
         "made": now(),
         "seconds": round(time.monotonic() - began, 3),
         "upstream": stage.upstream,
-        "summary": summary,
+        "summary": hide_in(summary),
         "identity": stage.identity,
         "versions": versions(),
         "files": files_of(folder / "out"),
@@ -93,13 +95,24 @@ def run(
     return record
 
 
+@contextlib.contextmanager
+def _leaving_quietly() -> Iterator[None]:
+    """Around a worker: `Stopped` is raised in every process at the same point, and rank 0 reports it."""
+    try:
+        yield
+    except Stopped:
+        pass
+    except KeyboardInterrupt:  # a SIGTERM to this process
+        raise SystemExit(INTERRUPTED) from None
+
+
 def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -> None:
     """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
     folder = plan.runs.find(stage.key) or stage.dir
     with (
         Interrupts(lambda _: None, ignores_sigint=True),
         diverted(Path(os.devnull), verbose=console.verbose),
-        contextlib.suppress(Stopped),  # raised in every process at the same point, and rank 0 reports it
+        _leaving_quietly(),
         workers.silent(folder, ranks.rank()),
     ):
         surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.errors import FgrlError
+from fgrl.files import LinkRefused
 from fgrl.models.digests import digest_of_file
 
 RECORD = "stage.json"
@@ -37,10 +38,10 @@ def files_of(out: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def problem(folder: Path) -> str:
-    """Why a stage's folder does not count as finished; empty where it does."""
+def problem(folder: Path, key: str) -> str:
+    """Why the folder of the stage with this key does not count as finished; empty where it does."""
     try:
-        read_record(folder)
+        read_record(folder, key)
     except Unfinished:
         return "started, not finished: continues from its checkpoint"
     except Broken as broken:
@@ -48,8 +49,8 @@ def problem(folder: Path) -> str:
     return ""
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """The record of a finished stage, after a look at the sizes of its files. Raises `Broken`."""
+def read_record(folder: Path, key: str | None = None) -> dict[str, Any]:
+    """The record of a finished stage, after a look at the sizes of its files. Raises `Broken`, also where its key is not `key`."""
     path = folder / RECORD
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -59,6 +60,8 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise Broken(f"{folder.name}/{RECORD} cannot be read ({error})") from None
     if not isinstance(record, dict) or any(name not in record for name in NEEDED):
         raise Broken(f"{folder.name}/{RECORD} is not the record of a stage")
+    if key is not None and record["key"] != key:
+        raise Broken(f"{folder.name}/{RECORD} is the record of another stage, with the key {record['key']}")
     check_files(folder, record, contents=False)
     return record
 
@@ -81,5 +84,8 @@ def check_files(folder: Path, record: Mapping[str, Any], *, contents: bool) -> N
 
 
 def reject(folder: Path) -> None:
-    """Let a broken stage count as unfinished from now on."""
+    """Let a broken stage count as unfinished from now on. Raises `LinkRefused` behind a link."""
+    for place in (folder, folder.parent):
+        if place.is_symlink():
+            raise LinkRefused(place)
     (folder / RECORD).unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""Ctrl-C: the first asks the stage to save and leave, the second aborts. SIGTERM asks like the first.
+"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. SIGTERM asks like the first, however often it comes:
+a scheduler sends it to every process of a job, and a parent passes it on.
 
 Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a large
 matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread does, and ends the
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from fgrl import stops
 from fgrl.errors import INTERRUPTED, Aborted
 
-ACKNOWLEDGED = "stopping: the current step is finished, then what is done is saved; Ctrl-C again aborts at once"
+ACKNOWLEDGED = "stopping at the next step: what is finished is kept; Ctrl-C again aborts at once"
 STUCK = 5.0
 """Seconds after the second Ctrl-C in which the main thread has to react, before the process is ended."""
 _END = b"\0"
@@ -30,7 +32,9 @@ class Interrupts:
         self.say = say
         self.ignores_sigint = ignores_sigint
         """Workers of a distributed stage ignore Ctrl-C: rank 0 decides for all."""
-        self.asked = False
+        self.thread = threading.get_ident()
+        """The one whose run is asked to stop."""
+        self._signalled = False
         self._unanswered = threading.Lock()
         """Taken, and never given back, by whoever answers the first signal: the handler or the thread."""
         self._aborting = threading.Event()
@@ -40,9 +44,11 @@ class Interrupts:
         self._thread: threading.Thread | None = None
 
     def __call__(self) -> bool:
-        return self.asked
+        return stops.asked(self.thread)
 
     def __enter__(self) -> Interrupts:
+        self.thread = threading.get_ident()
+        stops.forget(self.thread)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._on_signal)
@@ -55,6 +61,7 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
+        stops.forget(self.thread)
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._sockets is not None and self._thread is not None:
@@ -69,21 +76,23 @@ class Interrupts:
         """In the main thread, as soon as it runs Python."""
         if self.ignores_sigint and number == signal.SIGINT:
             return
-        if self.asked:
+        if self._signalled and number == signal.SIGINT:
             self._aborting.set()
             raise Aborted("aborted")
-        self.asked = True
+        self._signalled = True
+        stops.ask(self.thread)
         self._acknowledge()
 
     def _watch(self, reader: socket.socket) -> None:
         """In the thread: every byte is the number of a signal that arrived."""
-        signals = 0
+        signals: list[int] = []
         while (byte := reader.recv(1)) not in (b"", _END):
             if byte[0] not in (signal.SIGINT, signal.SIGTERM):
                 continue
-            signals += 1
+            signals.append(byte[0])
+            stops.ask(self.thread)
             self._acknowledge()
-            if signals == 2 and not self._aborting.wait(STUCK):
+            if signal.SIGINT in signals[1:] and not self._aborting.wait(STUCK):
                 self.say(
                     "aborted in the middle of a computation; run the same command to continue from the last checkpoint"
                 )

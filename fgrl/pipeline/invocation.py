@@ -26,6 +26,7 @@ from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
 from fgrl.registry import Settings
 from fgrl.registry.problems import dotted
 from fgrl.results.reading import mapping, read_json
+from fgrl.sanitizing import hide_in
 
 
 @dataclass
@@ -184,7 +185,7 @@ class Invocation:
         """Write `summary.json`."""
         if not self.child:
             self.summary.seconds = round(time.monotonic() - self._began, 3)
-            write_json(self.folder / "summary.json", self.summary.as_json(), default=str)
+            write_json(self.folder / "summary.json", hide_in(self.summary.as_json()), default=str)
 
     def _record(self) -> None:
         """What was asked for, and on what it runs."""
@@ -195,7 +196,8 @@ class Invocation:
         write_text(self.folder / "recipe.yaml", recipe.to_yaml())
         write_json(self.folder / "origins.json", {dotted(path): str(place) for path, place in recipe.origins.items()})
         about = environment(Path(recipe.path))
-        write_json(self.folder / "environment.json", {"command": self.summary.command, "seed": recipe.seed, **about})
+        started = {"command": self.summary.command, "seed": recipe.seed, **about}
+        write_json(self.folder / "environment.json", hide_in(started))
         (self.folder / "stages").mkdir()
         self.save()
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fgrl.sanitizing import hide
+
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "DATASETS_VERBOSITY": "error"}
 """Read by the libraries when they are imported; what the user has set stays."""
 
@@ -18,6 +20,11 @@ LOUD = ("DeepSpeed",)
 def _to_root(record: logging.LogRecord) -> bool:
     logging.getLogger().handle(record)
     return False
+
+
+class _WithoutSecrets(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return hide(super().format(record))
 
 
 @contextmanager
@@ -34,7 +41,7 @@ def diverted(log: Path, *, verbose: bool) -> Iterator[None]:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     handler = logging.FileHandler(log, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_WithoutSecrets("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
     root = logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(True)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fgrl import lazy
+from fgrl import lazy, native
 from fgrl.pipeline import environment
 
 sandbox = lazy.load("fgrl.sandbox")
@@ -52,6 +52,7 @@ def examine(runs: Path) -> dict[str, Any]:
         "memory_gib": memory,
         "disk_free_gib": round(free, 1),
         "gpus": _gpus(),
+        "bfloat16": _bfloat16(),
         "threads": os.environ.get("OMP_NUM_THREADS", "")
         if os.environ.get("OMP_NUM_THREADS", "").isdigit()
         else "not set",
@@ -88,6 +89,14 @@ def _gpus() -> list[str]:
         [command, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True, check=False
     )
     return [line.strip() for line in done.stdout.splitlines()] if done.returncode == 0 else []
+
+
+def _bfloat16() -> str:
+    """Does the device multiply it? Otherwise recipes that ask for it are slow."""
+    found = native.here()
+    if found.dtype == "bfloat16":
+        return f"native: {found.why}"
+    return f"emulated: {found.why}; recipes that ask for it are {native.SLOWER}, dtype: auto takes float32"
 
 
 def _packaged(name: str) -> str:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import registry
+from fgrl import native, registry
 from fgrl.errors import DataError, UsageError
 from fgrl.kinds import Stage
 from fgrl.pipeline import integrity, keys, reasons
 from fgrl.pipeline.folders import Runs, recipe_name
-from fgrl.registry.problems import Place
+from fgrl.registry.annotations import device_marker
+from fgrl.registry.problems import Place, dotted
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -38,10 +39,24 @@ class Planned:
     dir: Path
     cached: bool
     why: str
+    auto: dict[str, str] = field(default_factory=dict)
+    """What each `auto` of its settings stands for, by the setting: `model.dtype`."""
 
     @property
     def makes(self) -> str:
         return type(self.stage).makes.__name__
+
+    def emulated(self) -> list[str]:
+        """Return the settings that ask for bfloat16 on a device that only emulates it."""
+        parts = [((), self.stage), *registry.walk(self.stage)]
+        asked = [
+            dotted((*path, name))
+            for path, part in parts
+            if isinstance(part, registry.Settings)
+            for name, info in type(part).model_fields.items()
+            if (values := device_marker(info.metadata)) and getattr(part, name) != values.float32
+        ]
+        return asked if asked and native.here(self.stage.accelerator()).dtype == "float32" else []
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -52,6 +67,8 @@ class Planned:
             "makes": self.makes,
             "upstream": list(self.upstream),
             "dir": str(self.dir),
+            "auto": self.auto,
+            "emulated": self.emulated(),
         }
 
 
@@ -121,11 +138,31 @@ class Plan:
             "accelerator": stage.stage.accelerator(),
         }
 
+    @property
+    def auto(self) -> dict[str, str]:
+        """What `auto` stands for in this recipe, with the reason; two entries where stages use different devices."""
+        return {each.dtype: each.why for each in self.recipe.auto.values()}
+
+    def notices(self) -> list[str]:
+        """Return what `auto` stands for, and a warning about stages that ask for bfloat16 on a device that only emulates it."""
+        lines = [f"auto: {dtype} ({why})" for dtype, why in self.auto.items()]
+        emulated = [(stage, settings) for stage in self.stages if not stage.cached and (settings := stage.emulated())]
+        if emulated:
+            first, settings = emulated[0]
+            where = f"stages.{first.name}.{settings[0]}"
+            lines.append(
+                f"warning: bfloat16 is only emulated here ({native.here(first.stage.accelerator()).why}), {native.SLOWER}. "
+                f"It is asked for in {', '.join(stage.name for stage, _ in emulated)}: set "
+                + ("dtype=auto" if settings[0] in first.auto else f"{where}, and the like, to auto")
+            )
+        return lines
+
     def as_json(self) -> dict[str, Any]:
         """`{"stages": {name: {"key", "cached", "why", ...}}}` in order of execution."""
         return {
             "recipe": self.name,
             "seed": self.recipe.seed,
+            "auto": self.auto,
             "stages": {stage.name: stage.as_json() for stage in self.stages},
         }
 
@@ -194,7 +231,7 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
         identity = keys.identity(stage, seed=recipe.seed, upstream=upstream, sources=recipe.sources, limit=limit)
         known[name] = key = keys.key(identity)
         folder = planned.runs.find(key)
-        why = "" if folder is None else integrity.problem(folder)
+        why = "" if folder is None else integrity.problem(folder, key)
         done = folder is not None and not why
         if done:
             why = reasons.cached(key, finished)
@@ -212,6 +249,7 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
                 dir=folder or planned.runs.stages / f"{name}-{key}",
                 cached=done,
                 why=why,
+                auto={dotted(path[2:]): each.value for path, each in recipe.auto.items() if path[1] == name},
             )
         )
     return planned

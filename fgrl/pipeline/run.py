@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy, seeds
 from fgrl.console import Console, Ticking
+from fgrl.files import refuse_links
 from fgrl.pipeline.log import Log
+from fgrl.sanitizing import hide
 from fgrl.types import Ref
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class Run:
         self._interrupted = interrupted
         self._tracker = tracker
         self._log = Log(folder) if rank == 0 else None
+        if rank == 0:
+            refuse_links(cache, cache.parent)
         self._models: dict[str, Any] = {}
         self._plain: set[Any] = set()
         """Models without a chat template, which has been said."""
@@ -102,6 +106,9 @@ class Run:
                 f"warning: {spec.base} has no chat template, so prompts are given to it as plain text: if it is a chat model, "
                 "name a file with its template as `chat_template` of the model"
             )
+        if model.number is not None and not model.number.trained:
+            frozen = "" if trainable else ", which nothing trains here: its numbers mean nothing"
+            self.say(f"{spec.base} has no {model.head} head: a new one starts from random weights{frozen}")
         return model
 
     def forget_models(self) -> None:
@@ -120,7 +127,7 @@ class Run:
         earlier, killed process logged after this step, and its rows of the same metrics at this step."""
         if self._log is None:
             return
-        numbers = {name: float(value) for name, value in metrics.items()}
+        numbers = {hide(name): float(value) for name, value in metrics.items()}
         self._log.append(numbers, step)
         if self._tracker is not None:
             self._tracker.log(self.stage, numbers, step)

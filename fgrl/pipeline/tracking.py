@@ -17,6 +17,7 @@ from typing import Any
 from fgrl.errors import Requires
 from fgrl.pipeline.log import read_log
 from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
+from fgrl.sanitizing import Sanitizer
 
 NOT_METRICS = ("step", "time")
 
@@ -126,11 +127,14 @@ class TensorBoardTracker(Tracker):
 class WandbTracker(Tracker):
     """One W&B run for a run of fgrl, with every stage's metrics under the stage's name.
 
-    Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already.
+    Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already. Neither a secret
+    nor a path of this machine is sent, and nothing that W&B collects itself: commands, hosts, users, repositories, code.
     """
 
     def __init__(self, settings: Wandb, *, recipe: str, run: Path, config: Mapping[str, Any]) -> None:
-        self.settings, self.recipe, self.folder, self.config = settings, recipe, run, dict(config)
+        self.settings, self.recipe, self.folder = settings, recipe, run
+        self._sanitizer = Sanitizer(config, [run.parent.parent])
+        self.config = self._sanitizer.value(config)
         self._run: Any = None
 
     def open(self, stage: str) -> None:
@@ -148,7 +152,16 @@ class WandbTracker(Tracker):
             resume="allow",
             dir=str(self.folder),
             config=self.config,
-            settings=wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                x_disable_meta=True,
+                disable_git=True,
+                disable_code=True,
+                save_code=False,
+                x_disable_machine_info=True,
+                host="-",
+            ),
         )
         self._run.define_metric(f"{stage}/step", hidden=True)
         self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
@@ -159,7 +172,7 @@ class WandbTracker(Tracker):
 
     def close(self, stage: str, summary: Mapping[str, Any], *, failed: bool) -> None:
         if self._run is not None:
-            for path, value in _numbers(summary, stage):
+            for path, value in _numbers(self._sanitizer.value(summary), stage):
                 self._run.summary[path] = value
             self._run.finish(exit_code=int(failed))
             self._run = None

@@ -11,7 +11,6 @@ A word is one of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,8 +118,7 @@ def products(named: NamedStage) -> dict[str, Path]:
 
 def head(folder: Path) -> str:
     """The head of the model in a product: "lm", "scalar" or "token"."""
-    about = json.loads((folder / "fgrl.json").read_text(encoding="utf-8"))
-    return str(mapping(about.get("model")).get("head") or "lm")
+    return str(mapping(Checkpoint(folder).about().get("model")).get("head") or "lm")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from pathlib import Path
 from fgrl.errors import UserCodeError
 from fgrl.files import write_json
 from fgrl.functions import as_user_error
+from fgrl.modules import launching
+from fgrl.sanitizing import hide_in
 
 REPORT = "failed-rank-{}.json"
 
@@ -27,7 +29,7 @@ def silent(folder: Path, rank: int) -> Iterator[None]:
         user = as_user_error(error)
         if user is None:
             raise
-        write_json(folder / REPORT.format(rank), {"report": str(user), "details": user.details})
+        write_json(folder / REPORT.format(rank), hide_in({"report": str(user), "details": user.details}))
 
 
 @contextmanager
@@ -36,6 +38,7 @@ def reported(folder: Path) -> Iterator[None]:
     from that of a worker is replaced by the worker's."""
     for left in folder.glob(REPORT.format("*")):
         left.unlink()
+    launching.forget_waits(folder)
     with reported_left(folder):
         yield
 
@@ -46,17 +49,9 @@ def reported_left(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if as_user_error(error) is not None and not _lost_connection(error):
+        if as_user_error(error) is not None:
             raise
         for file in sorted(folder.glob(REPORT.format("*"))):
             left_by_worker = json.loads(file.read_text(encoding="utf-8"))
             raise UserCodeError(left_by_worker["report"], left_by_worker["details"]) from error
         raise
-
-
-def _lost_connection(error: BaseException) -> bool:
-    """Was it raised inside torch's communication between processes, where the end of another one is noticed?"""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return frame is not None and "torch/distributed" in Path(frame.tb_frame.f_code.co_filename).as_posix()

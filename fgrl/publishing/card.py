@@ -14,8 +14,8 @@ from fgrl import lazy
 from fgrl.evaluation.statistics import Estimate
 from fgrl.publishing.exported import Exported
 from fgrl.publishing.provenance import Input, MeasuredNumbers, Provenance, StageRecord
-from fgrl.publishing.sanitizing import Sanitizer, is_path, last_part
 from fgrl.results.reading import mapping
+from fgrl.sanitizing import Sanitizer, is_path, last_part
 from fgrl.visible import visible
 
 huggingface_hub = lazy.load("huggingface_hub")

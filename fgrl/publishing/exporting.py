@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +18,14 @@ import yaml
 
 import fgrl
 from fgrl import files, lazy
-from fgrl.errors import UsageError
+from fgrl.errors import UsageError, disk_error
 from fgrl.models.sources import Source
 from fgrl.publishing import card
 from fgrl.publishing.exported import Exported
 from fgrl.publishing.lineage import Lineage, base_model, lineage
 from fgrl.publishing.provenance import Provenance
-from fgrl.publishing.sanitizing import Sanitizer, is_path, last_part, parts
 from fgrl.results.reading import read_json
+from fgrl.sanitizing import Sanitizer, is_path, last_part, parts, remember
 from fgrl.specs import HUB_ID, ModelSpec, names_folder
 
 if TYPE_CHECKING:
@@ -64,7 +65,21 @@ class Options:
 
 
 def check_target(folder: Path, *, force: bool) -> None:
-    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without `force`."""
+    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without `force`, and where no
+    folder can be made."""
+    try:
+        _check_target(folder, force=force)
+        above = next(path for path in folder.absolute().parents if path.exists())
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=above):
+            pass
+    except (OSError, ValueError) as error:  # a name too long, a file on the way, a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise disk_error(error) or UsageError(
+            f"{str(folder)[:200]}: no folder can be made there ({reason}): name another one"
+        ) from None
+
+
+def _check_target(folder: Path, *, force: bool) -> None:
     if folder.is_symlink():
         raise UsageError(f"{folder} is a link: name the folder itself, {folder.resolve()}, or another one")
     if not files.exists(folder):
@@ -131,6 +146,8 @@ def export(
     # 1. what the stage's model answers
     answers = agreement.of_stage(model, head, with_base=dtype != "float32" and bool(saved["adapter"]))
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in files.leftovers_of(folder):
+        files.remove(left)
     with files.atomically(folder) as partial:
         partial.mkdir()
         # 2. weights, tokenizer, configuration
@@ -311,6 +328,7 @@ def _describe(
 ) -> None:
     """The recipe, the model card, and the marker of an export."""
     recipe = provenance.recipe() if provenance.chain else None
+    remember(recipe)
     places = [stage.folder.parent for stage in provenance.chain]
     sanitizer = Sanitizer(recipe, [*places, model, exported.folder.resolve().parent])
     text = "" if recipe is None else yaml.safe_dump(

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast, get_args
 
 import yaml
 
-from fgrl import files, registry
+from fgrl import files, native, registry, sanitizing
 from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
@@ -28,13 +28,29 @@ from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.outside import forget_file, import_file, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
+from fgrl.registry.settings import AUTO, ByDevice
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
+DTYPES = (AUTO, *get_args(native.DType))
+DTYPE = "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies natively."
+_SECRET = "looks like a secret, by its name or by its form, and a recipe is copied into runs, reports and exports"
+_INSTEAD = (
+    "put it into an environment variable and the variable's name into the recipe (for example api_key_env: MY_KEY), and read it in "
+    'your code with os.environ["MY_KEY"]\nif it is no secret, give the setting another name'
+)
 _by_recipes: set[Path] = set()
+
+
+class Auto(NamedTuple):
+    """What an `auto` of a recipe stands for."""
+
+    value: str
+    dtype: native.DType
+    why: str
 
 
 @dataclass
@@ -53,6 +69,8 @@ class Recipe:
     """Built, in order of execution: each after what it needs, otherwise as the recipe has them."""
     origins: dict[Key, Place]
     """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
+    auto: dict[Key, Auto] = field(default_factory=dict)
+    """What each `auto` of the stages stands for; `data` has the values."""
     tracking: Tracking = field(default_factory=dict)
     """Where metrics go besides the run's own logs, by the tracker's name."""
     sources: dict[Path, str] = field(default_factory=dict)
@@ -100,6 +118,8 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     dropped = _drop_stages(merged)
     data, wrong = interpolation.resolve(merged)
     problems += wrong
+    sanitizing.remember(data)
+    problems += [Problem(path, _SECRET, _INSTEAD) for path in sanitizing.secrets_in(data)]
     reading = _Reading(merged, data, problems)
     data["imports"] = reading.imports(layers)
     tracking = read_tracking(data.get("track"), reading.context)
@@ -109,7 +129,8 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         problems += _unused_variables(layers, merged)
     if problems:
         raise Problems([reading.placed(problem) for problem in problems])
-    known = {key: data[key] for key in ("about", "seed", "imports", "vars", "track") if data.get(key)}
+    reading.note_unused_dtype()
+    known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(
         path=address.file,
         row=address.row,
@@ -119,6 +140,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         | {"stages": {name: data["stages"][name] for name in stages}},
         stages=stages,
         origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
+        auto=reading.auto,
         tracking=tracking,
         sources={file: sha256_of_file(file) for file in sorted(_by_recipes)},
         notes=[str(reading.placed(note)) for note in reading.context.notes],
@@ -142,14 +164,19 @@ class _Reading:
     data: dict[str, Any]
     problems: list[Problem]
     context: Context = field(init=False)
+    auto: dict[Key, Auto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.context = Context(folder=self._folder, dropped=self._dropped, problems=self.problems)
+        self.context = Context(folder=self._folder, dropped=self._dropped, auto=self._resolved, problems=self.problems)
         self._top("about", str, "str")
         self._top("seed", int, "int")
         seed = self.data.get("seed")
         if isinstance(seed, int) and not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
             self.problem(("seed",), f"wants a number from 0 to {LARGEST_SEED}, got {shown(seed)}")
+        self._top("dtype", str, f"one of {', '.join(DTYPES)}")
+        dtype = self.data.get("dtype")
+        if isinstance(dtype, str) and dtype.strip() and dtype not in DTYPES:
+            self.problem(("dtype",), f"unknown dtype {shown(dtype)}", alternatives(dtype, DTYPES))
         self._top("vars", dict, "a mapping of variables")
 
     def problem(self, path: Key, message: str, hint: str | None = None) -> None:
@@ -280,6 +307,27 @@ class _Reading:
     def _folder(self, path: Key) -> Path:
         file = interpolation.origin(self.tree, path).place.file
         return file.parent if file is not None else Path.cwd()
+
+    def _resolved(self, path: Key, values: ByDevice) -> str:
+        """What `auto` at a path of the stages stands for: by the recipe's `dtype`, else by the device of the stage."""
+        cls = self._class(str(path[1]))
+        settings = self.data["stages"][path[1]]
+        accelerator, whole = ("auto", False) if cls is None else cls.computes(settings, path[2:])
+        given = self.data.get("dtype")
+        if given in get_args(native.DType):
+            meant = native.Native(
+                cast(native.DType, given), f"dtype, {interpolation.origin(self.tree, ('dtype',)).place}"
+            )
+        else:
+            meant = native.here(accelerator)
+        value = values.value(meant.dtype, whole=whole)
+        self.auto[path] = Auto(value, meant.dtype, meant.why)
+        return value
+
+    def note_unused_dtype(self) -> None:
+        """Note a `dtype` that decides nothing."""
+        if not self.auto and self.data.get("dtype") in get_args(native.DType):
+            self.context.note(("dtype",), "changes nothing: no dtype and no precision of this recipe is auto")
 
     def _dropped(self, path: Key) -> bool:
         tree, rest = interpolation.source(self.tree, path)

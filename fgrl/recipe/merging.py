@@ -13,7 +13,7 @@ from fgrl.registry.building import BARE
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
 from fgrl.registry.tree import COMMAND_LINE, Text, Tree, parse
 
-TOP = ("about", "extends", "imports", "vars", "seed", "track", "stages", "rows")
+TOP = ("about", "extends", "imports", "vars", "seed", "dtype", "track", "stages", "rows")
 """Keys of a recipe, in the order in which they are usually written."""
 ROW = tuple(key for key in TOP if key != "rows")
 """Keys of a row."""
@@ -103,7 +103,9 @@ def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
         variables = list(_entries(recipe, "vars"))
         if top in variables:
             return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
-        return Problem(path, f'unknown key "{top}"', alternatives(top, ["vars", "seed", "stages", "about"]), place)
+        return Problem(
+            path, f'unknown key "{top}"', alternatives(top, ["vars", "seed", "dtype", "stages", "about"]), place
+        )
     below, rest = recipe.at(path)
     if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
         return Problem(path, "an empty mapping changes nothing here", "null removes what is there", place)

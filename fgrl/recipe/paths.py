@@ -10,7 +10,7 @@ from typing import Any
 from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.recipe.files import Address, read
-from fgrl.recipe.loading import know_components
+from fgrl.recipe.loading import DTYPE, know_components
 from fgrl.registry.annotations import full, is_component, is_settings, item_type, members, value_type
 from fgrl.registry.building import BARE
 from fgrl.registry.describing import default
@@ -38,6 +38,7 @@ def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
     if not path:
         return {
             "seed": Settable("Of everything random."),
+            "dtype": Settable(DTYPE),
             "stages": Settable("The steps by name.", has_keys=True),
             "vars": Settable("Values for ${vars.name}.", has_keys=True),
         }

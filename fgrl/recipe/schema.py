@@ -34,7 +34,7 @@ _LENGTH = {"min_length": "minItems", "max_length": "maxItems"}
 
 def schema() -> Schema:
     """JSON Schema (2020-12) of a recipe over everything that is registered now."""
-    from fgrl.recipe.loading import know_components
+    from fgrl.recipe.loading import DTYPE, DTYPES, know_components
 
     know_components()
     definitions: Schema = {}
@@ -48,6 +48,7 @@ def schema() -> Schema:
         "imports": {**files, "description": "Python files with components, relative to this recipe."},
         "vars": {"type": ["object", "null"], "description": "Values for ${vars.name}; null = to be set by the user."},
         "seed": {"anyOf": [{"type": "integer", "minimum": 0}, _INTERPOLATED], "description": "Of everything random."},
+        "dtype": {"anyOf": [{"enum": list(DTYPES)}, _INTERPOLATED], "description": DTYPE},
         "track": {
             "type": ["array", "null"],
             "items": {

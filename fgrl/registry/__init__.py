@@ -20,6 +20,7 @@ from fgrl.registry.names import (
 from fgrl.registry.outside import import_file, load_entry_points
 from fgrl.registry.problems import Key, Problem, Problems, alternatives, did_you_mean, nearest, unknown
 from fgrl.registry.settings import (
+    ByDevice,
     Component,
     File,
     Folder,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pydantic.fields import FieldInfo
 
 from fgrl.registry.names import kind_of
-from fgrl.registry.settings import Component, File, FolderOrName, Settings
+from fgrl.registry.settings import ByDevice, Component, File, FolderOrName, Settings
 from fgrl.types import Product, Ref
 
 WORDS: dict[Any, str] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "null", Any: "anything"}
@@ -41,6 +41,11 @@ def file_marker(metadata: Sequence[Any]) -> type[File] | None:
 def folder_marker(metadata: Sequence[Any]) -> FolderOrName | None:
     """The marker of a field that names a folder or something else."""
     return next((item for item in metadata if isinstance(item, FolderOrName)), None)
+
+
+def device_marker(metadata: Sequence[Any]) -> ByDevice | None:
+    """The marker of a field whose value `auto` depends on the device."""
+    return next((item for item in metadata if isinstance(item, ByDevice)), None)
 
 
 def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -102,7 +107,7 @@ def needs_building(annotation: Any, metadata: Sequence[Any] = ()) -> bool:
 def full(field: FieldInfo) -> Any:
     """A field's annotation with the markers that pydantic took off it."""
     annotation: Any = field.annotation
-    for marker in (file_marker(field.metadata), folder_marker(field.metadata)):
+    for marker in (file_marker(field.metadata), folder_marker(field.metadata), device_marker(field.metadata)):
         annotation = annotation if marker is None else Annotated[annotation, marker]
     return annotation
 

@@ -21,6 +21,7 @@ from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
     described,
+    device_marker,
     file_marker,
     folder_marker,
     full,
@@ -38,7 +39,7 @@ from fgrl.registry.annotations import (
 from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import absent, get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
-from fgrl.registry.settings import Component, File, FolderOrName, Settings, names_folder
+from fgrl.registry.settings import AUTO, Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
@@ -84,6 +85,8 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
         marker = next((found for _, metadata in options if (found := file_marker(metadata)) is not None), None)
         if marker is not None:
             return _file(node, marker, path, context)
+        if node == AUTO and (by_device := next(filter(None, (device_marker(more) for _, more in options)), None)):
+            return context.auto(path, by_device)
         refers = any(is_ref(inner) for inner, _ in options)
         if refers and node in context.stages:
             also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
@@ -133,7 +136,7 @@ def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
     """Try every alternative; the first without problems, else the one with the fewest."""
     tries = []
     for option in fitting:
-        trial = Context(context.folder, context.dropped, context.stages)
+        trial = Context(context.folder, context.dropped, context.stages, context.auto)
         tries.append((_built(option, node, path, trial), trial))
     value, best = min(tries, key=lambda pair: len(pair[1].problems))
     context.problems += best.problems
@@ -355,6 +358,13 @@ def _bare_settings(cls: type[Settings], node: Any, path: Key, context: Context) 
         return value
 
     if isinstance(node, dict):
+        if (
+            BARE in node
+            and not isinstance(node[BARE], dict)
+            and node[BARE] is not FAILED
+            and not isinstance(reading(node[BARE]), dict)
+        ):
+            return _unfit(cls, cls, node[BARE], path, context)
         _unfold(node, reading)
         return _settings(cls, node, node, path, context)
     mapping = reading(node)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fgrl import native
 from fgrl.registry.problems import Key, Problem
+from fgrl.registry.settings import ByDevice
 from fgrl.types import Product, Ref
 
 
@@ -40,6 +42,8 @@ class Context:
     """Was the value set to null in order to drop what was there? Then a field goes back to its default."""
     stages: Collection[str] = ()
     """Names of the recipe's stages, for hints."""
+    auto: Callable[[Key, ByDevice], str] = lambda path, values: values.value(native.here().dtype)
+    """The value that `auto` at this path stands for."""
     problems: list[Problem] = field(default_factory=list)
     refs: list[PlacedRef] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)

@@ -19,6 +19,7 @@ from fgrl.registry import moved
 from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget
 from fgrl.registry.problems import Place, Problem, Problems
+from fgrl.registry.shielding import shielded
 
 PACKAGE = "fgrl_imported"
 FIRST = -1
@@ -67,8 +68,9 @@ def import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     _running[file], _used[file] = module, set()
     try:
-        exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever it raises is reported as the file's
+        with shielded(nearby(file)):
+            exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
+    except BaseException as error:  # whatever it raises is reported as the file's
         del sys.modules[name]
         forget(name)
         if isinstance(error, Problems):  # of a file that it imports

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.errors import WRONG_REQUEST, FgrlError
+from fgrl.sanitizing import hide
 
 Key = tuple[str | int, ...]
 """Where something is in a recipe: ("stages", "policy", "metrics", 0, "name")."""
@@ -47,9 +48,10 @@ class Place:
         """The line and a caret under the column."""
         if not self.text.strip():
             return []
-        start = max(0, self.column - 1 - _WIDTH * 2 // 3) if len(self.text) > _WIDTH else 0
-        shown = self.text[start : start + _WIDTH].replace("\t", " ").rstrip()
-        shown = ("…" if start else "") + shown + ("…" if len(self.text.rstrip()) > start + _WIDTH else "")
+        text = hide(self.text)
+        start = max(0, self.column - 1 - _WIDTH * 2 // 3) if len(text) > _WIDTH else 0
+        shown = text[start : start + _WIDTH].replace("\t", " ").rstrip()
+        shown = ("…" if start else "") + shown + ("…" if len(text.rstrip()) > start + _WIDTH else "")
         before = shown[: max(self.column, 1) - 1 - start + bool(start)]
         caret = " " * sum(_columns(letter) for letter in before) + "^"
         number = f"{self.line or '':>4}"
@@ -123,7 +125,8 @@ class Problems(FgrlError):
 
 
 def _brief(text: str, most: int = 600) -> str:
-    """A text without its middle when it is longer than a person reads."""
+    """A text without secrets, and without its middle when it is longer than a person reads."""
+    text = hide(text)
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-most // 3 :]}"
 
 

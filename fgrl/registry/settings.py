@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
+from fgrl import native
 from fgrl.registry.problems import Problem
 
 
@@ -65,6 +67,33 @@ class FolderOrName:
 
     names: tuple[str, ...] = ()
     """Texts that never mean a folder."""
+
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class ByDevice:
+    """Marks a field whose value `auto` depends on what the device multiplies natively (`fgrl.native`).
+
+    In a recipe the builder replaces `auto`, so that plan, log, key and the stage's files have the value that is used. Settings that
+    are made in Python are replaced when they are checked.
+    """
+
+    float32: str = "float32"
+    bfloat16: str = "bfloat16"
+    whole: str = "float32"
+    """In place of `bfloat16` where all weights of a model are trained: steps in bfloat16 would round most updates away."""
+
+    def value(self, dtype: native.DType, *, whole: bool = False) -> str:
+        """Return what `auto` means on a device for which `dtype` is right."""
+        return self.float32 if dtype == "float32" else self.whole if whole else self.bfloat16
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def settled(value: Any) -> Any:
+            return self.value(native.here().dtype) if value == AUTO else value
+
+        return no_info_after_validator_function(settled, handler(source))
 
 
 def names_folder(text: str) -> bool:

@@ -13,7 +13,7 @@ from fgrl.evaluation.answer import from_earlier_form
 from fgrl.report.escaping import long, render, turns
 from fgrl.report.lines import prompt_of, response_text, sample_id, tokens_of
 from fgrl.report.marks import ShownAnnotation, annotations_of_line
-from fgrl.report.text import number, signed
+from fgrl.report.text import TOTAL, number, reward_facts, signed
 from fgrl.results.reading import finite, mapping
 
 LEVELS = 5
@@ -59,7 +59,7 @@ class Answer:
     missing: bool
     facts: list[tuple[str, str]]
     sums: list[str]
-    """Sums of the token rewards, one for each reward."""
+    """Total of the token rewards, one for each reward; empty where no token has one."""
     warnings: list[str]
     layers: list[list[Segment]]
     """One drawing for each reward of the page, in its order."""
@@ -336,9 +336,14 @@ def _answer(
     facts = (
         [("tokens", number(len(tokens)))] if line.get("tokens") else [("characters", number(len(response_text(line))))]
     )
-    facts += [(str(key).replace("_", " "), number(shown)) for key, shown in _facts(line)]
-    known = [[value for value in numbers(line, tint.reward) if value is not None] for tint in scales]
-    sums = [signed(math.fsum(values)) if values else "" for values in known]
+    drawn = {f"rewards {tint.reward}" for tint in scales}
+    facts += [(str(key).replace("_", " "), number(shown)) for key, shown in _facts(line) if key not in drawn]
+    sums = []
+    for tint in scales:
+        shown = dict(reward_facts(finite(mapping(line.get("rewards")).get(tint.reward)), numbers(line, tint.reward)))
+        sums.append(shown.get(TOTAL, ""))
+        if "response reward" in shown:
+            facts.append((f"response reward ({tint.reward})", shown["response reward"]))
     warnings = []
     if not any(token.strip() for token in tokens[: -1 if finished else None]):
         warnings.append("empty")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 WORDS = {
     "reward": "reward of a response",
+    "total_reward": "total reward (sum of the token rewards)",
     "reward_std": "standard deviation of the rewards",
     "reward/raw": "reward before normalization",
     "reward/normalized": "reward after normalization",
@@ -13,6 +14,7 @@ WORDS = {
     "kl_coef": "weight of the KL penalty",
     "tokens": "length of a response (tokens)",
     "empty": "share of empty responses",
+    "prompts_cut": "share of prompts that are longer than max_prompt_tokens",
     "finished": "share of finished responses",
     "credited": "share of tokens with a reward",
     "distinct": "share of different token pairs",
@@ -21,6 +23,7 @@ WORDS = {
     "zero_variance": "share of prompts with equal rewards",
     "missing": "share of missing rewards",
     "token_reward": "reward of a token",
+    "token_reward_given": "reward of a token, as the reward gave it",
     "loss": "loss",
     "policy_loss": "policy loss",
     "value_loss": "value loss",

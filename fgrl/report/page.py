@@ -33,6 +33,7 @@ from fgrl.report.verdict import Verdict, verdict_of
 from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
 from fgrl.results.reading import finite, mapping, read_json, read_lines
 from fgrl.results.run_folder import RunFolder, Series, StageFolder, load
+from fgrl.sanitizing import hide_on_page
 from fgrl.visible import visible
 
 FIRST = (
@@ -136,7 +137,7 @@ def write(folder: Path) -> Path:
     view = _view(Path(folder))
     page = _environment().get_template("page.html.j2").render(view=view, run=view.run)
     target = Path(folder) / "report.html"
-    write_text(target, visible(page), errors="replace")
+    write_text(target, visible(hide_on_page(page)), errors="replace")
     return target
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from fgrl.report.answers import MOST_TOKENS, Scale, Segment, layer, numbers, of_
 from fgrl.report.escaping import turns
 from fgrl.report.lines import Line, prompt_of, tokens_of
 from fgrl.report.marks import ShownAnnotation, annotations_of_line
-from fgrl.report.text import number, signed
+from fgrl.report.text import number, reward_facts
 from fgrl.results.reading import finite, mapping
 
 ADVANTAGE = "advantage"
@@ -104,7 +103,7 @@ def _shown(line: Line, scales: list[Scale], segment_scales: Mapping[str, Scale])
     score = finite(response.get("score"))
     not_stored, spans = _count(line, "tokens_left_out"), _count(line, "spans_left_out")
     # 1. the tokens, shaded by each of their values
-    rows, facts = [], [] if score is None else [("reward", signed(score))]
+    rows, facts = [], []
     for place, tint in enumerate(scales):
         rewarded = place < len(segment_scales)  # the last scale is that of the advantages
         row = line if rewarded else _as_reward(line)
@@ -112,13 +111,14 @@ def _shown(line: Line, scales: list[Scale], segment_scales: Mapping[str, Scale])
             name = f"raw reward ({tint.reward})" if rewarded else "advantage that was trained on"
             segments = segment_scales[tint.reward] if rewarded else None
             rows.append(Row(name, layer(row, tint, segments, "reward" if rewarded else ADVANTAGE)))
-            total = signed(math.fsum(known))
-            if rewarded and score is not None and total != signed(score):
-                facts.append(("sum of the tokens", total))
+            if rewarded:
+                facts += reward_facts(score, known)
         elif rewarded and score is not None:
-            facts.append((f"raw reward ({tint.reward})", "on no token"))
+            facts += [*reward_facts(score, ()), (f"raw reward ({tint.reward})", "on no token")]
     if not rows:
         rows.append(Row("", layer({**line, "token_rewards": {}}, None, None)))
+    if not segment_scales:
+        facts += reward_facts(score, ())
     # 2. what else there is to say
     facts.append(("tokens", number(count + not_stored)))
     warnings = [] if str(response.get("text") or "").strip() else ["empty"]

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeGuard
 
 from fgrl import lazy
-from fgrl.report.text import number, signed
+from fgrl.report.text import number, reward_facts, signed
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class ShownAnswer:
     values: Sequence[float | None] | None = None
     """Reward of each piece; None = no reward. None for all of them: no reward was asked for."""
     total: float | None = None
-    """Reward of the whole answer; None: missing."""
+    """Reward of the whole response; None: missing."""
 
 
 def print_answers(answers: Sequence[ShownAnswer], console: Console | None = None, *, plain_lines: bool = False) -> None:
@@ -189,7 +189,8 @@ def print_answers(answers: Sequence[ShownAnswer], console: Console | None = None
 def _heading(item: ShownAnswer) -> str:
     if item.values is None:
         return visible(item.name)
-    return visible(f"{item.name}   reward {'missing' if item.total is None else signed(item.total)}")
+    facts = [("reward", "missing")] if item.total is None else reward_facts(item.total, item.values)
+    return visible(f"{item.name}   {', '.join(map(' '.join, facts))}")
 
 
 def _answer(item: ShownAnswer, reach: float, colours: bool) -> Text:

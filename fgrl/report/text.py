@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Iterable
 
 
 def name(character: str) -> str:
@@ -39,6 +40,21 @@ def signed(value: float | None, digits: int = 3) -> str:
     """`number` with a plus sign where it is positive."""
     shown = number(value, digits)
     return f"+{shown}" if value is not None and value > 0 else shown
+
+
+TOTAL = "total reward"
+"""The sum of a response's token rewards, which algorithms that use token rewards train on: its name wherever it is shown."""
+
+
+def reward_facts(response: float | None, tokens: Iterable[float | None]) -> list[tuple[str, str]]:
+    """Names and numbers of a response's reward: the total of its token rewards, and the reward of the whole response where
+    that is another number (its mean over segments, for example). None and NaN are missing."""
+    known = [value for value in tokens if value is not None and math.isfinite(value)]
+    total = signed(math.fsum(known)) if known else None
+    facts = [] if total is None else [(TOTAL, total)]
+    if response is not None and math.isfinite(response) and signed(response) != total:
+        facts.append(("response reward", signed(response)))
+    return facts
 
 
 def duration(seconds: float | None) -> str:

@@ -49,6 +49,8 @@ SHORTER, LONGER = 0.5, 2.0
 """Answers that are less than half as long, or more than twice as long, no longer do the same thing."""
 COMMON = 0.1
 """A side effect in one answer of ten is a habit of the model, not an accident."""
+MANY = 0.25
+"""Share of the answers from which on a symptom is no good sign, even where it was as common before."""
 FAR_FROM_REFERENCE = 1.0
 """Nats of KL per token: the policy's tokens are then e (2.7) times as likely under it as under the reference, on average, which
 for fluent text of the same kind stays below one half."""
@@ -64,6 +66,7 @@ ALARM_TOPICS = {"tokens": "length", "kl": "distance", "distinct": "repetition", 
 """Alarms that show the same as another check."""
 ALARM_WORDS = {
     "tokens": "length of a response", "empty": "share of empty responses", "finished": "share of finished responses",
+    "prompts_cut": "share of prompts that are longer than max_prompt_tokens",
     "kl": "KL to the reference", "entropy": "entropy of the policy", "distinct": "share of different token pairs",
     "zero_variance": "share of prompts whose responses all get the same reward", "missing": "share of missing rewards",
     "missing_verdicts": "share of missing verdicts", "unmatched": "share of quotes that are not in the response",
@@ -707,7 +710,10 @@ def _in_answers(symptoms: Symptoms) -> Iterable[Finding]:
         if share.after.mean is not None and share.before.mean is not None:
             is_sign = share.sure and share.after.mean - share.before.mean >= COMMON
             text = f"{percent(share.after.mean)} of the answers {what} (before: {percent(share.before.mean)})."
-            yield Finding("unsure" if is_sign else "good", text, topic)
+            if not is_sign and share.after.mean >= MANY:
+                yield Finding("unknown", f"{text} The training did not cause it, but it is nothing good either.", topic)
+            else:
+                yield Finding("unsure" if is_sign else "good", text, topic)
     pairs = symptoms.compare(repeated_pairs)
     if pairs.after.mean is not None and pairs.before.mean is not None:
         is_sign = pairs.sure and pairs.after.mean - pairs.before.mean >= COMMON

@@ -16,10 +16,13 @@ from typing import Any
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
 from fgrl.results.comparison import ComparedEvaluation, ComparedNumber, Difference, RecipeNumber
+from fgrl.results.differing import ABSENT, differing
 from fgrl.results.evaluations import Evaluation
 
 TOLERANCE = 1e-6
 """Two numbers that differ by less, relative to their size, are the same number."""
+MOST_SETTINGS = 4
+"""Settings that a note names."""
 
 Evaluations = Mapping[str, Mapping[str, Evaluation]]
 """By recipe and seed."""
@@ -189,12 +192,16 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
         before=_before(evaluations, name, model, options),
         recipes=numbers,
     )
-    comparable = set(numbers) if options is None else _same_settings(evaluations, name.metric)
+    others_settings = _other_settings(evaluations, name)
     for recipe in others:
         if recipe not in numbers:
             compared.notes.append(f"{recipe} has no such number")
-        elif recipe not in comparable:
-            compared.notes.append(f"{recipe} measures it with other settings than {first}: no difference is taken")
+        elif settings := others_settings[recipe]:
+            more = [f"{len(settings) - MOST_SETTINGS} more"] if len(settings) > MOST_SETTINGS else []
+            named = "; ".join([*settings[:MOST_SETTINGS], *more])
+            compared.notes.append(
+                f"{recipe} measures it with other settings than {first}, so no difference is taken: {named}"
+            )
         else:
             sides = (numbers[recipe], values[recipe]), (numbers[first], values[first])
             compared.differences[recipe] = _difference(*sides, options)
@@ -253,17 +260,26 @@ def _before(
     return fullest if same else numbers
 
 
-def _same_settings(evaluations: Evaluations, metric: str) -> set[str]:
-    """The recipes whose metric has the settings of the first one's."""
-    settings = next(iter(next(iter(evaluations.values())).values())).remeasured[metric].settings
-    return {
-        recipe
-        for recipe, by_seed in evaluations.items()
-        if all(
-            metric in evaluation.remeasured and evaluation.remeasured[metric].settings == settings
-            for evaluation in by_seed.values()
-        )
-    }
+def _other_settings(evaluations: Evaluations, name: NumberName) -> dict[str, list[str]]:
+    """By recipe, the settings that a number depends on and that are not those of the first recipe."""
+    first = _every(evaluations)[0]
+    return {recipe: _differing(name, first, list(by_seed.values())) for recipe, by_seed in evaluations.items()}
+
+
+def _differing(name: NumberName, first: Evaluation, others: Sequence[Evaluation]) -> list[str]:
+    """The settings that differ, each as `PATH: OTHER, not FIRST`; empty where all are the same."""
+    remeasured = first.remeasured.get(name.metric)
+    for other in others:
+        known = [each.measured_by for each in (first, other) if each.measured_by is not None]
+        found = differing([each.settings(name) for each in known]) if len(known) == 2 else []
+        if not all(each.complete for each in known):  # what only one of them states may be a default of the other
+            found = [each for each in found if ABSENT not in each.values and len(set(each.values)) > 1]
+        if found:
+            return [f"{each.key}: {each.values[1]}, not {each.values[0]}" for each in found]
+        own = other.remeasured.get(name.metric)
+        if remeasured and own and remeasured.settings != own.settings:
+            return [f"settings of {name.metric}"]
+    return []
 
 
 def _remarks(number: ComparedNumber, evaluations: Evaluations, values: Mapping[str, _Values]) -> list[str]:

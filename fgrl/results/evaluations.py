@@ -10,6 +10,7 @@ from typing import Any
 
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Measured
+from fgrl.results.measured_by import MeasuredBy
 from fgrl.results.numbers import Measure, measures
 from fgrl.results.reading import read_json
 
@@ -40,6 +41,8 @@ class Evaluation:
     """By metric: those that were measured again."""
     not_remeasured: Mapping[str, str] = field(default_factory=dict)
     """By metric: why it was not measured again."""
+    measured_by: MeasuredBy | None = None
+    """How it measures; None where nothing is compared."""
 
     @property
     def baseline(self) -> str:

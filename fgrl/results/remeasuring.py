@@ -11,9 +11,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.kinds import Metric
 from fgrl.results.evaluations import Remeasured
-
-BOOTSTRAP_FIELDS = ("resamples", "level", "seed", "title")
-"""Fields of a metric that do not change its numbers."""
+from fgrl.results.measured_by import SAME_NUMBERS
 
 
 def remeasure(
@@ -38,7 +36,7 @@ def remeasure(
         except (DataError, Unavailable) as problem:
             reasons[metric.called] = f"it could not be measured again: {problem}"
             continue
-        settings = {name: value for name, value in registry.dump(metric).items() if name not in BOOTSTRAP_FIELDS}
+        settings = {name: value for name, value in registry.dump(metric).items() if name not in SAME_NUMBERS}
         options = {"resamples": metric.resamples, "level": metric.level, "seed": metric.seed}
         remeasured[metric.called] = Remeasured(settings, numbers, options)
     return remeasured, reasons

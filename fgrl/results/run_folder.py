@@ -14,6 +14,7 @@ import yaml
 
 from fgrl.errors import DONE, INTERRUPTED
 from fgrl.results.reading import finite, mapping, read_json, read_lines
+from fgrl.sanitizing import hide, hide_in, remember
 
 LOG_LINES = 30
 NOT_METRICS = ("step", "time")
@@ -89,11 +90,13 @@ EXIT_STATES = {None: "unfinished", DONE: "finished", INTERRUPTED: "interrupted"}
 
 
 def load(folder: Path) -> RunFolder:
-    """Read `runs/<recipe>/<time>-<key>/`."""
+    """Read `runs/<recipe>/<time>-<key>/`. Secrets that an earlier version wrote there are left out, and hidden from then on."""
     notes: list[str] = []
-    summary = read_json(folder / "summary.json", notes, what="the run has not ended, or was killed")
     recipe = _text(folder / "recipe.yaml", notes)
     settings = _parsed(recipe, notes)
+    remember(settings)
+    recipe, settings = hide(recipe), hide_in(settings)
+    summary = hide_in(read_json(folder / "summary.json", notes, what="the run has not ended, or was killed"))
     kinds = {name: str(mapping(stage).get("name", "")) for name, stage in mapping(settings.get("stages")).items()}
     recorded = mapping(summary.get("stages"))
     names = dict.fromkeys([*kinds, *recorded])
@@ -119,9 +122,9 @@ def load(folder: Path) -> RunFolder:
         recipe=recipe,
         settings=settings,
         origins={name: str(origin) for name, origin in _optional(folder / "origins.json", notes).items()},
-        environment=read_json(folder / "environment.json", notes),
+        environment=hide_in(read_json(folder / "environment.json", notes)),
         inputs=_optional(folder / "inputs.json", notes),
-        log=_tail(folder / "run.log"),
+        log=[hide(line) for line in _tail(folder / "run.log")],
         notes=notes,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
@@ -68,8 +68,8 @@ def score(
     """The score fields of `Rollout` that are in `needs`, each [B,T] float32 on the device of `tokens`, without dropout.
 
     Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `entropy` at `entropy_temperature` (None: the same),
-    `ref_entropy` at temperature 1: segments are cut by the reference's own distribution. `reference` None means the model with
-    its adapter switched off.
+    all of them without the end tokens where `tokens.no_end` says so. `ref_entropy` is taken at temperature 1 with all tokens:
+    segments are cut by the reference's own distribution. `reference` None means the model with its adapter switched off.
     """
     other = model if reference is None else reference
 
@@ -96,11 +96,15 @@ def score(
                 temperature=temperature or 1.0,  # greedy answers: only the entropy is asked for
                 entropy="ref_entropy" in needs,
                 entropy_temperature=1.0,
+                ends=model.eos_ids,
             )
             scored |= {"ref_logp": scores.logp} if "ref_logp" in needs else {}
+            if "ref_entropy" in needs and part.no_end is not None:
+                scores.entropy = other.score_states(others, replace(part, no_end=None), entropy=True).entropy
             scored |= {"ref_entropy": scores.entropy} if scores.entropy is not None else {}
         if "ref_kl" in needs:
-            kl = models.chunked_kl(states, model.logits, others, other.logits, temperature=temperature)
+            barred = model.barred(part)
+            kl = models.chunked_kl(states, model.logits, others, other.logits, temperature=temperature, barred=barred)
             scored["ref_kl"] = models.unflatten(kl, part.mask)
         if critic is not None and "values" in needs:
             scored["values"] = critic.values(part)
@@ -148,7 +152,13 @@ def collect(
     # 1. responses: row b answers prompt b // per_prompt
     drawn = draw(model, engine, prompts, sampling, per_prompt, seed=seed, first=first)
     rows = [generated for group in drawn for generated in group]
-    tokens = pad([row.prompt_ids for row in rows], [row.ids for row in rows], model.pad_id, model.eos_ids)
+    tokens = pad(
+        [row.prompt_ids for row in rows],
+        [row.ids for row in rows],
+        model.pad_id,
+        model.eos_ids,
+        sampling.min_new_tokens,
+    )
     # 2. log-probabilities, entropies, values
     temperature = sampling.temperature
     scored: dict[str, Any] = score(

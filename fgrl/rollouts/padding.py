@@ -24,10 +24,12 @@ def pad(
     responses: Sequence[Sequence[int]],
     pad_id: int,
     eos_ids: Iterable[int],
+    min_new_tokens: int = 0,
 ) -> Tokens:
     """Prompts [B,P] padded on the left, responses [B,T] on the right.
 
-    `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked.
+    `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked. `no_end` marks the
+    first `min_new_tokens` tokens of each response, where it was drawn with such a bound.
     """
     ends = set(eos_ids)
     prompt_ids, prompt_mask = _padded(prompts, pad_id, left=True)
@@ -36,12 +38,13 @@ def pad(
     for row, response in enumerate(responses):
         if len(response) and response[-1] in ends:
             eos[row, len(response) - 1] = True
-    return Tokens(prompt_ids, prompt_mask, response_ids, mask, eos)
+    no_end = mask & (torch.arange(mask.shape[1]) < min_new_tokens) if min_new_tokens else None
+    return Tokens(prompt_ids, prompt_mask, response_ids, mask, eos, no_end=no_end)
 
 
-def pad_rows(rows: Sequence[Mapping[str, Any]], pad_id: int, eos_ids: Iterable[int]) -> Tokens:
+def pad_rows(rows: Sequence[Mapping[str, Any]], pad_id: int, eos_ids: Iterable[int], min_new_tokens: int = 0) -> Tokens:
     """`pad` of rows with a "prompt" and a "response"."""
-    return pad([row["prompt"] for row in rows], [row["response"] for row in rows], pad_id, eos_ids)
+    return pad([row["prompt"] for row in rows], [row["response"] for row in rows], pad_id, eos_ids, min_new_tokens)
 
 
 def _padded(rows: Sequence[Sequence[int]], pad_id: int, *, left: bool) -> tuple[Tensor, Tensor]:
@@ -65,12 +68,15 @@ def trim(tokens: Tokens) -> Tokens:
         tokens.response_ids[:, :responses],
         tokens.mask[:, :responses],
         tokens.eos[:, :responses],
+        no_end=None if tokens.no_end is None else tokens.no_end[:, :responses],
     )
 
 
 def select(tokens: Tokens, rows: Any) -> Tokens:
     """Some rows of `tokens` (of a `Rollout`: their ids and masks)."""
-    return Tokens(*(getattr(tokens, column.name)[rows] for column in fields(Tokens)))
+    columns = {column.name: getattr(tokens, column.name) for column in fields(Tokens)}
+    chosen: dict[str, Any] = {name: None if value is None else value[rows] for name, value in columns.items()}
+    return Tokens(**chosen)
 
 
 FROZEN_MICRO_BATCH_SIZE = 16

@@ -162,7 +162,8 @@ class Policy:
     def score(self, tokens: Tokens, *, entropy: bool = False, only: Tensor | None = None) -> Scores:
         """Log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in micro-batches.
 
-        Entry t is of the distribution before response token t, at the temperature of sampling; 0 outside the mask.
+        Entry t is of the distribution before response token t, at the temperature of sampling and, where `tokens.no_end` says so,
+        without the end tokens; 0 outside the mask.
         only: bool [B,T], the tokens that are wanted, such as those of an answer: the others get 0, and do not go through the
         output layer. None: all.
         """
@@ -306,15 +307,23 @@ class Policy:
         endings = self.continuations_at(places, k, stream)
         kept = [self._rollout.response_ids[row, :position].tolist() for row, position in places]
         responses = [beginning + ids for beginning, own in zip(kept, endings, strict=True) for ids in own]
-        rollout = self.responses_to([row for row, _position in places for _ in range(k)], responses)
+        rollout = self._responses_to(
+            [row for row, _position in places for _ in range(k)], responses, self.sampling.min_new_tokens
+        )
         rollout.group = torch.arange(len(places)).repeat_interleave(k)
         return rollout
 
     def responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]]) -> Rollout:
-        """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward can score."""
+        """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward can score.
+
+        They are given, not drawn: any of their tokens may be an end token, whatever `min_new_tokens` is.
+        """
+        return self._responses_to(rows, responses, min_new_tokens=0)
+
+    def _responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]], min_new_tokens: int) -> Rollout:
         whole, model = self._rollout, self._model
         prompts = [whole.prompt_ids[row][whole.prompt_mask[row]].tolist() for row in rows]
-        tokens = pad(prompts, responses, model.pad_id, model.eos_ids)
+        tokens = pad(prompts, responses, model.pad_id, model.eos_ids, min_new_tokens)
         return Rollout(
             **vars(tokens),
             group=torch.arange(len(rows)),

@@ -102,12 +102,16 @@ class ReferenceSums:
         world: int,
     ) -> None:
         with run.progress("reference log-probabilities", len(mine)) as ticker:
-            for done, number in enumerate(mine, 1):
-                values[number] = compute(units[number]).cpu()
-                ticker.advance()
-                if world == 1 and done % STORED_EVERY == 0:
+            try:
+                for done, number in enumerate(mine, 1):
+                    values[number] = compute(units[number]).cpu()
+                    ticker.advance()
+                    if world == 1 and done % STORED_EVERY == 0:
+                        passes.keep(values, file, run)
+            except KeyboardInterrupt:  # every pass of the model may stop
+                if world == 1:
                     passes.keep(values, file, run)
-                    run.stop_if_interrupted()
+                raise
         if world > 1:
             parts: list[Any] = [None] * world
             torch.distributed.all_gather_object(parts, (mine, values[mine]))

@@ -99,6 +99,23 @@ class TokenTable(Rows["TableRow"]):
         counts = {"cut prompts": len(prompts), "cut responses": sum(map(bool, self._lost[1::2]))}
         return {what: count for what, count in counts.items() if count}
 
+    def cut_warning(self) -> str:
+        """How many rows lose a part, with their share and the one that loses most; empty where none does."""
+        limits = {
+            "prompt": "max_prompt_tokens and lose their beginning",
+            "response": "max_tokens allows and lose their end",
+        }
+        parts = []
+        for place, (what, limit) in enumerate(limits.items()):
+            kept, lost = self.lengths(what), self._lost[place::2]
+            if worst := max(lost, default=0):
+                row, cut = lost.index(worst), sum(map(bool, lost))
+                parts.append(
+                    f"{what}s of {cut:,} of {len(lost):,} rows ({cut / len(lost):.0%}) are longer than {limit}, such as row "
+                    f"{row}: {kept[row]} of its {kept[row] + worst} tokens are kept"
+                )
+        return f"warning: {'; '.join(parts)}. Raise the limits" if parts else ""
+
 
 class TableRow(Mapping[str, Any]):
     """A row of a `TokenTable`, like a dict."""

@@ -39,7 +39,7 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
             rendered = tokenizer.apply_chat_template(
                 messages, tokenize=True, add_generation_prompt=True, return_dict=False
             )
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             roles = ", ".join(turn.role for turn in turns)
             raise DataError(
                 f"the chat template refuses a conversation of {roles}: {error}; some templates take no system prompt "

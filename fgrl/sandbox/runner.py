@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 LARGEST = 64 * 2**20
 UNSEALED = 97
 MOST_FILES = 4096
-PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 CAPABILITY_VERSION = 0x20080522
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446
 """Numbers of system calls, the same on all processors."""
@@ -157,6 +157,7 @@ def watch(child: int, answer: int, printed: int, deadline: float, limits: dict[s
     poller = select.poll()
     for source in received:
         poller.register(source, select.POLLIN)
+    poller.register(0, 0)  # it tells of the end of the caller, and of nothing else
     reading, exceeded, status = set(received), None, None
     while exceeded is None and status is None:
         left = deadline - time.monotonic()
@@ -164,8 +165,11 @@ def watch(child: int, answer: int, printed: int, deadline: float, limits: dict[s
             exceeded = "timeout"
         elif limits["count_files"] and too_many_files(limits["opened"]):
             exceeded = "files"
-        elif reading:
-            for source, _ in poller.poll(min(left, 0.05) * 1000):
+        else:
+            for source, _ in poller.poll(min(left, 0.05) * 1000 if reading else 0.5):
+                if source == 0:
+                    os.kill(child, signal.SIGKILL)
+                    os._exit(0)
                 part = os.read(source, 65536)
                 if not part:
                     poller.unregister(source)
@@ -174,12 +178,9 @@ def watch(child: int, answer: int, printed: int, deadline: float, limits: dict[s
                 if len(received[source]) > largest[source]:
                     exceeded = limit_of[source]
                     del received[source][largest[source] :]
-        else:
-            dead, code = os.waitpid(child, os.WNOHANG)
-            if dead:
-                status = code
-            else:
-                time.sleep(0.0005)
+            if not reading:
+                dead, code = os.waitpid(child, os.WNOHANG)
+                status = code if dead else None
     if status is None:
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
@@ -221,6 +222,7 @@ def be_child(
         random.seed(0)  # Python seeds it anew in every fork
         bound(limits)
         if sys.platform == "linux":
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             hide_other_processes(libc)
         if program is not None:
             seal(libc, program)

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 
+from fgrl import stops
 from fgrl.errors import Unavailable
 from fgrl.sandbox.calls import Call, Outcome, line
 from fgrl.sandbox.limits import SandboxSpec
@@ -34,6 +35,7 @@ class Sandbox:
     def run(self, call: Call) -> Outcome:
         """Make one call. Never raises for what the code does; raises ValueError for arguments that are not JSON, and
         `Unavailable` if the sandbox itself cannot be started."""
+        stops.point()
         request = call.encoded()
         if len(request) > LARGEST_REQUEST:
             raise ValueError(f"source and arguments are {len(request):,} bytes: at most {LARGEST_REQUEST:,} fit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -28,8 +29,8 @@ class AnnotateStage(Stage):
     annotator: Annotator
     """What adds to it."""
     max_missing: Annotated[float, Unkeyed] = Field(0.25, ge=0, le=1)
-    """Share of the questions to a language model that may stay without a usable answer; with more of them the stage stops
-    unfinished, so that the same command asks them again."""
+    """Share of the questions to a language model that may stay without a usable answer, or of the cases for which a rule may fail;
+    with more of them the stage stops unfinished, so that the same command asks them again."""
 
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)
@@ -42,14 +43,22 @@ class AnnotateStage(Stage):
             where = f" ({run.out / FAILED} has those that failed)" if failed else ""
             raise DataError(f"no samples are left of {len(samples)}{where}: {self.annotator.counts()}")
         counts = self.annotator.counts()
-        questions, answered = counts.get("questions", 0), counts.get("answered", 0)
-        if questions and (not answered or questions - answered > self.max_missing * questions):
-            raise DataError(
-                f"{questions - answered:,} of {questions:,} questions got no answer that can be used: {counts}. Run the "
-                f"same command to ask them again; `max_missing` ({self.max_missing:g}) sets how many may be missing"
-            )
+        self._check_missing(counts, len(annotated), len(failed))
         write_jsonl(run.out / "samples.jsonl", annotated)
         return {"samples": len(annotated), **counts}
+
+    def _check_missing(self, counts: Mapping[str, Any], made: int, failed: int) -> None:
+        asked = "questions" in counts
+        wanted, done = (counts["questions"], counts["answered"]) if asked else (made + failed, made)
+        if not wanted or (done and wanted - done <= self.max_missing * wanted):
+            return
+        problem, step = f"{failed:,} of {wanted:,} cases failed", f"Change the rule ({FAILED} has what failed)"
+        if asked:
+            problem = f"{wanted - done:,} of {wanted:,} questions got no answer that can be used"
+            step = "Run the same command to ask them again"
+        raise DataError(
+            f"{problem}: {counts}. {step}; `max_missing` ({self.max_missing:g}) sets how many may be missing"
+        )
 
     def expects(self, peek: Peek) -> Expected | None:
         given = self._given(peek)

@@ -43,11 +43,11 @@ class CalibrateStage(Stage):
     """What to fit."""
     model: ModelSpec
     """The SFT model: its tokenizer reads the data and its entropies cut the responses."""
-    max_prompt_tokens: int = Field(1024, ge=1)
+    max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
     """Longer prompts lose their beginning."""
-    max_tokens: int = Field(2048, ge=2)
+    max_tokens: int = Field(2048, ge=2, le=10_000_000)
     """Prompt and response together."""
-    batch_size: Annotated[int, Unkeyed] = Field(32, ge=2)
+    batch_size: Annotated[int, Unkeyed] = Field(32, ge=2, le=1_000_000)
     """Responses scored at the same time."""
 
     def _rows(self, model: Any, limit: int | None = None) -> Any:

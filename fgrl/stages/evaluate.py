@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
@@ -25,6 +27,7 @@ from fgrl.types import Product, Ref, Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
 policy_records = lazy.load("fgrl.evaluation.policy_records")
+rollouts = lazy.load("fgrl.rollouts")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 
@@ -51,7 +54,7 @@ class EvaluateStage(Stage, HeldOut):
     """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also when it is not named."""
     sampling: Sampling | None = None
     """How to draw; needed as soon as there are `models`."""
-    temperatures: Annotated[dict[str, Annotated[float, Field(ge=0)]], KeyedUnless({})] = {}
+    temperatures: Annotated[dict[str, Annotated[float, Field(ge=0, le=100)]], KeyedUnless({})] = {}
     """Other temperatures than that of `sampling`, by the prompts' `meta.category`, as MT-Bench has them: {writing: 0.7}."""
     files: list[Literal["alpaca_eval", "arena_hard", "mt_bench"]] = []
     """Write the answers in the formats of these benchmarks as well, for their own judges (see `answer_files`)."""
@@ -187,6 +190,7 @@ class EvaluateStage(Stage, HeldOut):
         reference = self.likelihoods_of
         credits_policy = any("policy" in reward.needs() for reward in self.rewards.values())
         answered_by: dict[str, str] = {}
+        counts: dict[str, Any] = {}
         for name, spec in self.models.items():
             part = run.dir / f"answers-{name}.jsonl"
             if credits_policy:
@@ -194,6 +198,11 @@ class EvaluateStage(Stage, HeldOut):
             if not part.exists():
                 other = None if reference is None else run.model(self.models[reference])
                 model = run.model(spec)
+                if self.sampling is not None:
+                    lost = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
+                    write_json(run.dir / f"cut-{name}.json", lost.summary())
+                    if lost.cut:
+                        run.say(f"{name}: {lost.warning()}")
                 if credits_policy:
                     policy_records.record(run, name, spec, answered_by[name], model, part)
                 own: list[Answer] = []
@@ -201,9 +210,13 @@ class EvaluateStage(Stage, HeldOut):
                     own += answering.answers(
                         self, name, model, other, group, run, sampling=sampling, rewards=self.rewards, seed=run.seed,
                         first=len(own) // self.per_prompt, fingerprint=answered_by.get(name),
+                        parts=part.with_suffix(""),
                     )  # fmt: skip
                 write_answers(part, {name: own})
+                shutil.rmtree(part.with_suffix(""), ignore_errors=True)
             answers[name] = read_answers(part)[name]
+            if (cut_of_model := run.dir / f"cut-{name}.json").exists():  # of an earlier start, too
+                counts |= {f"{what} of {name}": number for what, number in json.loads(cut_of_model.read_text()).items()}
             run.stop_if_interrupted()
         for name, reader in self.given.items():
             answers[name] = given.answers(name, reader.read(), prompts, cut=cut)
@@ -220,7 +233,11 @@ class EvaluateStage(Stage, HeldOut):
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:
             run.say(f"{shown}: {answer.question!r} -> {answer.text!r}")
-        return {"prompts": len(prompts), "models": list(answers), "measured": means_by_name(measured)} | self._counts()
+        return (
+            {"prompts": len(prompts), "models": list(answers), "measured": means_by_name(measured)}
+            | counts
+            | self._counts()
+        )
 
     def _samplings(self, prompts: Sequence[Sample]) -> Iterator[tuple[Sampling, list[Sample]]]:
         """The prompts in their order, neighbours that are asked at one temperature together, with how to draw."""

@@ -47,9 +47,9 @@ class FinetuneStage(TrainingStage):
     """The loss."""
     train: OfflineSettings
     """Optimizer, schedule, hardware."""
-    max_prompt_tokens: int = Field(1024, ge=1)
+    max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
     """Longer prompts lose their beginning."""
-    max_tokens: int = Field(2048, ge=2)
+    max_tokens: int = Field(2048, ge=2, le=10_000_000)
     """Prompt and response together; longer responses lose their end and are closed with an end-of-sequence token."""
     holdout: float = Field(0.0, ge=0, le=0.5)
     """Share of the data, from its end, that is not trained on but measured before and after, and in evaluations."""
@@ -149,6 +149,8 @@ class FinetuneStage(TrainingStage):
         self.setup(run)
         model = run.model(self.model, head=self.algorithm.head, trainable=True)
         units = encoding.units(self, model, limit=run.limit)
+        if warning := units.rows.cut_warning():
+            run.say(warning)
         # 2. one-time passes: segmentation, reference log-probabilities
         self.algorithm.prepare(units.rows, run, model)
         run.forget_models()

@@ -20,7 +20,7 @@ from fgrl.files import write_json, write_json_lines
 from fgrl.kinds import GRADED_NEEDS, Peek, Reader, Relevance, Stage, check_scorer
 from fgrl.llm import estimating
 from fgrl.modules.memory import Workload, estimate
-from fgrl.ops.spans import Conflict, TokenPolicy
+from fgrl.ops.spans import TOKEN_POLICY, Conflict, TokenPolicy
 from fgrl.registry import Unkeyed, register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.specs import ModelSpec
@@ -49,6 +49,7 @@ class GradeStage(Stage):
     Intervals resample prompts. The left side is what is taken as right: exchanging the sides exchanges precision and recall.
     """
 
+    version = 2
     makes = Report
 
     left: Reader | SpanSet
@@ -69,10 +70,11 @@ class GradeStage(Stage):
     """The model whose tokens are the units; only its tokenizer is loaded."""
     units: Unit | None = None
     """What precision, recall and lengths count; null: tokens where there is a `policy`, else words."""
-    token_policy: TokenPolicy = "inside"
+    token_policy: TokenPolicy = TOKEN_POLICY
     """When a unit belongs to a span; as the reward that is trained with has it."""
     conflict: Conflict = "poor"
-    """The label of a unit that spans of several labels cover: the lowest, the highest, or none (`cancel`)."""
+    """The label of a unit in several spans: the lowest, the highest, or none (`cancel`); where good and poor spans meet, as in the
+    reward."""
     overlap: float = Field(0.9, gt=0, le=1)
     """A span counts in `LABEL_overlap_N` with at least this share of the characters of both spans in common."""
     threshold: float = Field(0.5, ge=0, lt=1)
@@ -335,6 +337,7 @@ class GradeRelevanceStage(Stage):
     and is missing where all tokens are marked, as by demands on the whole response. Intervals resample prompts.
     """
 
+    version = 2
     makes = Report
 
     data: Reader

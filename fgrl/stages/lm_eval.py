@@ -64,7 +64,7 @@ class LmEvalStage(Stage):
     """Put questions as a chat, examples as earlier turns; otherwise as plain text, as the harness does by default."""
     max_new_tokens: int | None = Field(None, ge=1)
     """Length limit of generated answers; null: as the task says, else the harness's 256."""
-    temperature: float | None = Field(None, ge=0)
+    temperature: float | None = Field(None, ge=0, le=100)
     """Of generated answers; 0 is greedy, null: as the task says."""
     top_p: float | None = Field(None, gt=0, le=1)
     """Generated answers are drawn from the likeliest tokens that have this probability together; null: as the task says."""

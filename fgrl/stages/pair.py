@@ -11,6 +11,7 @@ from pydantic import Field
 from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Reader, Run, Stage
 from fgrl.registry import Key, KeyedUnless, register, walk
+from fgrl.stages.annotate import AnnotateStage
 from fgrl.types import Pair, Pairs, Ref, write_jsonl
 
 
@@ -29,12 +30,14 @@ class PairStage(Stage):
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         yield from super().misfits(stages)
-        sources = [(path, ref) for path, ref in walk(self.data) if isinstance(ref, Ref)]
-        for path, ref in sources if len(sources) == 1 else ():
-            source = stages[ref.stage]
-            if source.responses() == 1:
-                message = f'stage "{ref.stage}" draws one response per prompt, and a pair needs two: set its per_prompt'
-                yield ("data", *path), message
+        path, origin = only_source(self.data)
+        for _ in stages:  # to the stage that drew what others have annotated since
+            stage = stages[origin] if origin is not None else None
+            if isinstance(stage, AnnotateStage) and stage.annotator.keeps_responses:
+                _path, origin = only_source(stage.data)
+        if origin is not None and stages[origin].responses() == 1:
+            message = f'stage "{origin}" draws one response per prompt, and a pair needs two: set its per_prompt'
+            yield ("data", *path), message
 
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)
@@ -47,13 +50,20 @@ class PairStage(Stage):
                 "set against each other; draw more responses per prompt"
             )
         kept = drawn(pairs, self.max_pairs, run.seed)
+        left = {pair.id for pair in kept}
         write_jsonl(run.out / "pairs.jsonl", kept)
         return {
             "pairs": len(kept),
-            "prompts with a pair": sum(bool(own) for own in by_prompt),
+            "prompts with a pair": sum(any(pair.id in left for pair in own) for own in by_prompt),
             "prompts": len(samples),
             **({"left out by max_pairs": len(pairs) - len(kept)} if self.max_pairs is not None else {}),
         }
+
+
+def only_source(data: Reader) -> tuple[Key, str | None]:
+    """The only reference to a stage in a reader: its place and the stage's name; None where there is none, or several."""
+    sources = [(path, ref.stage) for path, ref in walk(data) if isinstance(ref, Ref)]
+    return sources[0] if len(sources) == 1 else ((), None)
 
 
 def drawn(pairs: Sequence[Pair], count: int | None, seed: int) -> list[Pair]:

@@ -11,6 +11,7 @@ import torch
 from fgrl import rollouts
 from fgrl.evaluation.attributing import attributions
 from fgrl.report.terminal import Annotated, Remarks
+from fgrl.report.text import reward_facts
 from fgrl.types import Advantages, Annotation, Rewards, Rollout, Sample
 
 
@@ -94,7 +95,7 @@ def of_rollout(
                 layers["advantage"] = _layer(prompt, advantages.advantage[at, :length].tolist(), trained)
         yield Annotated(
             title=f"{_tokens('prompt', len(prompt), cut[0])}, {_tokens('response', length, cut[1])}, "
-            f"reward {float(rewards.response[i]):.3f}",
+            f"{_reward(rewards, i, length)}",
             tokens=rollouts.token_texts(tokenizer, prompt + response),
             kinds=kinds,
             segments=None if segments is None else [-1] * len(prompt) + segments[i, :length].tolist(),
@@ -104,6 +105,14 @@ def of_rollout(
             layers=layers,
             note=", ".join(notes),
         )
+
+
+def _reward(rewards: Rewards, row: int, length: int) -> str:
+    """The reward of a response: the total of its token rewards, and its response reward where that is another number."""
+    credited = zip(rewards.token[row, :length].tolist(), rewards.credit_mask[row, :length].tolist(), strict=True)
+    response = float(rewards.response[row])
+    facts = reward_facts(response, [value if counts else None for value, counts in credited])
+    return "reward missing" if math.isnan(response) else ", ".join(f"{name} {value}" for name, value in facts)
 
 
 def _remarks(annotation: Annotation | None, text: str) -> Remarks:

@@ -33,8 +33,9 @@ from fgrl.llm import estimating
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.evaluations import TrainingEvaluation
 from fgrl.modules.memory import Role, Workload, estimate
+from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
-from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, name_of, register
+from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
@@ -56,9 +57,9 @@ training = lazy.load("fgrl.modules.trainer")
 class RolloutSettings(Settings):
     """How much is sampled in an iteration, and how."""
 
-    batch_size: int = Field(ge=1)
+    batch_size: int = Field(ge=1, le=10_000_000)
     """Responses of one iteration, over all devices."""
-    per_prompt: int = Field(1, ge=1)
+    per_prompt: int = Field(1, ge=1, le=100_000)
     """Responses to each prompt."""
     sampling: Sampling
     """How to draw."""
@@ -71,7 +72,7 @@ class RolloutSettings(Settings):
             raise ValueError(f"batch_size {self.batch_size} is not a multiple of per_prompt {self.per_prompt}")
         if self.sampling.inexact():
             raise ValueError(
-                "training needs the exact probability of each sampled token, which top_p < 1, top_k, min_new_tokens "
+                "training needs the exact probability of each sampled token, which top_p < 1, top_k "
                 "and greedy decoding change; sample with temperature > 0 alone, or set sampling.truncated to allow top_p and "
                 "top_k all the same"
             )
@@ -90,6 +91,8 @@ class RLStage(TrainingStage):
     """What the critic starts from. null: the policy's start with a fresh head."""
     reward: Reward
     """What a response is worth, token by token."""
+    token_rewards: Annotated[TokenRewards | None, KeyedUnless(None)] = None
+    """Changes to the token rewards before the algorithm reads them; null: none."""
     algorithm: OnlineAlgorithm
     """How the policy is changed."""
     rollout: RolloutSettings
@@ -100,7 +103,7 @@ class RLStage(TrainingStage):
     """Evaluate the policy on held-out prompts while it trains; null: not at all."""
     alarms: Annotated[Alarms, Unkeyed] = Alarms()
     """What to watch for."""
-    stored_rollouts: Annotated[int, Unkeyed] = Field(4, ge=0)
+    stored_rollouts: Annotated[int, Unkeyed] = Field(4, ge=0, le=1_000_000)
     """How many rollouts of the first, the middle and the last iteration the product keeps (rollouts.jsonl), which the report
     draws. 0: none."""
 
@@ -137,6 +140,8 @@ class RLStage(TrainingStage):
                 f"{name_of(self.algorithm)[1]} compares the responses to a prompt with each other: set "
                 f"rollout.per_prompt to {least} or more"
             )
+        if self.token_rewards is not None:
+            self.token_rewards.check(self.reward, self.algorithm, self.rollout.per_prompt)
         unfilled = self.algorithm.reads() - self.reward.fills()
         if unfilled:
             raise ValueError(
@@ -154,6 +159,16 @@ class RLStage(TrainingStage):
                 f"prompts, fewer than devices {self.train.devices}: a device would have nothing to sample"
             )
         return self
+
+    def warnings(self) -> list[str]:
+        if not self.reward.on_tokens() or self.algorithm.reads_token_rewards or self.algorithm.reads():
+            return []
+        known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
+        using = ", ".join(name for name, cls in known if issubclass(cls, OnlineAlgorithm) and cls.reads_token_rewards)
+        return [
+            f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "
+            f"{name_of(self.reward)[1]} is on is ignored (algorithms that use token rewards: {using})"
+        ]
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         critic: dict[Key, tuple[ModelSpec, str]] = {} if self.critic is None else {("critic",): (self.critic, "scalar")}
@@ -248,15 +263,20 @@ class RLStage(TrainingStage):
         reference = None
         if self.reads_reference() and not self.model.lora:
             reference = run.model(self.model, head="lm")
+        for warning in self.warnings():
+            run.say(f"warning: {warning}")
         # 2. training: `OnlineRounds.start` is one iteration, from prompts to micro-batches
         at_once, train = self._prompts_at_once(run.limit)
         prompts = list(islice(self.prompts.read(), run.limit and max(run.limit, at_once)))
+        cut = rollouts.cut_prompts(actor.tokenizer, prompts, self.rollout.sampling.max_prompt_tokens)
+        if cut.cut:
+            run.say(cut.warning())
         responses = at_once * self.rollout.per_prompt
         rounds = online.OnlineRounds(
             models.ActorCritic(actor, critic), self.algorithm, self.reward, prompts, train, run,
             engine=self.rollout.engine, sampling=self.rollout.sampling, rollout_batch_size=responses,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
-            stored_rollouts=self.stored_rollouts,
+            stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards,
         )  # fmt: skip
         digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
@@ -297,5 +317,7 @@ class RLStage(TrainingStage):
             rewards = self.reward.scored(rollout)
             online.check_columns(self.reward, rewards, self.algorithm)
             scored, known, _missing = gather.drop_missing(rollout, rewards)
+            if self.token_rewards is not None and len(scored.mask):
+                known, _metrics = self.token_rewards.applied(scored, known)
             advantages = self.algorithm.advantages(scored, known) if len(scored.mask) else None
         yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages)

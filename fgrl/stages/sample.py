@@ -31,7 +31,7 @@ class SampleStage(Stage):
     """The model to draw from."""
     sampling: Sampling
     """How to draw."""
-    per_prompt: int = Field(1, ge=1)
+    per_prompt: int = Field(1, ge=1, le=100_000)
     """Responses to each prompt."""
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
@@ -57,6 +57,9 @@ class SampleStage(Stage):
         chunk = max(1, self.sampling.batch_size // self.per_prompt)
         folder, parts = run.dir / "parts", []
         folder.mkdir(exist_ok=True)
+        cut = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
+        if cut.cut:
+            run.say(cut.warning())
         with run.progress("responses", len(prompts) * self.per_prompt) as ticker:
             for start in range(0, len(prompts), chunk):
                 batch = prompts[start : start + chunk]
@@ -73,7 +76,7 @@ class SampleStage(Stage):
                 ticker.advance(len(batch) * self.per_prompt)
                 run.stop_if_interrupted()
         count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))
-        return {"prompts": count, "responses": count * self.per_prompt}
+        return {"prompts": count, "responses": count * self.per_prompt, **cut.summary()}
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
         """Prompts as the model sees them, with their references where these are known."""

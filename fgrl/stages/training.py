@@ -85,6 +85,18 @@ class TrainingStage(Stage):
     def accelerator(self) -> Accelerator:
         return self.train.accelerator
 
+    @classmethod
+    def computes(cls, settings: Mapping[str, Any], path: Key) -> tuple[Accelerator, bool]:
+        def mapping(name: str) -> Mapping[str, Any]:
+            return value if isinstance(value := settings.get(name), Mapping) else {}
+
+        train, field = mapping("train"), path[0]
+        trained = [name for name in ("model", "critic") if settings.get(name) is not None]
+        whole = [] if "deepspeed" in str(train.get("strategy")) else [n for n in trained if not mapping(n).get("lora")]
+        return train.get("accelerator", "auto"), field in whole if field in trained else field == "train" and bool(
+            whole
+        )
+
     def temporary(self) -> Sequence[str]:
         return () if self.train.keep_checkpoint else checkpoints.NAMES
 

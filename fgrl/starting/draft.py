@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fgrl import files, lazy
+from fgrl import files, lazy, registry
 from fgrl.errors import DataError, UsageError
 from fgrl.functions import signatures
+from fgrl.kinds import Reward
 from fgrl.registry import alternatives, did_you_mean, names_folder
 from fgrl.specs import MODEL_FILES, ModelSpec
 from fgrl.starting import measuring, texts
@@ -42,6 +43,10 @@ class Request:
     chat_template: Path | None = None
     gpu: bool | None = None
     """Is the recipe for a GPU? None: if this machine has one."""
+    max_prompt_tokens: int | None = None
+    """The limit of prompts; None: chosen by the lengths that were counted."""
+    max_tokens: int | None = None
+    """The limit of prompt and answer together, where the rows have answers; None: chosen."""
 
 
 @dataclass
@@ -71,18 +76,34 @@ def draft(request: Request) -> Draft:
     rows, omitted = measuring.read_all(table.reader | shape, found.form)
     # 4.
     measured = measuring.measure(rows, len(table.rows), omitted, _spec(request))
+    if measured.template is None and (
+        request.max_prompt_tokens is None or (measured.answers and request.max_tokens is None)
+    ):
+        needed = "--max-prompt-tokens N" + (" and --max-tokens N (prompt and answer)" if measured.answers else "")
+        raise UsageError(
+            f"--model {request.model}: its tokenizer is not on this machine and cannot be loaded, so the tokens of the prompts cannot "
+            f"be counted, and limits that are too low would cut them. Download the model first, or set limits yourself: {needed}"
+        )
     if measured.count < FEWEST:
         raise DataError(f"{request.data}: {measured.count} rows fit, and at least {FEWEST} are needed to hold some out")
     # 5.
     gpu = torch.cuda.is_available() if request.gpu is None else request.gpu
-    sizes = texts.choose(request.kind, measured, gpu)
+    sizes = texts.choose(request.kind, measured, gpu, request.max_prompt_tokens, request.max_tokens)
     # 6.
     reader = table.reader_beside(folder) | shape | ({"bad_rows": "drop"} if measured.bad else {})
     assumptions = [*found.assumptions, *_about(request, measured, sizes, gpu)]
     if stub:
         assumptions.append(f"the reward in {STUB} is a placeholder: replace its function by your own")
     name = request.data.name
-    facts = texts.Facts(request.kind, name, reader, found.reference, model, reward, sizes, measured, assumptions)
+    by_token = bool(request.kind == "grpo" and request.reward and _rewards_tokens(request.reward))
+    if by_token:
+        assumptions.append(
+            f"{reward} scores tokens or spans, and grpo trains on their sum alone: the algorithm is rtt_grpo, which adds token rewards "
+            "to the advantage of grpo (`fgrl init ppo` trains on token rewards alone)"
+        )
+    facts = texts.Facts(
+        request.kind, name, reader, found.reference, model, reward, sizes, measured, assumptions, by_token
+    )
     return Draft(texts.recipe(facts), assumptions, {folder / name: text for name, text in stub.items()})
 
 
@@ -133,6 +154,13 @@ def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
             f"--reward {request.reward}: {path} defines no function {function}; {alternatives(function, known)}"
         )
     return f"{beside(path, folder)}:{function}", {}
+
+
+def _rewards_tokens(given: str) -> bool:
+    """True if a reward function that exists returns numbers of tokens, or spans. It is not run."""
+    path, _, function = given.rpartition(":")
+    reward: Reward = registry.build("reward", {"name": "function", "path": f"{Path(path).resolve()}:{function}"})
+    return bool(reward.on_tokens())
 
 
 def _functions(path: Path) -> list[str]:

@@ -52,16 +52,21 @@ class Facts:
     sizes: Sizes
     measured: Measured
     assumptions: Sequence[str]
+    by_token: bool = False
+    """Does the reward function score tokens or spans, where `kind` is "grpo"?"""
 
 
-def choose(kind: Kind, measured: Measured, gpu: bool) -> Sizes:
-    """Sizes for so many rows of such lengths."""
+def choose(
+    kind: Kind, measured: Measured, gpu: bool, max_prompt_tokens: int | None = None, max_tokens: int | None = None
+) -> Sizes:
+    """Sizes for so many rows of such lengths. max_prompt_tokens, max_tokens: limits that were asked for."""
     share = 0.2 if measured.count < 1_000 else 0.1 if measured.count < 10_000 else 0.02
     held_out = round(share * measured.count)
     trained = measured.count - held_out
     positions = measured.positions or 10**9
     prompts, answers = measured.prompts, measured.answers
     max_prompt = rounded_up(prompts.longest if prompts.longest <= LONGEST_PROMPT else min(prompts.most, LONGEST_PROMPT))
+    max_prompt = max_prompt_tokens or max_prompt
     evaluated = min(held_out, 200 if gpu else 32)
     if answers is None:
         new_tokens = 256 if gpu else 48
@@ -71,7 +76,8 @@ def choose(kind: Kind, measured: Measured, gpu: bool) -> Sizes:
             held_out, share, evaluated, max_prompt, max_prompt + new_tokens, new_tokens, batch,
             iterations=200 if gpu else 20, per_prompt=per_prompt,
         )  # fmt: skip
-    max_tokens = min(max(rounded_up(prompts.longest + answers.longest), max_prompt + 16), LONGEST_ROW, positions)
+    chosen = min(max(rounded_up(prompts.longest + answers.longest), max_prompt + 16), LONGEST_ROW, positions)
+    max_tokens = max_tokens or chosen
     max_prompt = min(max_prompt, max_tokens - 16)
     new_tokens = min(rounded_up(answers.most), 512 if gpu else 64, positions - max_prompt)
     batch = next(size for size in (32 if gpu else 16, 16, 8, 4, 2) if size * 10 <= trained or size == 2)
@@ -110,7 +116,7 @@ ADAPTER = "lora: {r: 16, alpha: 32}"
 
 def _top(facts: Facts, about: str) -> list[str]:
     lines = [
-        f"about: {json.dumps(about)}",
+        f"about: {json.dumps(_literal(about))}",
         "seed: 0",
         "vars:",
         f"  base: {flow(facts.model['base'])}  # the model to start from",
@@ -122,7 +128,7 @@ def _top(facts: Facts, about: str) -> list[str]:
 
 def _model(facts: Facts, *, adapter: bool) -> str:
     template = ', chat_template: "${vars.chat_template}"' if "chat_template" in facts.model else ""
-    return f'{{base: "${{vars.base}}", dtype: bfloat16{template}{", " + ADAPTER if adapter else ""}}}'
+    return f'{{base: "${{vars.base}}", dtype: auto{template}{", " + ADAPTER if adapter else ""}}}'
 
 
 def _trained(facts: Facts, stage: str) -> str:
@@ -225,6 +231,8 @@ def _online(facts: Facts) -> list[str]:
     sizes, kind = facts.sizes, facts.kind
     trained = facts.measured.count + facts.measured.bad - sizes.held_out
     algorithm = {"grpo": "{name: grpo, kl_coef: 0.02}", "ppo": "{name: ppo, kl_coef: 0.1}"}[kind]
+    if facts.by_token:
+        algorithm = "{name: rtt_grpo, kl_coef: 0.02, partition: none}"
     critic = ["      critic_lr: 1e-3"] if kind == "ppo" else []
     step = sizes.batch if kind == "grpo" else sizes.batch // 2
     return [
@@ -267,8 +275,13 @@ def flow(value: Any) -> str:
     if isinstance(value, str):
         path = re.fullmatch(r"[\w./-]+\.py:\w+", value)
         plain = (PLAIN.fullmatch(value) and value.lower() not in WORDS) or path
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else json.dumps(_literal(value), ensure_ascii=False)
     return json.dumps(value)
+
+
+def _literal(text: str) -> str:
+    """A text that a recipe takes as it is: `${` would ask for another value."""
+    return text.replace("${", "\\${")
 
 
 def stub(columns: Sequence[str]) -> str:

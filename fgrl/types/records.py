@@ -391,7 +391,11 @@ class Checkpoint(Product):
     """A model: safetensors weights (or an adapter), the tokenizer, and `fgrl.json`, which says how it was made."""
 
     def about(self) -> dict[str, Any]:
-        return json.loads((self.path / "fgrl.json").read_text(encoding="utf-8"))
+        """The content of `fgrl.json`. Raises `DataError` for a broken one."""
+        try:
+            return json.loads((self.path / "fgrl.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"model {self.path}: fgrl.json: it is not JSON ({error}); run its stage again") from None
 
 
 class Stats(Product):

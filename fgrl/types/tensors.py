@@ -130,6 +130,8 @@ class Tokens(TensorRows):
     response_ids: Tensor = field(metadata=TOKEN)  # [B,T] long, right-padded
     mask: Tensor = field(metadata=TOKEN)  # [B,T] bool; the end-of-sequence token is a real token
     eos: Tensor = field(metadata=TOKEN)  # [B,T] bool: the token that ends the response; a truncated response has none
+    # [B,T] bool: where no end token could be drawn (`Sampling.min_new_tokens`), so that scores give it probability 0; None: nowhere
+    no_end: Tensor | None = field(default=None, kw_only=True, metadata=TOKEN)
 
 
 @dataclass

@@ -8,12 +8,13 @@ every other endpoint: the openai library, HTTP, retries, ledger, limits, and a c
 request always gets the same answer.
 
 What the critic thinks of a text (a summary, an answer):
-- good: phrases that the reference supports
-- neutral: words that are in the request alone, for instance names in the code that is summarized, and function words
-- poor: phrases that neither supports, words that are repeated, everything after the first sentence, a text that is too short
+- good: phrases that the request supports: names in the code that is summarized, words of the passages that a question is about
+- neutral: function words, Python's keywords, words of instructions, words of which the request supports a part, and general words
+  (file, list, create) that it does not support
+- poor: other phrases that it does not support, words that are repeated, everything after the first sentence, a text that is too short
 
-So the best text is not an empty one: a supported word earns something, a word of the request costs nothing, and a text of fewer than
-`min_words` words is poor as a whole. Of a program it thinks what its tests report: see `of_program`.
+Everything follows from the request and the text, which is all that the model that learns these critiques gets to see. The best text is
+not an empty one: a supported word earns something, and a text of fewer than `min_words` words is poor as a whole. Of a program it thinks what its tests report: see `of_program`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import keyword
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +35,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from fgrl.components.clients.openai import OpenAI
-from fgrl.evaluation.judging import NONE
 from fgrl.feedback.critic import PLACEHOLDERS
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
@@ -52,6 +53,24 @@ then there these they this those through to too under until up upon used using w
 will with within without would you your
 """
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+_INSTRUCTIONS = """
+answer answers assistant class code direct example explanation following found function given helpful mean means meaning method noun one
+passage passages prompt python question reply request rests result results search self sentence short summarize summary text value web
+word words write
+"""
+NEUTRAL_WORDS = frozenset([*_INSTRUCTIONS.split(), *(word.lower() for word in keyword.kwlist)])
+"""Words that say nothing about the material, although the request has them."""
+_GENERAL = """
+add after associated based before between bytes call called change character check command construct contain containing convert
+corresponding create current currently data date delete determine directory display each element end event exception exist existing file
+first format get give identifier including indicating initialize input instance integer internal item items last line link list load
+make mapping member message mode modify module name new next number object open operation order otherwise output parameter part path
+perform point position print process provide queue raise read remove represent representation representing run second send sequence
+server set single size source special specified start state stop store string support take test thing time tuple two type update use
+used using variable whole
+"""
+GENERAL_WORDS = frozenset(_GENERAL.split())
+"""Words that describe much code and many things; a text may use them where the request does not."""
 _WORD = re.compile(r"[^\W_]+(?:[_'.-]*[^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?](?=\s+\S)|\n+(?=\s*\S)")
 
@@ -88,6 +107,10 @@ def parts(word: str) -> list[str]:
     return [stem(part) for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+", word)]
 
 
+_NEUTRAL_STEMS = frozenset(stem(word) for word in NEUTRAL_WORDS)
+_GENERAL_STEMS = frozenset(stem(word) for word in GENERAL_WORDS)
+
+
 def vocabulary(text: str) -> frozenset[str]:
     return frozenset(part for word in _WORD.findall(text) for part in parts(word))
 
@@ -100,10 +123,10 @@ class Word:
     is_content: bool
 
 
-def of_text(request: str, reference: str, text: str, min_words: int) -> Critique:
+def of_text(request: str, text: str, min_words: int) -> Critique:
     """The critique of a summary or an answer. Its text always has the same form, which a small model learns soon. The quotes are
     exact, and each one's first occurrence in the text is the one that is meant."""
-    words = _labelled(text, vocabulary(request), vocabulary(reference))
+    words = _labelled(text, vocabulary(request))
     if len(words) < min_words:
         whole = [text.strip()] if text.strip() else []
         return Critique("Right: nothing. Wrong: it is too short.", {"good_spans": [], "poor_spans": whole})
@@ -117,7 +140,7 @@ def of_text(request: str, reference: str, text: str, min_words: int) -> Critique
     )
 
 
-def _labelled(text: str, request: frozenset[str], reference: frozenset[str]) -> list[Word]:
+def _labelled(text: str, request: frozenset[str]) -> list[Word]:
     first_end = _SENTENCE_END.search(text.strip())
     offset = len(text) - len(text.lstrip())
     until = len(text) if first_end is None else offset + first_end.start()
@@ -126,14 +149,16 @@ def _labelled(text: str, request: frozenset[str], reference: frozenset[str]) -> 
     for match in _WORD.finditer(text):
         own = set(parts(match[0]))
         is_content = match[0].lower() not in FUNCTION_WORDS
+        is_material = is_content and own and not own <= _NEUTRAL_STEMS
+        known = sum(_known(part, request) for part in own)
         label: Any = "neutral"
         if match.start() > until:
             label = "superfluous"
-        elif is_content and own and own <= seen:
+        elif is_material and own <= seen:
             label = "repeated"
-        elif is_content and own <= reference:
+        elif is_material and known == len(own):
             label = "good"
-        elif is_content and not any(_known(part, request | reference) for part in own):
+        elif is_material and not known and not own <= _GENERAL_STEMS:
             label = "unsupported"
         if is_content:
             seen |= own
@@ -283,7 +308,7 @@ def values(prompt: Prompt, messages: Sequence[Mapping[str, str]]) -> dict[str, s
 
 @register("loopback_critic")
 class LoopbackCritic(OpenAI):
-    """Asks a program that criticizes texts by their reference, and programs by their tests, as an endpoint is asked."""
+    """Asks a program that criticizes texts by the request for them, and programs by their tests, as an endpoint is asked."""
 
     model: str = "critic-that-is-a-program"
     """The model's name in requests and in the ledger."""
@@ -332,9 +357,7 @@ class LoopbackCritic(OpenAI):
             critique = of_program(given["response"], passed, given.get("tests", ""))
             keys = ["code_feedback", "wrong_code", "improvement_code"]
         else:
-            if given.get("reference", NONE) == NONE:
-                raise ValueError("the request does not contain a reference")
-            critique = of_text(given["prompt"], given["reference"], given["response"], self.min_words)
+            critique = of_text(given["prompt"], given["response"], self.min_words)
             keys = ["textual_feedback", "good_spans", "poor_spans"]
         schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
         return critique.as_json(list(schema.get("properties", keys)))

@@ -96,8 +96,7 @@ def served(
     bound = serving.listen("127.0.0.1", 0)
     address = Address("127.0.0.1", bound.getsockname()[1])
     links = serving.issue_links(store, address)
-    config = uvicorn.Config(serving.application(store, address), log_level="warning", lifespan="off", ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(serving.configuration(serving.application(store, address)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     try:
@@ -123,6 +122,9 @@ class Desk:
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(site.links[annotator])
+        self.page.wait_for_selector(".response, #finished, #notice button")
+        if (stranger := self.page.get_by_role("button", name=f"I am {annotator}", exact=True)).is_visible():
+            stranger.click()
         self.page.wait_for_selector(".response, #finished")
 
     def position(self, place: int, unit: int) -> list[float]:

@@ -67,9 +67,10 @@ class Client:
     def __init__(self, port: int, link: str) -> None:
         self.port, self.interrupted = port, 0
         self.connection: http.client.HTTPConnection | None = None
-        self.cookie = ""
+        self.cookie = self.session = ""
         _status, _answer, headers = self._ask("GET", link[link.index("/enter/") :], None)
         self.cookie = headers["set-cookie"].split(";")[0]
+        self.session = headers["location"].partition("#session=")[2]
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """(status, answer), asked again until there is one."""
@@ -92,12 +93,18 @@ class Client:
     def _ask(self, method: str, path: str, body: Any) -> tuple[int, Any, dict[str, str]]:
         if self.connection is None:
             self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HUNG)
-        headers = {"Origin": f"http://127.0.0.1:{self.port}", "Cookie": self.cookie}
+        headers = {"Origin": f"http://127.0.0.1:{self.port}", "Cookie": self.cookie, "X-Session": self.session}
         self.connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = self.connection.getresponse()
         content = response.read()
         answer = json.loads(content) if response.getheader("content-type") == "application/json" else None
         return response.status, answer, {name.lower(): value for name, value in response.getheaders()}
+
+
+def _passage(draw: random.Random) -> tuple[int, int, int]:
+    place = draw.randrange(2)
+    start = draw.randrange(len(TEXTS[place]) - 1)
+    return place, start, draw.randrange(start + 1, len(TEXTS[place]))
 
 
 @dataclass
@@ -121,6 +128,7 @@ class Work:
         draw = random.Random(seed)
         try:
             item: str | None = None
+            marked: set[tuple[str, int, int, int]] = set()
             for number in range(self.spans):
                 if item is None or draw.random() < 0.1:
                     _status, answer = client.ask("POST", "/api/items/next", {"current": item})
@@ -130,9 +138,10 @@ class Work:
                     self._spend(name, client, item, f"t{number}", draw.randrange(1, 40) / 4, draw.randrange(1, 3))
                 versions = 2 if draw.random() < 0.2 else 1
                 for base in range(versions):
-                    place = draw.randrange(2)
-                    start = draw.randrange(len(TEXTS[place]) - 1)
-                    end = draw.randrange(start + 1, len(TEXTS[place]))
+                    place, start, end = _passage(draw)
+                    while (item, place, start, end) in marked:  # the same mark twice is refused
+                        place, start, end = _passage(draw)
+                    marked.add((item, place, start, end))
                     body = {
                         "place": place, "start": start, "end": end, "quote": TEXTS[place][start:end], "label": -1,
                         "reasons": ["factually_wrong"], "note": f"{name} {number} {base}", "deleted": draw.random() < 0.1,

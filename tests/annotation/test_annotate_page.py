@@ -112,7 +112,7 @@ def test_from_the_store_to_pairs(folder: Path) -> None:
     fgrl("fgrl run pairs.yaml")
     made = {file.parts[2].rsplit("-", 1)[0]: list(read_jsonl(file, Pair)) for file in Path("runs").rglob("pairs.jsonl")}
     assert [pair.chosen.split()[0] for pair in made["preferred"]] == ["Book", "Book", "The"], "a tie is no pair"
-    assert len(made["stepwise"]) == 4, "one for each disliked span"
+    assert [pair.id for pair in made["stepwise"]] == ["q1/1/ann#0", "q2/0/ben#0"], "one annotation of each response"
     last = made["stepwise"][-1]
     assert (last.rejected, "until May" in last.chosen) == ("It decided to close the bridge until May.", False)
 

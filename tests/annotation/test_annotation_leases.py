@@ -94,6 +94,21 @@ def test_whoever_comes_back_late_can_still_save_but_does_not_take_the_item_away(
     assert store.open("item-1", "ann").spans["s"].version == 2
 
 
+def test_an_annotator_holds_few_items_at_a_time(tmp_path: Path) -> None:
+    with new_store(tmp_path, 40) as store:
+        opened = [f"item-{number}" for number in range(1, 40)]
+        for item in opened:
+            store.open(item, "ann")
+        assert [item for item, listed in store.listing("ann") if listed.leased] == opened[-3:]
+        assert store.offer("ben") == "item-1"
+        store.save("item-1", "ann", "span", "s1", span())  # what was begun can be saved for ever
+        store.save("item-20", "ann", "span", "s1", span())
+        assert [item for item, listed in store.listing("ann") if listed.leased] == ["item-20", "item-38", "item-39"]
+        store.leases_each = 1
+        assert store.offer("ann") == "item-20"
+        assert [item for item, listed in store.listing("ann") if listed.leased] == ["item-20"]
+
+
 def test_nobody_opens_or_writes_what_another_one_has(tmp_path: Path) -> None:
     store = new_store(tmp_path, items=2)
     store.offer("ann")
@@ -156,6 +171,7 @@ def test_live_leases_and_finished_items_never_exceed_what_an_item_wants(
     names = ["ann", "ben", "cleo"]
     store = new_store(tmp_path_factory.mktemp("any"), 4, names, overlap=overlap, each=each, clock=clock)
     without_waiting_for_the_disk(store)
+    store.leases_each = 4
     leases: dict[tuple[str, str], float] = {}
     done: set[tuple[str, str]] = set()
     for name, action in steps:

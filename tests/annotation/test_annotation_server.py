@@ -43,7 +43,9 @@ class Page:
         (files / "index.html").write_text("<!doctype html><title>Page</title>")
         (files / "page.js").write_text("export const page = 1;")
         (files / "notes.txt").write_text("not sent")
-        self.app = application(store, Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}"), ADDRESS, files)
+        self.app = application(
+            store, Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}", store), ADDRESS, files
+        )
 
     def stranger(self, **headers: str) -> TestClient:
         """A client without a session, on the right host, with the page's origin."""
@@ -52,8 +54,16 @@ class Page:
     def client(self, name: str = "ann") -> TestClient:
         client = self.stranger()
         entered = client.get(self.links[name].removeprefix(HOST))
-        assert (entered.status_code, entered.headers["location"]) == (303, "/")
+        assert entered.status_code == 303
+        client.headers["x-session"] = kept_by_page(entered)
         return client
+
+
+def kept_by_page(entered: Any) -> str:
+    """What the page reads behind the # of its address, and sends with every request."""
+    path, _, kept = entered.headers["location"].partition("#session=")
+    assert path == "/"
+    return str(kept)
 
 
 @pytest.fixture
@@ -417,13 +427,24 @@ def test_no_request_without_a_token_reads_or_writes(page: Page) -> None:
     before = list(page.store.revisions())
     routes = [route.path for route in page.app.app.routes]  # type: ignore[attr-defined]
     assert len(routes) == 13
+    ((name, cookie),) = ann.cookies.items()
+    kept, token = ann.headers["x-session"], page.links["ann"].rpartition("/")[2]
+    stored = {session.id: session for session in page.store.sessions()}[kept.partition(".")[0]]
+    ben = page.client("ben")
     strangers = {
-        "no cookie": page.stranger(),
-        "another cookie": page.stranger(cookie=f"fgrl_annotate_{page.store.id}=" + "A" * 43),
-        "an empty cookie": page.stranger(cookie=f"fgrl_annotate_{page.store.id}="),
-        "a hash": page.stranger(cookie=f"fgrl_annotate_{page.store.id}={page.store.token_hashes()['ann'].hex()}"),
-        "a cookie of another store": page.stranger(
-            cookie="fgrl_annotate_00000000=" + page.links["ann"].rpartition("/")[2]
+        "nothing": page.stranger(),
+        "the cookie alone, which every port of the host gets": page.stranger(cookie=f"{name}={cookie}"),
+        "the cookie, whose name tells the session, with a guess": page.stranger(
+            cookie=f"{name}={cookie}", **{"x-session": f"{stored.id}.{token}"}
+        ),
+        "the key of the page alone": page.stranger(**{"x-session": kept}),
+        "an empty cookie": page.stranger(cookie=f"{name}=", **{"x-session": kept}),
+        "the stored hashes": page.stranger(
+            cookie=f"{name}={stored.cookie.hex()}", **{"x-session": f"{stored.id}.{stored.page.hex()}"}
+        ),
+        "the link's key": page.stranger(cookie=f"{name}={token}", **{"x-session": f"{stored.id}.{token}"}),
+        "the cookie with another session's key": page.stranger(
+            cookie=f"{name}={cookie}", **{"x-session": ben.headers["x-session"]}
         ),
         "a token in the wrong place": page.stranger(authorization="Bearer " + page.links["ann"].rpartition("/")[2]),
     }
@@ -454,7 +475,7 @@ def test_no_request_without_a_token_reads_or_writes(page: Page) -> None:
                     assert answer.status_code in (401, 404, 405, 413), (who, method, url, answer.status_code)
                     if path.startswith("/api/"):
                         assert answer.status_code == 401, (who, method, url)
-    assert tried == 6 * 20 * 9
+    assert tried == len(strangers) * 20 * 9
     assert list(page.store.revisions()) == before
 
 
@@ -467,37 +488,67 @@ def test_links_are_random_and_only_their_hashes_are_stored(page: Page) -> None:
         assert not any(token.encode() in file.read_bytes() for token in tokens)
 
 
-@pytest.mark.parametrize(("named", "status"), [("Zo%C3%AB%20%26%20co", 200), ("ann", 401), ("", 401), ("%FF", 401)])
-def test_a_page_of_another_annotator_reads_and_writes_nothing(tmp_path: Path, named: str, status: int) -> None:
-    with new_store(tmp_path) as store:
-        store.add_annotators(["Zoë & co"])
-        client = Page(store, tmp_path).client("Zoë & co")
-        item = client.post("/api/items/next", json={}).json()["item"]["id"]
-        headers = {"X-Annotator": named}
-        written = client.put(f"/api/items/{item}/spans/s1", json=sent(), headers=headers)
-        assert {written.status_code, client.get("/api/session", headers=headers).status_code} == {status}
-        assert len([revision for revision in store.revisions() if revision.kind == "span"]) == (status == 200)
-        if status == 401:
-            assert "open your own link again" in written.json()["error"]
-
-
 def test_the_cookie_is_for_this_server_and_no_script(page: Page) -> None:
     answer = page.stranger().get(page.links["ann"].removeprefix(HOST))
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith(f"fgrl_annotate_{page.store.id}=")
+    assert cookie.startswith(f"fgrl_annotate_{page.store.id}_")
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
-    assert "Domain" not in cookie
+    assert not {"Domain", "Max-Age", "Expires"} & {part.partition("=")[0] for part in cookie.split("; ")}
+    token = page.links["ann"].rpartition("/")[2]
+    assert token not in cookie + answer.headers["location"], "the link's key is sent once, by the browser"
+    assert kept_by_page(answer).partition(".")[2] not in cookie
+
+
+def test_sessions_end(page: Page) -> None:
+    now = 1_000_000.0
+    sessions = Sessions(page.store.token_hashes(), "c", page.store, clock=lambda: now)
+
+    def asked(cookie: str, kept: str) -> str | None:
+        return sessions.of_request(
+            {b"cookie": [b"other=1; " + cookie.partition(";")[0].encode()], b"x-session": [kept.encode()]}
+        )
+
+    first = sessions.begin("ann", secure=False)
+    assert asked(*first) == "ann"
+    for _ in range(3):  # use keeps it alive
+        now += access.SESSION_SECONDS - 1
+        assert asked(*first) == "ann"
+    now += access.SESSION_SECONDS + 1
+    assert asked(*first) is None
+    second = sessions.begin("ann", secure=False)
+    assert [session.used for session in page.store.sessions()] == [now], "what has ended is forgotten"
+    others = [sessions.begin("ann", secure=False) for _ in range(access.SESSIONS_EACH)]
+    assert asked(*second) is None
+    assert asked(*others[0]) == asked(*others[-1]) == "ann"
+    assert sessions.begin("ben", secure=False)
+    assert len(page.store.sessions()) == access.SESSIONS_EACH + 1
+
+
+def test_a_link_that_is_opened_later_changes_nothing_for_a_page_that_is_open(page: Page) -> None:
+    """A page of another port can open its own link in the annotator's browser, which keeps one jar of cookies for all ports."""
+    ann = page.client()
+    entered = ann.get(page.links["ben"].removeprefix(HOST))
+    assert entered.status_code == 303
+    assert len(ann.cookies) == 2
+    assert ann.get("/api/session").json()["annotator"] == "ann"
+    ann.headers["x-session"] = kept_by_page(entered)
+    assert ann.get("/api/session").json()["annotator"] == "ben"
 
 
 def test_new_links_end_the_earlier_ones_and_a_restart_does_not(page: Page) -> None:
     ann = page.client()
     assert serving.issue_links(page.store, ADDRESS) == {}
-    again = TestClient(serving.application(page.store, ADDRESS), base_url=HOST, cookies=ann.cookies)
+    kept = {"x-session": ann.headers["x-session"]}
+    again = TestClient(serving.application(page.store, ADDRESS), base_url=HOST, cookies=ann.cookies, headers=kept)
     assert again.get("/api/session").json()["annotator"] == "ann"
     fresh = serving.issue_links(page.store, ADDRESS, renew=["all"])
     assert set(fresh) == {"ann", "ben"}
     renewed = TestClient(
-        serving.application(page.store, ADDRESS), base_url=HOST, cookies=ann.cookies, follow_redirects=False
+        serving.application(page.store, ADDRESS),
+        base_url=HOST,
+        cookies=ann.cookies,
+        headers=kept,
+        follow_redirects=False,
     )
     assert renewed.get("/api/session").status_code == 401
     assert renewed.get(page.links["ann"]).status_code == 401
@@ -583,6 +634,7 @@ def test_a_page_behind_a_proxy_gets_a_secure_cookie(page: Page) -> None:
     client = TestClient(app, base_url="https://annotate.example.org", follow_redirects=False)
     entered = client.get(page.links["ann"].removeprefix(HOST))
     assert "Secure" in entered.headers["set-cookie"].split("; ")
+    client.headers["x-session"] = kept_by_page(entered)
     assert (
         client.post("/api/items/next", json={}, headers={"origin": "https://annotate.example.org"}).status_code == 200
     )
@@ -651,7 +703,9 @@ def test_a_full_disk_and_a_locked_store_are_answered_and_lose_nothing(page: Page
         database.execute(f"PRAGMA max_page_count = {pages + 20}")
         database.execute("PRAGMA busy_timeout = 50")
     statuses = [
-        ann.put(f"/api/items/1/spans/s{number}", json=sent(id=f"s{number}", note="x" * 9000)).status_code
+        ann.put(
+            f"/api/items/1/spans/s{number}", json=sent(number, number + 1, id=f"s{number}", note="x" * 9000)
+        ).status_code
         for number in range(40)
     ]
     assert set(statuses) == {200, 507}
@@ -659,12 +713,32 @@ def test_a_full_disk_and_a_locked_store_are_answered_and_lose_nothing(page: Page
         database.execute("PRAGMA max_page_count = 100000")
     other = sqlite3.connect(page.store.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    assert ann.put("/api/items/1/spans/late", json=sent(id="late")).status_code == 503
+    assert ann.put("/api/items/1/spans/late", json=sent(40, 42, id="late")).status_code == 503
     assert ann.get("/api/session").status_code == 200, "reading goes on"
     other.execute("ROLLBACK")
     other.close()
-    assert ann.put("/api/items/1/spans/late", json=sent(id="late")).status_code == 200
+    assert ann.put("/api/items/1/spans/late", json=sent(40, 42, id="late")).status_code == 200
     assert len(ann.get("/api/items/1").json()["spans"]) == statuses.count(200) + 1
+
+
+def test_the_same_mark_twice_is_refused(page: Page) -> None:
+    ann = page.client()
+    ann.post("/api/items/next", json={})
+    assert ann.put("/api/items/1/spans/s1", json=sent()).json() == {"version": 1}
+    assert ann.put("/api/items/1/spans/s1", json=sent()).json() == {"version": 1}, "it is only sent again"
+    refused = ann.put("/api/items/1/spans/s2", json=sent(id="s2", note="again"))
+    assert (refused.status_code, refused.json()["error"]) == (
+        422,
+        "this passage has the same mark already: change that one",
+    )
+    for number, other in enumerate([sent(4, 9), sent(label=1, reasons=["fact"]), sent(place=1), sent(deleted=True)]):
+        assert ann.put(f"/api/items/1/spans/o{number}", json=other | {"id": f"o{number}"}).status_code == 200
+    assert ann.put("/api/items/1/spans/o3", json=sent(id="o3", base=1)).status_code == 422, "nor does it come back"
+    assert ann.put("/api/items/1/spans/s1", json=sent(base=1, deleted=True)).json() == {"version": 2}
+    assert ann.put("/api/items/1/spans/o3", json=sent(id="o3", base=1)).json() == {"version": 2}
+    ben = page.client("ben")
+    ben.get("/api/items/2")
+    assert ben.put("/api/items/2/spans/s1", json=sent()).status_code == 200
 
 
 def test_tokens_are_compared_with_every_hash(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,6 +207,7 @@ def test_the_same_names_in_two_sources_are_other_people_and_other_items() -> Non
         (FULL | {"spans": "dislikes", "preference": False}, "dislikes only, no preference"),
         (FULL | {"responses": 1, "preference": False}, "one response"),
         (FULL | {"reasons": "free_text"}, "free text"),
+        (FULL | {"reasons": "none", "most_spans": 2}, "no reasons, few spans"),
         (None, "unknown page"),
     ],
 )

@@ -386,6 +386,7 @@ def test_questions_and_preference_are_saved_and_undone(desk: Desk, site: Site) -
         ("retrieval_single", {"preference": False}, {"modes": 1, "text": 1, "preference": 0, "responses": 1}),
         ("retrieval_dislikes", {}, {"modes": 0, "text": 2, "preference": 1, "responses": 2}),
         ("retrieval_free_text", {}, {"modes": 1, "text": 2, "preference": 0, "responses": 2}),
+        ("retrieval_no_reasons", {}, {"modes": 1, "text": 2, "preference": 1, "responses": 2}),
     ],
 )
 def test_page_settings(browser: Any, tmp_path: Path, name: str, modes: dict[str, Any], shown: dict[str, int]) -> None:
@@ -404,7 +405,15 @@ def test_page_settings(browser: Any, tmp_path: Path, name: str, modes: dict[str,
             desk.drag(0, 4, 9, wait=False)
             assert desk.page.locator("mark").count() == 0
             return
-        desk.drag(0, 4, 9)
+        desk.drag(0, 4, 9, wait=name != "retrieval_no_reasons")
+        if name == "retrieval_no_reasons":
+            desk.page.locator("mark").first.wait_for()
+            assert not desk.page.locator("#reasons").is_visible()
+            assert "No reason" not in desk.page.locator("main").inner_text()
+            desk.saved()
+            (span,) = site.spans()
+            assert (span["label"], span["reasons"], span["note"]) == (-1, [], "")
+            return
         if name == "retrieval_free_text":
             assert desk.page.locator("#reasons input").count() == 0
             desk.page.locator("#reasons textarea").fill("no source")

@@ -334,15 +334,25 @@ def test_time_whose_answer_is_lost_is_sent_again_and_counts_once(context: Any, s
 
 def test_two_links_in_one_browser_do_not_mix(context: Any, site: Site) -> None:
     ann = Desk(site, context, "ann")
-    ben = Desk(site, context, "ben")  # from now on the browser's cookie is Ben's
-    ann.drag(0, *units(TEXTS[0], "cheap"))
-    ann.page.get_by_role("button", name="Save", exact=True).click()
-    ann.state("Signed out, 1 waiting")
-    assert "no longer signed in as ann" in ann.page.locator("#notice").inner_text()
+    stranger = context.new_page()
+    stranger.goto(site.links["ben"])
+    stranger.locator("#notice", has_text="This link belongs to ben, and this browser was last used by ann").wait_for()
+    assert stranger.locator(".response").count() == 0
+    ben = Desk(site, context, "ben")  # who says that it is Ben
+    ann.mark(0, *units(TEXTS[0], "cheap"))
     ben.mark(0, *units(TEXTS[0], "loud"))
-    assert (quotes(site, "ann"), quotes(site, "ben")) == ([], ["loud"])
-    Desk(site, context, "ann").saved()
+    for desk, name in [(ann, "ann"), (ben, "ben")]:
+        desk.page.reload()
+        desk.page.locator("#who", has_text=f"Annotator: {name}").wait_for()
     assert (quotes(site, "ann"), quotes(site, "ben")) == (["cheap"], ["loud"])
+
+
+def test_the_same_passage_is_not_marked_twice(context: Any, site: Site) -> None:
+    desk = Desk(site, context)
+    desk.mark(0, *units(TEXTS[0], "cheap"))
+    desk.drag(0, *units(TEXTS[0], "cheap"))
+    desk.save()
+    assert quotes(site) == ["cheap"]
 
 
 def test_undo_belongs_to_the_store(context: Any, site: Site) -> None:

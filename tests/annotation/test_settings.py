@@ -63,6 +63,7 @@ def test_shipped_settings_load_and_their_guidelines_fit_their_modes(name: str) -
     assert ("drag" in text) == (settings.modes.spans != "none")
     assert ("tie" in text) == settings.modes.preference
     assert ("Tick as many" in text) == (settings.modes.reasons == "taxonomy" and settings.modes.spans != "none")
+    assert ("no more." in text) == (settings.modes.most_spans is not None)
     assert ("both" in text) == (settings.modes.responses == 2)
     assert PageSettings.model_validate(settings.model_dump()) == settings
 
@@ -72,6 +73,8 @@ def test_every_way_of_the_paper_to_ask_is_shipped() -> None:
     assert modes["retrieval_ab"].spans == "none"
     assert modes["retrieval_ab"].preference
     assert modes["retrieval_free_text"].reasons == "free_text"
+    assert modes["retrieval_no_reasons"].reasons == "none"
+    assert modes["retrieval_strongest"].most_spans == 2
     assert modes["retrieval_single"].responses == 1
     assert modes["retrieval_dislikes"].spans == "dislikes"
     assert (modes["retrieval"].spans, modes["retrieval"].responses, modes["retrieval"].tie) == ("both", 2, True)
@@ -180,6 +183,8 @@ def test_modes_limit_what_may_be_stored() -> None:
     assert load_settings("retrieval_dislikes").wrong_span(1, [], "") == "label: this page marks dislikes only"
     assert load_settings("retrieval_ab").wrong_span(-1, [], "") == "this page marks no spans"
     assert "write the reason as the note" in str(load_settings("retrieval_free_text").wrong_span(1, ["engaging"], ""))
+    assert load_settings("retrieval_no_reasons").wrong_span(1, [], "") is None
+    assert load_settings("retrieval_no_reasons").wrong_span(1, [], "why") == "reasons: this page asks for no reasons"
     assert load_settings("retrieval_free_text").wrong_verdict(0, "", 2) == "this page asks for no preference"
 
 
@@ -208,14 +213,18 @@ def test_a_verdict_names_a_place(better: object, reason: object, wrong: str | No
 
 
 def test_what_an_item_lacks() -> None:
-    assert RETRIEVAL.missing([(["engaging"], "")], {}, (0, "clear"), 2) == []
+    assert RETRIEVAL.missing([(0, ["engaging"], "")], {}, (0, "clear"), 2) == []
     assert RETRIEVAL.missing([], {}, None, 2) == ["no response is preferred"]
     assert RETRIEVAL.missing([], {}, (None, " "), 2) == ["the preference has no reason"]
-    spans = [([], " "), ([], ""), ([OTHER], ""), ([OTHER], "said"), ([], "said")]
+    spans = [(0, [], " "), (0, [], ""), (1, [OTHER], ""), (1, [OTHER], "said"), (1, [], "said")]
     assert RETRIEVAL.missing(spans, {}, (0, "r"), 2) == [
         "2 marked spans have no reason",
         "1 span has Other ticked without a description",
     ]
+    assert load_settings("retrieval_no_reasons").missing(spans[:2], {}, (0, "r"), 2) == []
+    assert load_settings("retrieval_strongest").missing(
+        [(place, ["engaging"], "") for place in (0, 0, 1, 1, 1)], {}, (0, "r"), 2
+    ) == ["a response has 3 marked spans, and at most 2 are wanted"]
     required = RETRIEVAL.model_copy(
         update={"questions": [question.model_copy(update={"required": True}) for question in RETRIEVAL.questions[:1]]}
     )

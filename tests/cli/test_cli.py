@@ -314,7 +314,7 @@ def test_ctrl_c_reaches_a_stage_in_its_own_process_once(tmp_path: Path, whole_gr
         process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=HUNG)
     assert process.returncode == 130, said
-    assert "checkpoint saved" in said
+    assert "what is finished is kept" in said
     assert "aborted" not in said
     (state,) = states.glob("*/state.txt")
     count = len(state.read_text().split())

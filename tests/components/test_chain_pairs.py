@@ -100,7 +100,10 @@ def test_the_stage_keeps_as_many_pairs_as_it_is_told_to(tmp_path: Path) -> None:
     every = list(Pairs(run.out).read())
     summary = stage(tmp_path, chains, max_pairs=5).run(run)
     assert (summary["pairs"], summary["left out by max_pairs"]) == (5, 7)
-    assert list(Pairs(run.out).read()) == drawn(every, 5, seed=3)
+    kept = drawn(every, 5, seed=3)
+    assert list(Pairs(run.out).read()) == kept
+    assert stage(tmp_path, chains, max_pairs=1).run(run)["prompts with a pair"] == 1
+    assert summary["prompts with a pair"] == len({pair.meta["sample"] for pair in kept})
     assert stage(tmp_path, chains, max_pairs=50).run(run)["left out by max_pairs"] == 0
 
 

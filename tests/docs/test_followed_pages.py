@@ -98,7 +98,10 @@ def test_use_a_policy(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for name in ("recipes", "prompts"):
         (tmp_path / name).symlink_to(ROOT / name)
-    start = (f"vars.sft={tiny_model_dir}", f"vars.rule={RULE}", "vars.lora.r=2")
+    start = (
+        f"vars.sft={tiny_model_dir}", f"vars.rule={RULE}", "vars.lora.r=2", "vars.lora.last_blocks=1",
+        "stages.policy.critic.lora.last_blocks=1",
+    )  # fmt: skip
     stages = load(Path("recipes/quickstart.yaml"), start).data["stages"]
     small = [
         *start,

@@ -250,12 +250,24 @@ def test_an_anchor_puts_a_finite_level_beside_an_undefeated_model() -> None:
     assert own == {"a": pytest.approx(1000 + 400 * math.log10(3)), "b": pytest.approx(1000), "top": None}
 
 
+def test_groups_of_which_one_won_every_game_are_named() -> None:
+    inside = {("a", "b"): 2, ("b", "a"): 1, ("c", "d"): 2, ("d", "c"): 1}
+    table = table_of(games_of({**inside, ("a", "c"): 3}))
+    assert table.notes == [
+        "of any two of these groups one won every game against the other, so no finite difference links them: a, b; c, d; "
+        "`ridge` gives a finite rating"
+    ]
+
+
 def test_groups_that_never_met_are_named() -> None:
     games = games_of({("a", "b"): 2, ("b", "a"): 1, ("c", "d"): 2, ("d", "c"): 1})
     table = table_of(games)
     assert table.best is None
     assert {standing.rating.mean for standing in table.standings} == {None}
     assert {standing.difference.note for standing in table.standings} == {"no model can be compared with all others"}
+    assert table.notes == [
+        "no decided games link these groups, so their ratings cannot be compared: a, b; c, d; `ridge` gives a finite rating"
+    ]
     table = table_of(games, EloSettings(ridge=0.01))
     assert table.notes == ["no decided games link these groups, so only the ridge relates their ratings: a, b; c, d"]
     larger = [*games, *games_of({("e", "a"): 1, ("b", "e"): 1})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -140,6 +141,24 @@ def test_without_units_and_without_spans_nothing_is_defined() -> None:
     neutral = GradedResponse(["positive", None], [None, None])
     found = values(span_numbers.of_units([neutral], ["a"], NAMES))
     assert (found["positive_precision"], found["positive_recall"], found["positive_f1"]) == (None, 0.0, 0.0)
+
+
+@given(ROWS)
+def test_runs_overlap_as_in_the_authors_release(rows: list[GradedResponse]) -> None:
+    """Sets of places as the oracle; a response without an overlap counts 0."""
+
+    def runs(side: Sequence[str | None], label: str) -> list[set[int]]:
+        text = "".join("x" if own == label else " " for own in side)
+        return [set(range(match.start(), match.end())) for match in re.finditer("x+", text)]
+
+    found = values(span_numbers.of_units(rows, prompts(rows), NAMES))
+    for label in NAMES:
+        means = []
+        for row in rows:
+            left, right = runs(row.left, label), runs(row.right, label)
+            best = [max((len(one & other) / len(one | other) for other in right), default=0) for one in left]
+            means.append(np.mean([value for value in best if value] or [0.0]))
+        assert same(found[f"{label}_run_overlap"], float(np.mean(means)))
 
 
 def test_a_missing_response_is_counted_and_left_out() -> None:

@@ -149,6 +149,24 @@ def test_what_json_repair_can_read_is_counted_as_repaired_unless_it_was_valid(ou
     assert parsed.repaired != _is_json(output)
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        f"{critique(['sea'])}\nI marked [one] passage.",
+        f"The {{json}} that you asked for: {critique(['sea'])}",
+        f"The {{json}} that you asked for:\n```json\n{critique(['sea'])[:-1]},}}\n```\nDone.",
+        critique(["sea"], text="Write\n```python\nreturn 1\n```\ninstead."),
+        critique(["sea"], text="Write\n```python\nreturn 1\n```\ninstead.").replace("\\n", "\n"),
+        f"```json\n{critique(['sea'], text='Write `{}`.')}\n```\nAs [asked].".replace(
+            "`{}`", "\n```\nreturn {}\n```\n"
+        ),
+    ],
+    ids=["text after", "braces before", "braces before, invalid", "fence inside", "fence inside, line breaks", "both"],
+)
+def test_an_object_is_read_among_other_text_and_with_a_fence_inside(output: str) -> None:
+    assert places(read(output)) == [(4, 7, 1.0)]
+
+
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
@@ -339,7 +357,7 @@ def check(text: str, response: str, form: CritiqueFormat, search: QuoteSearch) -
         assert not parsed.repaired
         assert quoted == {key: value[key] for key in form.labels}
         for own in found.quotes.values():
-            assert all(matches for quote, matches in own.located if quote and quote in response)
+            assert all(matches for quote, matches in own.located if quote.strip() and quote in response)
     located = [(quote, match) for own in found.quotes.values() for quote, places in own.located for match in places]
     whole = strings(text) if located else set()
     for quote, match in located:

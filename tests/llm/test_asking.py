@@ -170,6 +170,12 @@ def test_repairs_are_counted(text, repaired):
     assert tally(asked)["repaired"] == int(repaired)
 
 
+def test_different_objects_of_the_form_are_no_answer():
+    with pytest.raises(ValueError, match="it has 2 different JSON objects of the form that was asked for: write one"):
+        parse_json('At first {"better": 1}, no: {"better": 2}', Verdict)
+    assert parse_json('{"worse": 1}, so {"better": 2}', Verdict) == Parsed(Verdict(better=2), repaired=True)
+
+
 def test_a_repair_that_does_not_help_is_not_counted():
     script = {"q": ["{'better': 'none'}", '{"better": 1}']}
     asked = ask(Scripted(script=script), [question("q", lambda answer: parse_json(answer, Verdict))])

@@ -126,6 +126,22 @@ def test_what_no_request_would_survive_stops_at_once(tmp_path: Path, plan: str, 
         assert sum(server.asked.values()) <= 64
 
 
+def test_a_redirect_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "a-key-for-the-first-server")
+    with FaultServer() as other:
+
+        class Redirecting(FaultServer):
+            redirect = f"http://ann:pw@127.0.0.1:{other.port}/v1/chat/completions?to=b"
+
+        with Redirecting(lambda prompt, attempt: "307") as server:
+            client = a_client(server.url, a_run(tmp_path), api_key_env="MY_KEY")
+            wanted = rf"sends requests on to http://127.0.0.1:{other.port}/v1/chat/completions \(HTTP 307\).*write it as `base_url`"
+            with pytest.raises(Unavailable, match=wanted):
+                client.complete(requests(3))
+        assert server.asked
+        assert other.connections == 0, "neither the key nor a prompt went there"
+
+
 def test_nobody_there(tmp_path: Path) -> None:
     with FaultServer() as server:
         url = server.url

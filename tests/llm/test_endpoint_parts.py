@@ -19,9 +19,9 @@ from fgrl.llm.desk import CacheWriter, Call
 from fgrl.llm.endpoint import RateLimits
 from fgrl.llm.endpoint_errors import EndpointErrors, requested_pause
 from fgrl.llm.prices import Price
-from fgrl.llm.secrets import Scrubber
 from fgrl.llm.store import CompletionStore
 from fgrl.llm.structured_output import StructuredOutput, response_format
+from fgrl.sanitizing import Scrubber
 from fgrl.types import Completion, Usage
 
 KEY = "sk-planted-0123456789"

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fgrl.cli.checking import estimate_lines
+from fgrl.components.clients.openai import OpenAI
 from fgrl.components.judges.llm import LLMJudge
 from fgrl.errors import DataError, NotYet
 from fgrl.kinds import UNDRAWN, Annotator, AtMost, Client, Metric, Reward, ToDraw
 from fgrl.llm import estimating
 from fgrl.llm.estimating import Load
+from fgrl.pipeline.estimating import Peek
 from fgrl.specs import Sampling
 from fgrl.types import Completion, Criterion, Message, Request, Rewards, Rollout, Sample
 
@@ -38,11 +41,39 @@ def request(text: str, max_tokens: int | None = 10) -> Request:
 
 def test_a_bound_fills_in_the_longest_texts() -> None:
     load = estimating.bound(Priced(), [AtMost(request("abc"), 4, 100), AtMost(request("a", 5), 1, 7)])
-    assert load == Load(5, 4 * 103 + 8, 4 * 10 + 5)
+    assert load == Load(5, 4 * 103 + 8, 4 * 10 + 5, longest=113)
     assert (
         estimating.bound(Priced(), [AtMost(request("abc"), 4, 100), AtMost(request("a", None), 1, 7)]).completion
         is None
     )
+
+
+def test_a_call_that_may_exceed_the_context_length_is_reported() -> None:
+    short = OpenAI(model="gpt-4-0613", max_tokens=100)
+    judged = [AtMost(request("Which one is better?", 100), 276, 6656 + 2 * 1536)]
+    load = estimating.bound(short, judged)
+    total = estimating.estimate_bound([(short, load), (Priced(), load)], fewer=False)
+    assert total is not None
+    assert total["too long"] == [{"model": "gpt-4-0613", "context": 8192, "tokens": load.longest}]
+    assert 9728 < load.longest < 9728 + 200
+    text = estimate_lines({"calls": total})[0]
+    assert f"warning: a call may need {load.longest:,} tokens with its answer, and gpt-4-0613 reads 8,192" in text
+    longer = OpenAI(model="gpt-4o", max_tokens=100)
+    assert "too long" not in (
+        estimating.estimate_bound([(longer, estimating.bound(longer, judged))], fewer=False) or {}
+    )
+
+
+def test_known_requests_beyond_the_context_length_are_reported(tmp_path: Path) -> None:
+    client = OpenAI(model="gpt-4-0613")
+    peek = Peek(tmp_path, None, {})
+    found = estimating.estimate(client, [request("word " * 9000), request("short")], peek)
+    assert [entry["context"] for entry in found["too long"]] == [8192]
+    assert (
+        estimating.together([estimating.estimate(client, [request("short")], peek), found])["too long"]
+        == found["too long"]
+    )
+    assert "too long" not in estimating.estimate(client, [request("short")], peek)
 
 
 def test_bounds_of_several_clients_are_added_and_what_is_unknown_stays_unknown() -> None:

@@ -10,7 +10,7 @@ from client_helpers import a_run
 
 from fgrl.components.clients.openai import OpenAI
 from fgrl.errors import Unavailable
-from fgrl.llm.secrets import HIDDEN, Scrubber
+from fgrl.sanitizing import HIDDEN, Scrubber
 
 KEY = "sk-proj-Abc/123+xyz=="
 

@@ -96,7 +96,7 @@ def by_ids(rollout: Rollout, i: int) -> float:
 
 def module_of(
     model_dir: Path, folder: Path, reward: Any, *, algorithm: Any = None, temperature: float = 1.0, lora: Any = LORA,
-    per_iteration: int = 6, per_prompt: int = 1, prompts: Any = PROMPTS, alarms: Alarms = QUIET, seed: int = 0, **train: Any,
+    min_new_tokens: int = 0, token_rewards: Any = None, stored: int = 0, per_iteration: int = 6, per_prompt: int = 1, prompts: Any = PROMPTS, alarms: Alarms = QUIET, seed: int = 0, **train: Any,
 ) -> Any:  # fmt: skip
     spec = {"lora": lora} if lora else {}
     actor = tiny(model_dir, trainable=True, **spec)
@@ -104,7 +104,8 @@ def module_of(
     settings = {"lr": 1e-30, "batch_size": 3, "micro_batch_size": 2, "accelerator": "cpu", "iterations": 2} | train
     rounds = OnlineRounds(
         ActorCritic(actor, critic), algorithm or PPO(), reward, prompts, OnlineSettings(**settings),
-        a_run(folder, seed=seed), engine=HF(), sampling=Sampling(max_new_tokens=8, temperature=temperature),
+        a_run(folder, seed=seed), engine=HF(), token_rewards=token_rewards, stored_rollouts=stored,
+        sampling=Sampling(max_new_tokens=8, min_new_tokens=min_new_tokens, temperature=temperature),
         rollout_batch_size=per_iteration, per_prompt=per_prompt, alarms=alarms,
         reference=None if lora else tiny(model_dir),
     )  # fmt: skip
@@ -117,12 +118,15 @@ def fitted(module: TrainingModule) -> list[dict[str, Any]]:
     return read_log(module.run.dir / "log.jsonl")
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
-def test_the_ratio_is_one_while_nothing_is_learned(temperature: float, tiny_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("temperature", "min_new_tokens"), [(1.0, 0), (0.6, 0), (1.7, 0), (1.7, 6)])
+def test_the_ratio_is_one_while_nothing_is_learned(
+    temperature: float, min_new_tokens: int, tiny_model_dir: Path, tmp_path: Path
+) -> None:
     """With dropout in the adapter, at any temperature, in every micro-batch of every step of every pass."""
     module = module_of(
-        tiny_model_dir, tmp_path, reward_of(by_ids), temperature=temperature, algorithm=PPO(epochs=2, whiten=False)
-    )
+        tiny_model_dir, tmp_path, reward_of(by_ids), temperature=temperature, algorithm=PPO(epochs=2, whiten=False),
+        min_new_tokens=min_new_tokens,
+    )  # fmt: skip
     with torch.no_grad():  # an adapter that does something, so that its dropout would too
         for name, parameter in module.model.named_parameters():
             if "lora_B" in name:
@@ -497,3 +501,12 @@ def test_alarms_look_at_every_rollout(tiny_model_dir: Path, tmp_path: Path) -> N
     with pytest.raises(Stopped, match=r"tokens is .* below 100\.0"):
         fitted(module)
     assert len(read_log(tmp_path / "log.jsonl")) == 1  # the first iteration was trained on, the second never
+
+
+def test_prompts_that_are_cut_are_in_the_log(tiny_model_dir: Path, tmp_path: Path) -> None:
+    for limit, share in ((1, 1.0), (64, 0.0)):
+        module = module_of(tiny_model_dir, tmp_path / str(limit), reward_of(by_ids), iterations=1)
+        module.rounds.sampling = module.rounds.sampling.model_copy(update={"max_prompt_tokens": limit})
+        fitted(module)
+        (logged,) = read_log(tmp_path / str(limit) / "log.jsonl")
+        assert logged["prompts_cut"] == share

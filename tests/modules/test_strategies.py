@@ -197,11 +197,11 @@ class Module(TrainingModule):
         self.model["critic"].weight.grad.mul_(0.01)
         self.model["critic"].bias.grad.mul_(0.01)
         groups = [{"params": list(self.model[name].parameters()), "name": name} for name in ("actor", "critic")]
-        self.rounds = SimpleNamespace(parameter_groups=lambda: groups)
+        self.rounds = SimpleNamespace(parameter_groups=lambda: groups, reports="step")
 
     @property
     def trainer(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(model=SimpleNamespace(is_gradient_accumulation_boundary=lambda: True))
+        return SimpleNamespace(model=SimpleNamespace(is_gradient_accumulation_boundary=lambda: True), global_step=0)
 
     def norm(self, name: str) -> float:
         return float(torch.cat([p.grad.flatten() for p in self.model[name].parameters() if p.grad is not None]).norm())

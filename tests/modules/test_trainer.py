@@ -298,13 +298,36 @@ def test_a_cut_checkpoint_is_removed_with_a_message(size: float, tmp_path: Path)
     said: list[str] = []
     run.say = said.append  # type: ignore[method-assign]
     for name in ("last.ckpt", "replaced.ckpt"):
-        torch.save({"weights": torch.arange(800.0)}, tmp_path / name)
+        torch.save({"state_dict": {"weights": torch.arange(800.0)}, "loops": {}, "round": 1}, tmp_path / name)
     whole = (tmp_path / "last.ckpt").read_bytes()
     (tmp_path / "last.ckpt").write_bytes(whole[: int(size if size > 1 else size * len(whole))])
     checkpoints.remove_damaged(run)
     assert checkpoints.last(tmp_path) == tmp_path / "replaced.ckpt"
     (message,) = said
     assert message.startswith("last.ckpt is damaged (last.ckpt cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "a folder, and this training writes a file"),
+        ({"state_dict": {}, "loops": {}, "round": Path()}, "it cannot be loaded without executing code"),
+        ([1, 2], "it has no state_dict"),
+        ({"state_dict": {}}, "it has no loops"),
+    ],
+)
+def test_what_is_no_checkpoint_is_removed_with_a_message(content: Any, says: str, tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    said: list[str] = []
+    run.say = said.append  # type: ignore[method-assign]
+    if content is None:
+        (tmp_path / "last.ckpt" / "inside").mkdir(parents=True)
+    else:
+        torch.save(content, tmp_path / "last.ckpt")
+    checkpoints.remove_damaged(run)
+    assert checkpoints.last(tmp_path) is None
+    (message,) = said
+    assert says in message
 
 
 # -- what is said ------------------------------------------------------------------------------------------------------
@@ -337,7 +360,8 @@ def test_an_aborted_training_is_an_interrupt(recipe: Path, tmp_path: Path, monke
         alone(recipe, "policy").run(a_run(tmp_path / "run"))
 
 
-def test_sigterm_asks_to_leave_after_the_round(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_leaves_sigterm_to_us(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here to a handler that lets the round be finished."""
     import signal
 
     asked: list[int] = []

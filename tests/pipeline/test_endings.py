@@ -23,7 +23,7 @@ class OutOfMemoryError(RuntimeError):
         (ChildFailed(4), 4, "the process of a distributed stage ended with 4", False),
         (ChildFailed(1), 1, "the process of a distributed stage ended with 1", False),
         (ChildFailed(-9), 1, "the process of a distributed stage ended with -9", False),
-        (KeyboardInterrupt(), 130, "interrupted; checkpoint saved", False),
+        (KeyboardInterrupt(), 130, "interrupted; what is finished is kept", False),
         (Aborted("aborted"), 130, "aborted; run the same command to continue from the last checkpoint", False),
         (OSError(errno.ENOSPC, "full"), 6, "disk: the disk is full", False),
         (RuntimeError(f"safetensors: {os.strerror(errno.ENOSPC)}"), 6, "disk: the disk is full", False),

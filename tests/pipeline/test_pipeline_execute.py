@@ -119,7 +119,7 @@ def test_half_written_work_is_not_taken_for_done(bench: Bench, stages: ModuleTyp
         ("stopped", 5, "stopped: kl is 40 nats"),
         ("full", 6, "the disk is full"),
         ("bug", 1, "ZeroDivisionError: a bug"),
-        ("interrupt", 130, "interrupted; checkpoint saved; run the same command to continue"),
+        ("interrupt", 130, "interrupted; what is finished is kept: run the same command to continue"),
         ("abort", 130, "aborted; run the same command to continue from the last checkpoint"),
     ],
 )

@@ -269,6 +269,7 @@ def test_plan_as_json_has_the_stages_in_order(stages: ModuleType, tmp_path: Path
     assert list(data["stages"]) == ["zebra", "ape"]
     assert data["stages"]["ape"] | {"key": "", "dir": ""} == {
         "key": "", "cached": False, "why": "new", "component": "counting", "makes": "Samples", "upstream": ["zebra"], "dir": "",
+        "auto": {}, "emulated": [],
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pipeline_helpers import fgrl, recipe_file
+from pipeline_helpers import HERE, fgrl, recipe_file
 
 BLOCK, WHOLE, LAST = 32 * 1024, 1, 4
 SECRET = "sk-not-for-anybody-4b1f"
@@ -38,13 +39,13 @@ def records(file: Path) -> Iterator[Any]:
 
 def offline_run(file: Path) -> SimpleNamespace:
     """What W&B kept of a run: `about`, `config`, `history` (rows), `summary`, exit `code`, and the `text` of all its files."""
-    run = SimpleNamespace(config={}, history=[], summary={}, code=None, about=None, text="")
+    run = SimpleNamespace(config={}, history=[], summary={}, code=None, about=None, text="", sent="")
 
     def items(listed: Any) -> dict[str, Any]:
         return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in listed}
 
     for record in records(file):
-        run.text += str(record)
+        run.sent += str(record)
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run.about = record.run
@@ -58,7 +59,8 @@ def offline_run(file: Path) -> SimpleNamespace:
         elif kind == "exit":
             run.code = record.exit.exit_code
     others = [each for each in file.parent.parent.rglob("*") if each.is_file() and each.suffix != ".wandb"]
-    run.text += "".join(each.read_text(errors="replace") for each in others)
+    run.sent += "".join(each.read_text(errors="replace") for each in others if each.parent.name == "files")
+    run.text += run.sent + "".join(each.read_text(errors="replace") for each in others)
     return run
 
 
@@ -88,6 +90,9 @@ def test_an_offline_run_has_config_metrics_steps_and_no_secret(tmp_path: Path, o
         assert (run.about.run_id, run.about.display_name) == ("of-the-agent", f"fake/{folder.name}")
         assert (run.config["seed"], run.config["stages"]["first"]["steps"], run.code) == (3, 4, 0)
         assert SECRET not in run.text
+        for place in (str(tmp_path), str(Path.home()), str(HERE), socket.gethostname()):
+            assert place not in run.sent
+        assert run.config["imports"] == ["fake_stages.py"]
     logged = {
         name: [row for run in runs for row in run.history if f"{name}/step" in row] for name in ("first", "second")
     }

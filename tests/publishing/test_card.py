@@ -16,7 +16,7 @@ from fgrl.models.sources import Source
 from fgrl.publishing import card as cards
 from fgrl.publishing import exporting, lineage, provenance
 from fgrl.publishing.exporting import Options
-from fgrl.publishing.sanitizing import Sanitizer
+from fgrl.sanitizing import Sanitizer
 
 PACKAGED = "smollm2-135m-instruct"
 

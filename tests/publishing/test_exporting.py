@@ -10,6 +10,7 @@ import peft
 import pytest
 import torch
 import transformers
+from planted_secrets import MARKS, SETTINGS
 from trained_stages import evaluate, train
 
 from fgrl import models
@@ -73,6 +74,21 @@ def test_nothing_of_this_machine_is_in_an_export(policy, tmp_path, tiny_model_di
         assert str(place) not in written
     assert "hf_averysecretvalue" not in written
     assert "rows.jsonl" in written
+
+
+def test_no_secret_of_an_earlier_recipe_is_in_an_export(tiny_model_dir, tmp_path):
+    sft = train(
+        tmp_path / "runs", "sft", tiny_model_dir, settings={"arguments": SETTINGS, "rest": list(SETTINGS.values())}
+    )
+    history = provenance.read(sft, about=f"It logs in with {SETTINGS['password']} and {SETTINGS['third']}.")
+    exporting.export(sft / "out", tmp_path / "out", history)
+    left = {
+        file.name: [mark for mark in MARKS if mark != "73519025" and mark.encode() in file.read_bytes()]
+        for file in (tmp_path / "out").rglob("*")
+        if file.is_file()
+    }
+    assert {name: marks for name, marks in left.items() if marks} == {}
+    assert "logs in with <key> and <key>" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_adapters_on_an_adapter_become_one_model(tiny_model_dir, tmp_path):

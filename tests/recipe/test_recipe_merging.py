@@ -226,3 +226,13 @@ def test_a_dropped_stage_that_is_still_referred_to(recipe: Path) -> None:  # noq
         '  31 |       other: "${out:second}"\n     |       ^\n    = choices: sketch, model, verdict\n'
         "1 problem found; nothing was run."
     )
+
+
+def test_an_override_below_a_text_that_stands_for_nothing_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "topics.txt").write_text("rivers\n", encoding="utf-8")
+    (tmp_path / "bad.yaml").write_text(
+        "stages:\n  answers:\n    name: sample\n    prompts: {name: lines, path: topics.txt}\n    model: hub/model\n    sampling: x\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(Problems, match=r'stages.answers.sampling: wants .*, got .*"x"'):
+        load(tmp_path / "bad.yaml", ["stages.answers.sampling.max_new_tokens=5"])

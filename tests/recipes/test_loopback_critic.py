@@ -14,6 +14,7 @@ from scratch_registry import scratch
 from tiny_recipe import a_run
 
 from fgrl.feedback.critic import shown
+from fgrl.recipe import load
 from fgrl.registry import Problems, build
 from fgrl.registry.names import _components
 from fgrl.registry.outside import import_file
@@ -21,7 +22,7 @@ from fgrl.templates import read_prompt
 from fgrl.types import Message, Request, Response, Sample
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMPT = ROOT / "prompts" / "critique_by_reference.txt"
+PROMPT = ROOT / "prompts" / "critique_by_request.txt"
 critic = import_file(ROOT / "recipes" / "small" / "loopback_critic.py")
 
 
@@ -34,23 +35,24 @@ def registered() -> Iterator[None]:
 
 
 CODE = "def is_alive(self):\n    self._check_closed()\n    return self._popen.poll() is None"
-REFERENCE = "Return whether the process is alive."
+REQUEST = f"Summarize this Python function in one short sentence.\n\n{CODE}"
 
 
 def of(text: str, min_words: int = 4) -> dict[str, list[str]]:
-    quotes = critic.of_text(CODE, REFERENCE, text, min_words).quotes
+    quotes = critic.of_text(REQUEST, text, min_words).quotes
     return {label: quotes.get(label, []) for label in ("good_spans", "poor_spans")}
 
 
 @pytest.mark.parametrize(
     ("text", "good", "poor"),
     [
-        (REFERENCE, ["Return whether the process", "alive"], []),
-        ("Returns true when processes live.", ["Returns", "processes"], ["true", "live"]),
-        ("Return whether the popen is closed.", ["Return"], []),  # words of the code cost nothing
-        ("Return the banana of the process.", ["Return", "process"], ["banana"]),
-        ("Return the process of the process.", ["Return the process"], ["of the process"]),
-        ("Return whether it is alive. It is a nice method.", ["Return", "alive"], ["It is a nice", "method"]),
+        ("Check whether the closed popen is alive.", ["Check whether the closed", "popen is alive"], []),
+        ("Returns True when it polls the closed parents.", ["polls the closed"], ["parents"]),
+        ("Return whether the process is alive.", ["alive"], []),  # a general word costs nothing
+        ("This Python function returns None.", [], []),  # nor do words of instructions and keywords
+        ("Return the banana of the popen.", ["popen"], ["banana"]),
+        ("Check the popen of the popen.", ["Check the popen"], ["of the popen"]),
+        ("Check that it is alive. It is a nice popen.", ["Check", "alive"], ["It is a nice", "popen"]),
         ("Return alive.", [], ["Return alive."]),
         ("", [], []),
         ("  \n", [], []),
@@ -61,22 +63,21 @@ def test_what_it_thinks_of_a_summary(text: str, good: list[str], poor: list[str]
 
 
 def test_the_critique_names_the_phrases_that_it_quotes() -> None:
-    critique = critic.of_text(CODE, REFERENCE, "Return the banana of the process, banana.", 4)
-    assert critique.text == "Right: Return, process. Wrong: banana (unsupported), process, banana (repeated)."
-    unsupported = critic.of_text(CODE, REFERENCE, "Check the closed popen now and then.", 4)
-    assert unsupported.text == "Right: nothing. Wrong: now (unsupported)."
-    assert critic.of_text(CODE, REFERENCE, "Is it closed or not?", 4).text == "Right: nothing. Wrong: nothing."
-    assert critic.of_text(CODE, REFERENCE, "Alive.", 4).text == "Right: nothing. Wrong: it is too short."
+    critique = critic.of_text(REQUEST, "Return the banana of the popen, banana.", 4)
+    assert critique.text == "Right: popen. Wrong: banana (unsupported), popen, banana (repeated)."
+    assert critic.of_text(REQUEST, "Return what it is now.", 4).text == "Right: nothing. Wrong: now (unsupported)."
+    assert critic.of_text(REQUEST, "Return whether it is so.", 4).text == "Right: nothing. Wrong: nothing."
+    assert critic.of_text(REQUEST, "Alive.", 4).text == "Right: nothing. Wrong: it is too short."
 
 
 def test_a_quote_s_first_occurrence_is_the_one_that_is_meant() -> None:
     """An annotation takes the first place where a quote occurs: a repeated word must not be marked where it came first."""
-    text = "Return the process, then the process, then the process, then the process, then the process."
+    text = "Check the popen, then the popen, then the popen, then the popen, then the popen."
     quotes = of(text)
-    assert quotes["good_spans"][0] == "Return the process"
+    assert quotes["good_spans"][0] == "Check the popen"
     starts = [text.find(quote) for quote in quotes["poor_spans"]]
     assert starts
-    assert min(starts) > text.find("process")
+    assert min(starts) > text.find("popen")
 
 
 def test_a_longer_true_summary_is_worth_more_than_a_short_one_and_silence_than_nothing() -> None:
@@ -88,7 +89,8 @@ def test_a_longer_true_summary_is_worth_more_than_a_short_one_and_silence_than_n
             len(quote.split()) for quote in quotes["poor_spans"]
         )
 
-    assert worth(REFERENCE) > worth("Return whether it is so.") > worth("") == 0 > worth("Return alive.")
+    long, short = "Check whether the closed popen is alive.", "Check whether it is so."
+    assert worth(long) > worth(short) > worth("") == 0 > worth("Return alive.")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def a_client(**settings: Any) -> Any:
 
 def a_request(summary: str) -> Request:
     template = read_prompt(PROMPT, critic.PLACEHOLDERS)
-    values = {"prompt": f"Summarize this.\n\n{CODE}", "reference": REFERENCE, "response": summary}
+    values = {"prompt": REQUEST, "response": summary}
     return Request(messages=template.fill(values), json_schema={"type": "object"})
 
 
@@ -151,9 +153,9 @@ def test_it_is_asked_as_an_endpoint_is(tmp_path: Path) -> None:
     answers = client.complete([a_request(summary) for summary in SUMMARIES])
     assert all(answer.error is None for answer in answers)
     assert json.loads(answers[7].text) == {
-        "textual_feedback": "Right: Return whether process, alive. Wrong: number 7 (unsupported).",
-        "good_spans": ["Return whether process", "alive"],
-        "poor_spans": ["number 7"],
+        "textual_feedback": "Right: alive. Wrong: 7 (unsupported).",
+        "good_spans": ["alive"],
+        "poor_spans": ["7"],
     }
     assert {name: client.counts()[name] for name in ("calls", "cached", "usd")} == {"calls": 40, "cached": 0, "usd": 0}
     again = a_client()
@@ -207,14 +209,20 @@ def test_a_request_of_another_prompt_file_fails_and_says_why(tmp_path: Path) -> 
     client = a_client(max_retries=0)
     client.setup(a_run(tmp_path / "first"))
     (answer,) = client.complete([Request(messages=[Message(role="user", content="Hello?")])])
-    assert "the request was not made of critique_by_reference.txt" in (answer.error or "")
+    assert "the request was not made of critique_by_request.txt" in (answer.error or "")
 
 
-def test_a_text_without_a_reference_is_not_judged() -> None:
-    template = read_prompt(PROMPT, critic.PLACEHOLDERS)
-    filled = template.fill(shown(Sample(id="0", prompt="Summarize this."), Response(text="It is short.")))
-    with pytest.raises(ValueError, match="does not contain a reference"):
-        a_client().answer(template, {"messages": [message.model_dump() for message in filled]})
+@pytest.mark.parametrize("name", ["text2grad_summarize", "text2grad_qa"])
+def test_the_labels_follow_from_what_the_trained_critic_sees(name: str) -> None:
+    """No reference: what the model that learns the critiques does not see, it cannot learn."""
+    recipe = load(ROOT / "recipes" / "small" / f"{name}.yaml")
+    annotator, learned = recipe.stages["annotations"].annotator, recipe.stages["reward_model"].data
+    assert shown_in(annotator.prompt) == shown_in(annotator.client.prompt) == shown_in(learned.prompt)
+
+
+def shown_in(path: str) -> set[str]:
+    """Placeholders of a prompt file."""
+    return {name for name in critic.PLACEHOLDERS if f"{{{name}}}" in Path(path).read_text(encoding="utf-8")}
 
 
 def test_the_schema_decides_which_keys_are_answered() -> None:
@@ -224,7 +232,7 @@ def test_the_schema_decides_which_keys_are_answered() -> None:
         "response_format": {"json_schema": {"schema": schema}},
     }
     answer = a_client().answer(read_prompt(PROMPT, critic.PLACEHOLDERS), body)
-    assert json.loads(answer) == {"good_spans": ["Return"], "poor_spans": ["banana now"]}
+    assert json.loads(answer) == {"good_spans": [], "poor_spans": ["banana now"]}
 
 
 def test_an_address_is_refused() -> None:
@@ -255,16 +263,16 @@ def test_no_held_out_pair_is_almost_in_the_training_part() -> None:
     assert trained.isdisjoint(summaries[-HELD_OUT:])
 
 
-def test_the_references_are_good_and_those_of_other_functions_are_not() -> None:
+def test_people_s_summaries_are_better_for_their_own_function_than_for_another() -> None:
     """The critic's scale: its opinion of each summary for its own function and for the next one."""
 
     def share_good(shift: int) -> float:
         good = poor = 0
         for row, other in zip(ROWS, ROWS[shift:] + ROWS[:shift], strict=True):
-            quotes = critic.of_text(row["code"], row["summary"], other["summary"], 4).quotes
+            quotes = critic.of_text(row["code"], other["summary"], 4).quotes
             good += len(quotes["good_spans"])
             poor += len(quotes["poor_spans"])
         return good / (good + poor)
 
-    assert share_good(0) > 0.95
-    assert share_good(1) < 0.25
+    assert share_good(0) > 0.45
+    assert share_good(1) < 0.15

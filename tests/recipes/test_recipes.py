@@ -67,7 +67,7 @@ T2G_ROWS = {
         "no_cot": "Table 2, Text2Grad w/o CoT; Tables 1, 18 and 19, No CoT",
         "token_importance": "Table 11, Token Importance",
         "linear_decay": "Table 11, Linear Decay",
-        "words": "(no table)",
+        "inside": "(no table)",
         "human": "Table 11, Human Feedback",
         "released": "the authors' release",
         "table12": "Tables 12 and 14",
@@ -143,9 +143,12 @@ SPAN = {
 SPAN_SMALL = ["span_chains_responses", "span_chains", *(f"span_chains_{row}" for row in SPAN_ROWS), "span_chains_table2",
               "span_chains_table2_human"]  # fmt: skip
 """Those that have a small sibling."""
-OWN = ["small/text2grad_summarize_endpoint"]
+OWN = [
+    "small/text2grad_summarize_endpoint", "small/text2grad_summarize_centered", "small/text2grad_summarize_min_length",
+    "small/text2grad_qa_centered", "small/text2grad_qa_min_length", "small/text2grad_code_centered",
+]  # fmt: skip
 """Rows of small recipes alone."""
-WITHOUT_PAPER = {"small/function_rewards", "small/hacked"}
+WITHOUT_PAPER = {"small/function_rewards", "small/hacked", "small/length"}
 """Small recipes that show a feature, and no paper's row. That they and their rows load is checked with the inherited rows."""
 
 
@@ -204,7 +207,7 @@ def test_every_row_of_the_paper_has_a_small_sibling_and_no_row_is_written_that_n
     assert len(ROWS) == 30
     assert len(set(map(small, ROWS))) == 30
     assert len(RTT) == 31
-    assert len(FOUND) == 277
+    assert len(FOUND) == 282
     assert set(FILES) <= set(FOUND) | WITHOUT_PAPER
     assert set(FILES) >= WITHOUT_PAPER
     assert set(ADDRESSES) >= WITHOUT_PAPER
@@ -413,7 +416,9 @@ def test_table_7_s_tasks_have_the_leaderboard_s_examples() -> None:
     assert [number.partition(".")[0] for number in part.numbers] == list(tasks)
 
 
-REASONING = re.compile(r"(gpt-5|o\d)")
+REASONING = re.compile(r"(gpt-[56]|o\d)")
+UNLESS_ASKED = re.compile(r"gpt-5\.2")
+"""Does not reason unless it is asked to, and then takes a temperature."""
 
 
 @pytest.mark.parametrize("name", [name for name in FOUND if not name.startswith(("small", "quick"))])
@@ -424,8 +429,9 @@ def test_openai_s_reasoning_models_are_sent_what_they_accept(name: str) -> None:
         for _path, part in registry.walk(stage):
             client = getattr(part, "client", None)
             if client is not None and REASONING.match(str(getattr(client, "model", ""))) and client.base_url is None:
-                asked.append((client.max_tokens_name, client.temperature, part.temperature))
-    assert set(asked) <= {("max_completion_tokens", None, None)}
+                free = UNLESS_ASKED.match(client.model)
+                asked.append((client.max_tokens_name, *([] if free else [client.temperature, part.temperature])))
+    assert set(asked) <= {("max_completion_tokens", None, None), ("max_completion_tokens",)}
     assert asked or "rtt" not in name
 
 
@@ -446,9 +452,12 @@ def test_the_paper_s_numbers() -> None:
 
 def test_the_quickstart_is_the_small_recipe_sized_down() -> None:
     sized = changes(loaded("quickstart"), loaded("small/segment_ppo"))
-    assert sized.pop("policy.algorithm.kl_coef") == 0.5  # closer to its start: its ten answers are to be read
-    assert sized
-    assert all(path.endswith((".limit", ".iterations", ".per_prompt", ".batch_size", ".max_steps")) for path in sized)
+    assert sized.pop("policy.algorithm.kl_coef") == 0.5  # closer to its start: its answers are to be read
+    assert sized.pop("policy.train.lr") == 1e-3  # of adapters in a third of the blocks
+    sizes = (".limit", ".iterations", ".per_prompt", ".batch_size", ".max_new_tokens", ".last_blocks")
+    assert {path for path in sized if not path.endswith(sizes) and not path.startswith("policy.critic")} == set()
+    metrics = {registry.name_of(metric)[1] for metric in loaded("quickstart").stages["evaluate"].metrics}
+    assert metrics == {"rule", "length", "repetition"}, "those that take no pass of a model"
     assert loaded("quickstart").stages["evaluate"].prompts.limit >= 64
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scratch_registry import scratch
 from test_recipes import ADDRESSES
 
 from fgrl import registry
+from fgrl.kinds import Engine
 from fgrl.pipeline import execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
@@ -114,7 +119,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rla") / "runs"
 
 
-def reduced(name: str, model_dir: Path) -> Recipe:
+def reduced(name: str, model_dir: Path, *more: str) -> Recipe:
     """The recipe with the tiny model and little to do; nothing else of it is changed."""
     path = ADDRESSES[f"small/{name}"]
     start = [f"vars.llm={model_dir}"] + (["vars.lora={r: 2, last_blocks: 1}"] if name != "rla_base" else [])
@@ -122,12 +127,29 @@ def reduced(name: str, model_dir: Path) -> Recipe:
         start += [f"vars.judge.model.base={model_dir}", "stages.preferences.annotator.top_logprobs=300"]
     stages = load(path, start).data["stages"]
     limits = [f"stages.{stage}.{limit}" for stage, made in stages.items() for limit in LIMITS.get(made["name"], [])]
-    return load(path, [*start, *limits])
+    drawn = [change for change in more if "samples" in stages]
+    return load(path, [*start, *limits, *drawn])
+
+
+class Given(Engine):
+    """Three answers to each prompt, which do not depend on the model."""
+
+    def generate(self, model: Any, prompts: Any, sampling: Any, *, seed: int, rows: Any, ended: Any = None) -> Any:
+        texts = ["a fish", "to run very fast", "zzz"]
+        encoded = [model.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+        return [[*encoded[row % 3][: sampling.max_new_tokens - 1], model.end_id] for row in rows]
+
+
+@pytest.fixture
+def given() -> Iterator[None]:
+    with scratch():
+        registry.register("given")(Given)
+        yield
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_it_runs(name: str, tiny_model_dir: Path, runs: Path) -> None:
-    recipe = reduced(name, tiny_model_dir)
+def test_it_runs(name: str, tiny_model_dir: Path, runs: Path, given: None) -> None:
+    recipe = reduced(name, tiny_model_dir, "stages.samples.engine=given")
     summary = execute(recipe, runs)
     assert summary.exit == 0, summary.error
     made = {stage.name: stage for stage in plan(recipe, runs).stages}
@@ -143,7 +165,12 @@ def test_it_runs(name: str, tiny_model_dir: Path, runs: Path) -> None:
             assert all(len(sample.verdicts) <= 3 for sample in scored)
         else:
             pairs = list(Pairs(made["pairs"].dir / "out").read())
-            assert 8 <= len(pairs) <= 16
+            margins = [
+                abs(one.score - other.score) >= 0.05
+                for sample in scored
+                for one, other in combinations(sample.responses, 2)
+            ]
+            assert len(pairs) == sum(min(2, sum(margins[start : start + 3])) for start in range(0, 24, 3)) >= 8
             assert all(pair.meta["chosen_score"] > pair.meta["rejected_score"] for pair in pairs)
     if "policy" in made:
         rows = read_log(made["policy"].dir / "log.jsonl")

@@ -42,6 +42,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reduced(name: str, model_dir: Path) -> Recipe:
     """The recipe with the tiny model and little to do; nothing else of it is changed."""
     start = [f"vars.sft={model_dir}", f"vars.rule={RULE}", "vars.lora.r=2"]
+    if name == "quickstart":  # it adapts the last blocks; the tiny model has two
+        start += ["vars.lora.last_blocks=1", "stages.policy.critic.lora.last_blocks=1"]
     stages = load(FOUND[name], start).data["stages"]
     limits = [
         f"stages.{stage_name}.{limit}"
@@ -126,7 +128,7 @@ def test_recipes_share_what_they_have_in_common(tiny_model_dir: Path, runs: Path
     for stage in (stage for one in plans for stage in one.stages):
         keys.setdefault(stage.name, set()).add(stage.key)
     assert len(keys["samples"]) == len(keys["pairs"]) == 1
-    assert len(keys["reward_model"]) == 11  # bandit, sentence, token, 4 n-grams and 4 cutoffs
+    assert len(keys["reward_model"]) == 12  # bandit, sentence, token, 4 n-grams, 4 cutoffs, and the quickstart's
     done = {path.parent.name.rsplit("-", 1)[1] for path in (runs / "stages").glob("*/stage.json")}
     assert done == set().union(*keys.values())
     for one in plans:

@@ -1,6 +1,6 @@
 """The small recipes of Text2Grad for answers and for programs, from prompts to the report, on the tiny random model.
 
-A random model writes no JSON, so the critic of the policy is the program that annotates texts by their reference (which marks
+A random model writes no JSON, so the critic of the policy is the program that annotates texts by their request (which marks
 nothing in a program).
 """
 
@@ -32,9 +32,14 @@ LIMITS = {
 }  # fmt: skip
 PROMPT_LIMITS = {
     "qa": ["vars.questions.limit=8", "stages.drafts.prompts.limit=6", "stages.held_drafts.prompts.limit=6"],
-    "code": ["vars.problems.limit=8", "vars.annotated_problems.limit=6", "vars.held_out_problems.limit=6"],
+    "code": [
+        "vars.problems.limit=8",
+        "vars.annotated_problems.limit=6",
+        "vars.paired_problems.limit=6",
+        "vars.held_out_problems.limit=6",
+    ],
 }
-CRITIC = PROMPTS / "critique_by_reference.txt"
+CRITIC = PROMPTS / "critique_by_request.txt"
 RUN = [("qa", ""), ("qa", "no_cot"), ("qa", "ilf"), ("qa", "ppo"), ("code", ""), ("code", "ilf")]
 
 

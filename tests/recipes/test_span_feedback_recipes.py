@@ -103,7 +103,7 @@ def test_table_2_has_the_seven_models_and_the_losses_that_were_chosen() -> None:
     elo = evaluate.metrics[0]
     models, prompts = len(evaluate.models), evaluate.prompts.data.limit
     assert models * (models - 1) // 2 * prompts == 2898 <= elo.client.max_calls
-    assert (elo.orders, elo.client.model) == ("one", "gpt-4-0613")
+    assert (elo.orders, elo.client.model) == ("one", "gpt-5.2-2025-12-11")
 
 
 def test_people_compare_answers_to_forty_prompts() -> None:

@@ -78,6 +78,22 @@ def test_the_trained_critic_is_asked_as_it_was_trained(name: str) -> None:
     assert all(repr(asker.client.model.base) == "${out:reward_model}" for asker in (reward, held))
 
 
+@pytest.mark.parametrize("name", MAIN)
+def test_the_graded_critiques_are_those_that_the_reward_gets(name: str) -> None:
+    """No second try with the reason."""
+    stages = loaded(name).stages
+    assert stages["held_critiques"].annotator.tries == stages["policy"].reward.tries == 1
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_policy_is_asked_without_a_system_turn(name: str) -> None:
+    """Older chat templates of Mistral refuse one."""
+    asked = [stage.prompts for stage in loaded(f"{name}_mistral").stages.values() if hasattr(stage, "prompts")]
+    files = {reader.prompt for reader in asked if getattr(reader, "prompt", None)}
+    assert files or name == "text2grad_qa"
+    assert all("[system]" not in Path(file).read_text(encoding="utf-8") for file in files)
+
+
 def test_unmarked_code_is_good_and_unmarked_text_is_neutral() -> None:
     """Section 4.6, with the equation of section 3.3 as a row."""
     rewards = {name: loaded(name).stages["policy"].reward for name in MAIN}

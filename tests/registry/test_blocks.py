@@ -29,10 +29,10 @@ def shown(*words: str) -> str:
     [
         ("rl.train", "OnlineSettings", "lr: float, > 0, <= 1  required"),
         ("rl.alarms", "Alarms", "kl: Alarm {} or null = {above: 100.0}"),
-        ("model.lora", "LoraSpec", "alpha: float, > 0 = 32"),
+        ("model.lora", "LoraSpec", "alpha: float, > 0, <= 1000000.0 = 32"),
         ("lora", "LoraSpec", "Rank."),
-        ("sampling", "Sampling", "max_new_tokens: int, >= 1  required"),
-        ("Sampling", "Sampling", "max_prompt_tokens: int, >= 1 = 1024"),
+        ("sampling", "Sampling", "max_new_tokens: int, >= 1, <= 10000000  required"),
+        ("Sampling", "Sampling", "max_prompt_tokens: int, >= 1, <= 10000000 = 1024"),
     ],
 )
 def test_a_block_is_shown_with_its_fields_and_its_places(word: str, block: str, field: str) -> None:

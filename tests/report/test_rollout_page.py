@@ -53,7 +53,7 @@ def test_rewards_without_a_critic_show_reward_and_advantage(run: Path) -> None:
     assert "advantage that was trained on" in shown
     assert "annotation" not in shown
     assert "poor passage" not in shown, "no legend of what there is not"
-    assert "reward +0.250 sum of the tokens 0 tokens 3" in words(shown)
+    assert "total reward 0 response reward +0.250 tokens 3" in words(shown)
 
 
 def test_iterations_in_their_order(run: Path) -> None:

@@ -285,6 +285,13 @@ def test_one_answer_for_all_prompts_and_cut_answers(run: Path) -> None:
     assert "100% of the answers are the same as the answer to another prompt" in texts(hacking, "unsure")
     assert "100% of the answers are cut off by the length limit" in texts(hacking, "unsure")
     for line in lines:
+        line["response"] = {"text": LONG, "finished": False}
+    write_lines(path, lines)
+    hacking = replies(run)[1]
+    said = "100% of the answers are cut off by the length limit (before: 100%)"
+    assert said in texts(hacking, "unknown"), "as before, which is no good sign"
+    assert said not in texts(hacking, "good")
+    for line in lines:
         line["response"]["finished"] = None  # not known is no answer that ends
     write_lines(path, lines)
     assert "cut off" not in texts(replies(run)[1])

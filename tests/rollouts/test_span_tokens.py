@@ -32,8 +32,8 @@ def sharing(pieces: list[bytes], text: str, start: int, end: int) -> list[int]:
     return [i for i, (a, b) in enumerate(pairwise(stops)) if max(a, first) < min(b, last)]
 
 
-def chosen(spans: list[Span], offsets: list[tuple[int, int]]) -> list[int]:
-    return [i for i, label in enumerate(ops.spans_to_tokens(spans, offsets).tolist()) if label]
+def chosen(spans: list[Span], offsets: list[tuple[int, int]], text: str) -> list[int]:
+    return [i for i, label in enumerate(ops.spans_to_tokens(spans, offsets, text, "overlap").tolist()) if label]
 
 
 @kinds
@@ -46,12 +46,12 @@ def test_the_tokens_of_a_span_are_those_that_share_a_character_with_it(kind: str
     start = data.draw(st.integers(0, len(said)))
     end = data.draw(st.integers(start, len(said) + 2))
     span = Span(start=start, end=end)
-    found = chosen([span], offsets)
+    found = chosen([span], offsets, said)
     # tokens that hold a part of a character share it, also where a neighbour holds the rest
     assert found == sharing(pieces, said, start, end)
     covered = {place for i in found for place in range(*offsets[i])}
     assert set(range(start, min(end, len(said)))) <= covered, "every character that was asked for"
-    assert ops.uncovered_spans([span], offsets) == ([] if found else [0]), "what has no token is told"
+    assert ops.uncovered_spans([span], offsets, said, "overlap") == ([] if found else [0]), "what has no token is told"
     assert bool(found) == (start < min(end, len(said))), "and nothing else is"
 
 
@@ -64,7 +64,7 @@ def test_a_replacement_character_is_a_character_like_any_other(kind: str) -> Non
         offsets, pieces = rollouts.offsets(tokenizer, ids), bytes_of(kind, tokenizer, ids)
         assert offsets[-1] == (len(said), len(said)), "the end covers nothing"
         for start, end in combinations(range(len(said) + 1), 2):
-            assert chosen([Span(start=start, end=end)], offsets) == sharing(pieces, said, start, end)
+            assert chosen([Span(start=start, end=end)], offsets, said) == sharing(pieces, said, start, end)
 
 
 def test_broken_bytes_that_were_drawn_have_their_own_characters() -> None:
@@ -96,7 +96,7 @@ def test_every_word_of_a_marked_passage_has_its_tokens(kind: str, words: list[st
     last = data.draw(st.integers(first, len(words) - 1))
     start = said.index(" ".join(words)) + len(" ".join([*words[:first], ""]))
     span = Span(start=start, end=start + len(" ".join(words[first : last + 1])))
-    labels = ops.spans_to_tokens([span], offsets, "words", text=said).tolist()
+    labels = ops.spans_to_tokens([span], offsets, said).tolist()
     covered = {place for label, extent in zip(labels, offsets, strict=True) if label for place in range(*extent)}
     letters = {place for place in range(span.start, span.end) if said[place] != " "}
     assert letters <= covered
@@ -117,9 +117,9 @@ def test_quotes_reach_their_tokens_or_are_counted(kind: str, text: str, data: An
     spans = [Span(start=match.start, end=match.end) for match in places]
     assert counted.quotes == len(quotes)
     assert counted.unmatched == sum(not matches for matches in located)
-    assert ops.uncovered_spans(spans, offsets) == [], "what was found has tokens"
+    assert ops.uncovered_spans(spans, offsets, said, partial=True) == [], "what was found has tokens"
     wanted = {i for match in places for i in sharing(pieces, said, match.start, match.end)}
-    assert chosen(spans, offsets) == sorted(wanted)
+    assert chosen(spans, offsets, said) == sorted(wanted)
 
 
 def cuts(text: str) -> st.SearchStrategy[str]:
@@ -176,7 +176,9 @@ def test_a_tokenizer_that_changes_the_text_says_itself_where_its_tokens_are() ->
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=changed, eos_token="<eos>")
     ids, offsets = rollouts.encode_text(tokenizer, "the e\u0301 sea")
     assert rollouts.decode(tokenizer, ids) == "the é sea"
-    assert chosen([Span(start=4, end=6)], offsets) == [i for i, (a, b) in enumerate(offsets) if a < 6 and b > 4]
+    assert chosen([Span(start=4, end=6)], offsets, "the e\u0301 sea") == [
+        i for i, (a, b) in enumerate(offsets) if a < 6 and b > 4
+    ]
     assert offsets[-1] == (6, 10)
 
 
@@ -186,5 +188,41 @@ def test_known_texts(kind: str) -> None:
     offsets = rollouts.offsets(tokenizer, ids)
     for start, end in ((8, 9), (9, 10), (10, 13), (14, 16), (16, 18)):
         pieces = bytes_of(kind, tokenizer, ids)
-        inside = b"".join(pieces[i] for i in chosen([Span(start=start, end=end)], offsets))
+        inside = b"".join(pieces[i] for i in chosen([Span(start=start, end=end)], offsets, said))
         assert said[start:end].encode() in inside
+
+
+VALUES = st.sampled_from([1.0, 0.5, -0.5, -2.0, 0.0])
+BEATS = {"poor": lambda a, b: a < b, "good": lambda a, b: a > b, "cancel": lambda a, b: a * b < 0}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    text=texts,
+    raw=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), VALUES), max_size=5),
+    conflict=st.sampled_from(["poor", "good", "cancel"]),
+    spread=st.sampled_from(["even", "last"]),
+    policy=st.sampled_from(["words", "inside", "start", "overlap"]),
+)
+def test_the_total_of_spans_does_not_depend_on_the_tokenizer(
+    text: str, raw: list[tuple[int, int, float]], conflict: Any, spread: Any, policy: Any
+) -> None:
+    """It is the sum of the values of the spans that keep a character where spans of different signs meet."""
+    for kind in TOKENIZERS:
+        tokenizer, ids, said = sampled(kind, text)
+        spans = [Span(start=start, end=min(start + size, len(said)), label=value)
+                 for start, size, value in raw if start <= len(said)]  # fmt: skip
+
+        def keeps(span: Span, spans: list[Span] = spans) -> bool:
+            own = range(span.start, span.end)
+            beaten = [
+                o for o in spans if BEATS[conflict]((o.label > 0) - (o.label < 0), (span.label > 0) - (span.label < 0))
+            ]
+            return any(not any(o.start <= place < o.end for o in beaten) for place in own)
+
+        wanted = sum(span.label for span in spans if keeps(span))
+        offsets = rollouts.offsets(tokenizer, ids)
+        found = ops.span_rewards(spans, offsets, said, policy, conflict, spread=spread)
+        assert float(found.token.sum()) == pytest.approx(wanted, abs=1e-4)
+        lost = {number for number, span in enumerate(spans) if not keeps(span)}
+        assert lost == {*found.overruled, *found.uncovered}, "what is lost is counted"

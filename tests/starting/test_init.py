@@ -212,6 +212,43 @@ def test_wrong_requests(
         )
 
 
+def test_a_function_of_spans_gets_an_algorithm_that_uses_them(tmp_path: Path, tiny_model_dir: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "def spans(completions, **kwargs) -> list[list[tuple[int, int, float]]]:\n    return [[(0, 1, 1.0)] for _ in completions]\n"
+        "def numbers(completions, **kwargs):\n    return [0.0] * len(completions)\n"
+    )
+    rows = [SHAPES["grpo"](i) for i in range(ROWS)]
+    for function, algorithm in (("spans", "rtt_grpo"), ("numbers", "grpo")):
+        made = drafted(tmp_path, "grpo", tiny_model_dir, rows, reward=f"{tmp_path / 'own.py'}:{function}")
+        (tmp_path / "recipe.yaml").write_text(made.text)
+        stage: Any = load(tmp_path / "recipe.yaml").stages["policy"]
+        assert registry.name_of(stage.algorithm)[1] == algorithm
+        assert stage.warnings() == []
+        assert any("the algorithm is rtt_grpo" in line for line in made.assumptions) == (function == "spans")
+    (tmp_path / "recipe.yaml").write_text(made.text.replace("own.py:numbers", "own.py:spans"))
+    (warning,) = load(tmp_path / "recipe.yaml").stages["policy"].warnings()
+    assert warning.startswith("algorithm: grpo trains on the reward of the whole response alone")
+    assert warning.endswith("(algorithms that use token rewards: ppo)")
+    for command in ("validate", "plan"):
+        said = CliRunner().invoke(cli.app, [command, str(tmp_path / "recipe.yaml")])
+        assert said.exit_code == 0
+        assert "warning: stages.policy.algorithm: grpo trains on" in said.output
+
+
+def test_limits_are_not_guessed(tmp_path: Path) -> None:
+    """Without the tokenizer nobody knows how long the prompts are."""
+    model: Any = "nobody/there-is-no-such-model"
+    rows = {kind: [SHAPES[kind](i) for i in range(ROWS)] for kind in ("grpo", "sft")}
+    with pytest.raises(UsageError, match=r"cannot be loaded.*set limits yourself: --max-prompt-tokens N$"):
+        drafted(tmp_path, "grpo", model, rows["grpo"])
+    with pytest.raises(UsageError, match=r"--max-prompt-tokens N and --max-tokens N"):
+        drafted(tmp_path, "sft", model, rows["sft"], max_prompt_tokens=77)
+    assert "max_prompt_tokens: 77" in drafted(tmp_path, "grpo", model, rows["grpo"], max_prompt_tokens=77).text
+    text = drafted(tmp_path, "sft", model, rows["sft"], max_prompt_tokens=77, max_tokens=99).text
+    assert "max_prompt_tokens: 77" in text
+    assert "max_tokens: 99 " in text
+
+
 def test_an_existing_file_is_not_overwritten(tmp_path: Path, tiny_model_dir: Path) -> None:
     data = write_rows(tmp_path / "rows.jsonl", [SHAPES["sft"](i) for i in range(ROWS)])
     recipe = tmp_path / "recipe.yaml"
@@ -244,6 +281,14 @@ def test_a_system_prompt_and_a_model_beside_the_recipe(
     stage: Any = load(recipe).stages["sft"]
     assert next(iter(stage.data.read())).prompt[0].content == "Be brief."
     assert Path(stage.model.base) == tiny_model_dir
+
+
+@pytest.mark.parametrize("system", ["Answer in ${vars.language}.", "${", "a \\${b} c ${d"])
+def test_a_system_prompt_is_taken_as_it_is(system: str, tmp_path: Path, tiny_model_dir: Path) -> None:
+    made = drafted(tmp_path, "sft", tiny_model_dir, [SHAPES["sft"](i) for i in range(ROWS)], system=system)
+    (tmp_path / "made.yaml").write_text(made.text)
+    stage: Any = load(tmp_path / "made.yaml").stages["sft"]
+    assert next(iter(stage.data.read())).prompt[0].content == system
 
 
 def test_inspect_shows_the_system_prompt(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -127,7 +127,7 @@ export class ReasonsPopup {
           el(
             "div",
             { class: "row" },
-            el("h2", { id: "reasons-title", text: `${sideName(label)}: why?` }),
+            el("h2", { id: "reasons-title", text: this.settings.modes.reasons === "none" ? sideName(label) : `${sideName(label)}: why?` }),
             other !== null &&
               el("button", {
                 type: "button",
@@ -178,10 +178,11 @@ export class ReasonsPopup {
     this.changed();
     this.build();
     this.place();
-    this.dialog.querySelector(".choices input, .choices textarea").focus();
+    this.dialog.querySelector(".choices input, .choices textarea, .primary").focus();
   }
 
   choices(side) {
+    if (this.settings.modes.reasons === "none") return [];
     if (this.settings.modes.reasons === "free_text") return [this.noteField(`What do you ${side} about this passage?`, null)];
     const { lead, groups, other } = reasonsOf(this.settings, this.label);
     const ticked = this.reasons.get(this.label) ?? this.reasons.set(this.label, new Set()).get(this.label);

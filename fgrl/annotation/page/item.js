@@ -22,6 +22,7 @@ export class ItemView {
     this.saving = saving;
     this.history = new History(`${app.session.store}:${app.session.annotator}:${data.id}`);
     this.marks = this.modes.spans !== "none";
+    this.asksWhy = this.modes.reasons !== "none";
     this.letters = data.responses.map((_, number) => String.fromCharCode(65 + number));
     this.current = null;
     this.editing = null;
@@ -366,9 +367,9 @@ export class ItemView {
         },
         el("span", { class: "side", text: side }),
         el("bdi", { class: "quote", text: shorten(span.quote, 80) }),
-        hasReason(span)
+        this.asksWhy && (hasReason(span)
           ? el("span", { class: "why", text: texts.join(" ") })
-          : el("span", { class: "why lacking", text: span.reasons.includes(OTHER) ? "Other: not described yet" : "No reason yet" }),
+          : el("span", { class: "why lacking", text: span.reasons.includes(OTHER) ? "Other: not described yet" : "No reason yet" })),
       ),
     );
   }
@@ -480,10 +481,20 @@ export class ItemView {
       this.movePassage(passage, caret);
       return;
     }
-    const span = { id: newId(), ...passage, label: this.app.mode(), reasons: [], note: "", deleted: false };
+    const label = this.app.mode();
+    const earlier = this.spansOf(place).find((each) => each.start === start && each.end === end && each.label === label);
+    if (earlier) {
+      announce("This passage has this mark already. Its reasons are open.");
+      await this.edit(earlier.id, { caret });
+      return;
+    }
+    const span = { id: newId(), ...passage, label, reasons: [], note: "", deleted: false };
     this.saving.change(`spans/${span.id}`, span);
     announce(`${sideName(span.label)} marked in response ${this.letter(place)}: ${shorten(span.quote, 120)}`);
-    await this.edit(span.id, { isNew: true, caret });
+    if (!this.asksWhy) {
+      this.finishEdit({ action: "save", dirty: false, ...span }, { before: span, isNew: true, back: caret });
+      this.restore({ ...caret, anchor: caret.focus });
+    } else await this.edit(span.id, { isNew: true, caret });
   }
 
   movePassage(passage, caret) {
@@ -571,7 +582,7 @@ export class ItemView {
       if (isNew) act(`marking ${what}`, null, entered);
       else if (!same(before, entered)) act(`editing ${what}`, before, entered);
       else this.refresh(key);
-      announce(`${sideName(label)} kept with ${plural(reasons.length || (note ? 1 : 0), "reason")}.`);
+      announce(`${sideName(label)} kept${this.asksWhy ? ` with ${plural(reasons.length || (note ? 1 : 0), "reason")}` : ""}.`);
       if (action === "passage") {
         this.moving = before.id;
         this.app.notice("Select the new passage of this mark.", "Keep the passage", () => this.stopMoving());
@@ -646,7 +657,7 @@ export class ItemView {
     const texts = reasonTexts(this.settings, span);
     announce(
       `${sideName(span.label)} ${next + 1} of ${spans.length}, response ${this.letter(span.place)}: ${shorten(span.quote, 120)}. ` +
-        (texts.length ? texts.join(" ") : "No reason yet.") +
+        (texts.length ? texts.join(" ") : this.asksWhy ? "No reason yet." : "") +
         (over.length ? ` Overlaps ${plural(over.length, "other mark")}.` : ""),
     );
   }

@@ -4,8 +4,8 @@ import { Clock } from "./clock.js";
 import { announce, byId, el, plural } from "./dom.js";
 import { ReasonsPopup, Sheet, askConflict, trapFocus } from "./dialogs.js";
 import { ItemView } from "./item.js";
-import { Drafts, Saving, Unreachable, request, requestAs } from "./saving.js";
-import { browserStorage } from "./storage.js";
+import { Drafts, Saving, Unreachable, request, requestWith } from "./saving.js";
+import { browserStorage, tabStorage } from "./storage.js";
 
 const KEYS = [
   ["Reading and choosing", [
@@ -37,6 +37,9 @@ const KEYS = [
   ]],
   ["Help", [["G", "Guidelines"], ["?", "This list"]]],
 ];
+
+const SESSION = "annotate:session";
+const WHO = "annotate:annotator";
 
 /** Parts of this list that a page without marks has no use for. */
 const ABOUT_MARKS = ["In a response", "Marks", "In the pop-up"];
@@ -75,11 +78,40 @@ class Page {
 
   // ----- start and items ----------------------------------------------------------------------------------------------
 
+  /** The session that a link has just started, or that of this tab, or the one that was started last in this browser. */
+  signIn() {
+    const [, opened] = location.hash.match(/^#session=([\w-]+\.[\w-]+)$/) ?? [];
+    if (opened) {
+      history.replaceState(null, "", location.pathname);
+      tabStorage.set(SESSION, opened);
+    }
+    const key = tabStorage.get(SESSION) ?? browserStorage.get(SESSION);
+    requestWith(key);
+    return key;
+  }
+
+  /** A page of another person can open a link of theirs here: whose work this is must be said before it begins. */
+  confirmed(name) {
+    const last = browserStorage.get(WHO);
+    if (last === null || last === name || tabStorage.get(WHO) === name) return true;
+    byId("loading").hidden = true;
+    this.notice(`This link belongs to ${name}, and this browser was last used by ${last}.`, `I am ${name}`, () => {
+      browserStorage.set(WHO, name);
+      this.notice(null);
+      this.start();
+    });
+    return false;
+  }
+
   async start() {
+    const key = this.signIn();
     const answer = await this.ask("GET", "/api/session");
-    if (!answer) return;
+    if (!answer || !this.confirmed(answer.data.annotator)) return;
+    browserStorage.set(SESSION, key);
+    for (const storage of [browserStorage, tabStorage]) storage.set(WHO, answer.data.annotator);
     this.session = answer.data;
-    requestAs(answer.data.annotator);
+    byId("annotator").textContent = answer.data.annotator;
+    byId("who").hidden = false;
     this.settings = answer.data.settings;
     this.drafts = new Drafts(`${answer.data.store}:${answer.data.annotator}`);
     this.popup = new ReasonsPopup(this.settings);

@@ -10,16 +10,16 @@ const DELAYS = [1000, 2000, 4000, 8000, 15000];
 /** The server could not be reached, or did not answer. */
 export class Unreachable extends Error {}
 
-let annotator = null;
+let session = null;
 
-/** From now on every request says whose page this is: the cookie belongs to whoever's link was opened last in this browser. */
-export function requestAs(name) {
-  annotator = name;
+/** From now on every request carries this session's key, which no page of another port can read. */
+export function requestWith(key) {
+  session = key;
 }
 
 export async function request(method, path, body, { keepalive = false } = {}) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
-  if (annotator !== null) headers["X-Annotator"] = encodeURIComponent(annotator);
+  if (session !== null) headers["X-Session"] = session;
   let response;
   try {
     response = await fetch(path, {

@@ -33,7 +33,7 @@ class BradleyTerry(OfflineAlgorithm):
     """How the rewards of segments are combined to the evaluation of a response; the paper takes the mean (Eq. 4)."""
     segment_by: ModelSpec | None = None
     """The model whose entropies divide the responses. null: the model that the reward model starts from (pi_SFT)."""
-    margin: float = Field(0.0, ge=0)
+    margin: float = Field(0.0, ge=0, le=1e6)
     """Required difference between chosen and rejected."""
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:

@@ -45,7 +45,7 @@ class DPO(OfflineAlgorithm):
     answer and lowers the rejected one. `apo_down`: sigmoid(beta w) + 1 - sigmoid(beta (w - l)), lowers both, the rejected one more."""
     beta: float = Field(0.1, gt=0, le=100)
     """Strength of the constraint to stay near the reference (tau in the paper of IPO)."""
-    dpop_lambda: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0)
+    dpop_lambda: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
     """DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l, inside the sigmoid, so that the chosen answer does not
     become less probable than under the reference. 0 is plain DPO. The paper (Pal et al. 2024) reports similar results from 5 to 500
     and uses 50; large values make steep gradients, so lower the learning rate or start with 5."""
@@ -54,7 +54,7 @@ class DPO(OfflineAlgorithm):
     length_normalized: Annotated[bool, KeyedUnless(False)] = False
     """Average log-ratios over the tokens of each response instead of summing them, so that beta means the same at any length. The
     authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher."""
-    sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0)
+    sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
     """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and then over pairs."""
     reference: ModelSpec | None = None
     """The reference model, with its own `dtype`. null: the model that training starts from; under an adapter, the model

@@ -26,9 +26,9 @@ torch = lazy.load("torch")
 class AdaptiveKL(Settings):
     """Proportional controller of the KL coefficient (Ziegler et al. 2019, section 2.2)."""
 
-    target: float = Field(gt=0)
+    target: float = Field(gt=0, le=1e6)
     """KL per response, in nats, to steer to."""
-    horizon: float = Field(10_000, gt=0)
+    horizon: float = Field(10_000, gt=0, le=1e12)
     """Number of responses over which the coefficient changes by 20% at most."""
 
 
@@ -41,7 +41,7 @@ class PPO(PolicyGradient):
     values: Annotated[Literal["learned", "none"], KeyedUnless("learned")] = "learned"
     """Subtract learned values from what follows a token, or nothing: then no critic is trained, and an advantage is the sum of the
     rewards from its token on, discounted by gamma x lam per token."""
-    value_clip: float | None = Field(0.2, gt=0)
+    value_clip: float | None = Field(0.2, gt=0, le=1e6)
     """The new value is clipped to the old value +- value_clip; null switches value clipping off."""
     value_coef: float = Field(1.0, ge=0, le=100)
     """Weight of the value loss. Actor and critic share no weights, so it only scales the critic's gradient."""
@@ -59,7 +59,7 @@ class PPO(PolicyGradient):
     """Coefficient of the KL (the papers' beta), in reward units per nat."""
     adaptive_kl: AdaptiveKL | None = None
     """Adapt the coefficient to a target KL, starting from `kl_coef`."""
-    missing_eos_penalty: float = Field(0.0, ge=0)
+    missing_eos_penalty: float = Field(0.0, ge=0, le=1e6)
     """Subtracted from the reward of the last token of a response without an end-of-sequence token."""
     aggregate: Aggregation = "token_mean"
     """Average the loss over all tokens, or over tokens and then over responses."""

@@ -34,9 +34,9 @@ class RTTGRPO(GroupRelative):
         "released_order": "removed; with true it is now {name: rtt_grpo_released_order}",
     }
 
-    response_weight: float = Field(1.0, ge=0)
+    response_weight: float = Field(1.0, ge=0, le=1e6)
     """Weight of the group advantage of the response (alpha in Eq. 7)."""
-    token_weight: float = Field(0.5, ge=0)
+    token_weight: float = Field(0.5, ge=0, le=1e6)
     """Weight of the token advantage (beta in Eq. 7); with 0 it is GRPO."""
     mixing: Literal["add", "mix"] = "add"
     """`add`: response_weight x group + token_weight x token (Eq. 7). `mix`: (1 - token_weight) x group + token_weight x
@@ -49,7 +49,7 @@ class RTTGRPO(GroupRelative):
     include_eos: bool = True
     """Count the token that ends the response among the T tokens of section 4.2.2. If false, it has no token advantage, and
     where a criterion blames single tokens, all others have a positive one: responses grow."""
-    min_std: float = Field(0.0, ge=0)
+    min_std: float = Field(0.0, ge=0, le=1e6)
     """A criterion whose token rewards have a lower standard deviation (population) inside their partition has no token
     advantage. With 0, as in the paper, the noise of nearly equal relevances is scaled up to the size of any difference."""
 

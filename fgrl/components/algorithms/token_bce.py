@@ -24,25 +24,26 @@ torch = lazy.load("torch")
 
 @register("token_bce")
 class TokenBCE(OfflineAlgorithm):
-    """Binary cross-entropy of a token head: 1 for each token of the response that shares a character with a marked span, and
-    for the end-of-sequence token if the whole response is marked.
+    """Binary cross-entropy of a token head: 1 for each token of a marked span of the response, and for the end-of-sequence
+    token if the whole response is marked.
 
     Its data are samples of one criterion each (`rubric`) and a response with marked spans (label +1), as the annotators
     `mark_by_rules` and `mark_by_llm` make them. The model reads plain text, as the relevance component `discriminator` does.
     """
 
+    version = 2
     data = "samples"
     head = "token"
     columns: ClassVar = {"relevant": per_token(fill=0)}
 
     prompt: Annotated[str, File]
     """The model's input: a text file with {criterion}, and {response} at its end."""
-    token_policy: ops.TokenPolicy = "overlap"
-    """A token counts when it shares a character with what is marked (`overlap`), lies inside it (`inside`), starts in it (`start`),
-    or lies inside it apart from white space at its beginning (`words`)."""
+    token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
+    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it (`inside`),
+    starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks that token."""
     aggregate: Aggregation = "token_mean"
     """Average over all tokens of an optimizer step (Eq. 5), or over tokens and then over responses."""
-    positive_weight: float = Field(1.0, gt=0)
+    positive_weight: float = Field(1.0, gt=0, le=1e6)
     """Weight of marked tokens in the loss."""
 
     _prompt: Prompt | None = PrivateAttr(None)
@@ -70,12 +71,13 @@ class TokenBCE(OfflineAlgorithm):
                 f"{max_tokens} for the response: raise max_tokens"
             )
         spans, text = response.spans, response.text
-        marks = ops.spans_to_tokens(spans, offsets, self.token_policy, text=text)
+        marks = ops.spans_to_tokens(spans, offsets, text, self.token_policy, partial=True)
         labels = ops.without_characters(marks, offsets)
         self._seen["responses"] += 1
         self._seen["cut"] += len(ids) > room
         self._seen["spans"] += len(spans)
-        self._seen["uncovered"] += len(ops.uncovered_spans(spans, offsets[:room], self.token_policy, text=text))
+        uncovered = ops.uncovered_spans(spans, offsets[:room], text, self.token_policy, partial=True)
+        self._seen["uncovered"] += len(uncovered)
         return Encoded(prompt, ids[:room], {"relevant": labels[:room]})
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:

@@ -31,6 +31,8 @@ class ConstraintOmission(NegativeMaker):
     `prompts/answer_rubric.txt`.
     """
 
+    version = 2
+
     placeholders: ClassVar[tuple[str, ...]] = ("prompt", "rubric")
     required: ClassVar[tuple[str, ...]] = ("prompt",)
 

@@ -21,6 +21,8 @@ class DenseToken(UnitLabeller):
     for each word is requested again, and then missing.
     """
 
+    version = 2
+
     allowed: ClassVar[tuple[int, ...]] = (1, 0, -1)
 
     neutral: bool = False

@@ -41,6 +41,8 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     (`{"passed": false, "detail": "what the tests printed"}`) is what {outcome} and {tests} show.
     """
 
+    version = 2
+
     draw: int = Field(0, ge=0)
     """Which of several answers to the same question: another number asks again where an answer is stored already."""
 

@@ -46,6 +46,10 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
     `meta.matches` of the response holds how the quotes of a short line were found.
     """
 
+    keeps_responses = True
+
+    version = 2
+
     path: Annotated[str | None, File] = None
     """The file of annotations, JSON lines in UTF-8."""
     column: str | None = None

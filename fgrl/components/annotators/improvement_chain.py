@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -14,7 +15,7 @@ from fgrl.feedback import chains
 from fgrl.feedback.chain_checks import PROBLEMS, BrokenStep, Edit, EditLimits
 from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Expected, Rewriter
 from fgrl.llm.asking import SPENT
-from fgrl.registry import File, register
+from fgrl.registry import File, KeyedUnless, register
 from fgrl.types import Annotation, Feeling, Marked, Request, Sample, Span
 
 page_settings = lazy.load("fgrl.annotation.settings")
@@ -34,8 +35,8 @@ class _Source:
 class ImprovementChain(Annotator):
     """Rewrites every annotated response step by step: each step addresses one disliked passage, from left to right.
 
-    Each annotation with disliked spans becomes a separate sample, so the annotations of several people make one chain each.
-    Its responses are the original, with that annotation alone, and one rewrite per disliked span, the last one chosen. `by`
+    An annotation with disliked spans becomes a separate sample; of several annotations of one response one is used, or each
+    (`several`). Its responses are the original, with that annotation alone, and one rewrite per disliked span, the last one chosen. `by`
     of a rewrite names the rewriter, `answered_by` of a span the response that addresses it, `meta.chain` records how the
     chain was made, and `meta.step` of a rewrite what changed and where the remaining spans are.
 
@@ -53,6 +54,9 @@ class ImprovementChain(Annotator):
     """What one step may change."""
     annotators: list[str] | None = None
     """Only annotations by these people or models; null takes all."""
+    several: Annotated[Literal["one", "each"], KeyedUnless("each")] = "one"
+    """Several people annotated a response: one of their annotations becomes a chain, or each of them. `one` chooses among those with a
+    disliked span by a hash of the response's place and the annotator's name, so annotators are used about equally often."""
     taxonomy: Annotated[str | None, File] = None
     """Settings of an annotation page, whose `taxonomy` has the text of each reason that was ticked. Null shows the rewriter
     the reasons as they are stored."""
@@ -117,10 +121,10 @@ class ImprovementChain(Annotator):
         return {} if taxonomy is None else taxonomy.texts()
 
     def _sources(self, samples: Sequence[Sample]) -> tuple[list[_Source], dict[str, int]]:
-        """Annotations with disliked spans, in order, and counts of those without and of responses without any."""
+        """The annotations to make chains of, in order, and counts of the others and of responses without any."""
         texts = self._texts()
         sources: list[_Source] = []
-        skipped = {"responses without an annotation": 0, "annotations without a disliked passage": 0}
+        skipped: Counter[str] = Counter()
         responses = [(sample, place) for sample in samples for place in range(len(sample.responses))]
         for owner, place in responses:
             annotations = owner.responses[place].annotations
@@ -128,8 +132,11 @@ class ImprovementChain(Annotator):
             usable = [one for one in own if any(span.label < 0 for span in one.spans)]
             skipped["responses without an annotation"] += not own
             skipped["annotations without a disliked passage"] += len(own) - len(usable)
+            if self.several == "one" and len(usable) > 1:
+                skipped["further annotations of a response"] += len(usable) - 1
+                usable = [min(usable, key=lambda one: _lot(owner, place, one))]
             sources += [_Source(self._case(owner, place, one, texts), one) for one in usable]
-        return sources, {name: count for name, count in skipped.items() if count}
+        return sources, dict(+skipped)
 
     def _case(self, sample: Sample, place: int, annotation: Annotation, texts: Mapping[str, str]) -> ChainCase:
         numbered = chains.highlights(annotation)
@@ -205,6 +212,11 @@ class ImprovementChain(Annotator):
             "answered": len(complete),
             **{name.replace("_", " "): spent[name] for name in SPENT if name in spent},
         }
+
+
+def _lot(sample: Sample, place: int, annotation: Annotation) -> bytes:
+    """Rank of an annotation among those of one response. A new annotator changes the choice only where it comes first."""
+    return hashlib.blake2b(f"{sample.id}\n{place}\n{annotation.by}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _again(attempt: ChainAttempt) -> bool:

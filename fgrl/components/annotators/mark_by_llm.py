@@ -52,13 +52,15 @@ class MarkByLLM(Marker, QuotingAnnotator):
     `prompts/mark_taxonomy.txt` asks by scope and polarity, `prompts/mark_greedy.txt` for the passages that matter most.
     """
 
+    version = 2
+
     placeholders: ClassVar[tuple[str, ...]] = ("prompt", "criterion", "response")
     required: ClassVar[tuple[str, ...]] = ("criterion", "response")
 
     criteria: Literal["all", "judged"] = "all"
     """Ask about every criterion, or only about those that no rule checks."""
     max_tokens: int | None = Field(1024, ge=1)
-    temperature: float | None = Field(0.0, ge=0)
+    temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`."""

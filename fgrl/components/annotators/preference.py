@@ -62,7 +62,9 @@ class Preference(AskingAnnotator):
     {reference}.
     """
 
-    version = 2
+    keeps_responses = True
+
+    version = 3
     placeholders: ClassVar[tuple[str, ...]] = ("question", "context", "reference", "first", "second")
     required: ClassVar[tuple[str, ...]] = ("first", "second")
 
@@ -84,7 +86,7 @@ class Preference(AskingAnnotator):
     max_tokens: int | None = Field(None, ge=1)
     """Length limit of an answer; null is 4 for text, 256 for JSON, 1 for log-probabilities. Models that think before they
     answer need more."""
-    temperature: float | None = Field(0.0, ge=0)
+    temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         template, (shown, _skipped) = self.template(), self.cases(samples)

@@ -26,6 +26,8 @@ class StepLabels(UnitLabeller):
     step is requested again, and then missing.
     """
 
+    version = 2
+
     allowed: ClassVar[tuple[int, ...]] = (1, -1)
 
     unit: UnitKind

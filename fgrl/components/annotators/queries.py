@@ -40,6 +40,8 @@ class Queries(AskingAnnotator):
     contain {count}: `prompts/queries_from_document.txt`.
     """
 
+    version = 2
+
     placeholders: ClassVar[tuple[str, ...]] = ("document", "count")
     required: ClassVar[tuple[str, ...]] = ("document",)
 

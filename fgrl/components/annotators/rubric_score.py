@@ -24,6 +24,8 @@ class RubricScore(RubricChecker, Annotator):
     with `best` the one with the highest score is chosen, and `sft` trains on it.
     """
 
+    keeps_responses = True
+
     score: Literal["csr", "aon"] = "csr"
     """Eq. 3 or Eq. 2 of "Rubrics to Tokens"."""
     best: bool = False

@@ -26,6 +26,8 @@ class RunTests(Annotator):
     pair builder `all_ranked` and `ties: drop` every passing response of a prompt is preferred to every failing one.
     """
 
+    keeps_responses = True
+
     _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 

@@ -30,6 +30,8 @@ class ValidateSpans(Annotator):
     (of people who marked in the text itself) are checked for blank and broad spans.
     """
 
+    version = 2
+
     action: Literal["drop_span", "drop_response", "reannotate"]
     """Drop the flawed spans; drop responses with a flawed annotation; or have `annotator` annotate these responses again
     (spans that are flawed then, too, are dropped)."""

@@ -59,7 +59,7 @@ class Local(Cached):
     """The model. Its chat template renders the messages."""
     max_tokens: int = Field(256, ge=1)
     """Length limit of an answer, unless the question sets one."""
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(0.0, ge=0, le=100)
     """Sampling temperature, unless the question sets one. 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus: keep the most probable tokens that together reach this probability."""

@@ -17,9 +17,9 @@ from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.endpoint import Endpoint, EndpointSettings
 from fgrl.llm.endpoint_errors import EndpointErrors
-from fgrl.llm.secrets import Scrubber
 from fgrl.llm.structured_output import Mode, StructuredOutput, response_format
 from fgrl.registry import FolderOrName, Unkeyed, register
+from fgrl.sanitizing import Scrubber
 from fgrl.types import Request
 
 OPENAI = "https://api.openai.com/v1"
@@ -35,7 +35,7 @@ class OpenAI(EndpointSettings, Cached):
     """Address of the endpoint, e.g. http://127.0.0.1:8000/v1. null: OpenAI."""
     api_key_env: str | None = "OPENAI_API_KEY"
     """Name of the environment variable that holds the key; a key itself is never in a recipe. null: the endpoint needs none."""
-    temperature: float | None = Field(0.0, ge=0)
+    temperature: float | None = Field(0.0, ge=0, le=100)
     """Sampling temperature. null: the endpoint's default (some models accept no other)."""
     top_p: float | None = Field(None, gt=0, le=1)
     """Sample from the most probable tokens that together have this probability. null: the endpoint's default."""

@@ -34,7 +34,7 @@ class LLMJudge(Prompted, Judge):
     required: ClassVar[tuple[str, ...]] = ("response", "criterion")
 
     max_tokens: int | None = Field(16, ge=1)
-    temperature: float | None = Field(0.01, ge=0)
+    temperature: float | None = Field(0.01, ge=0, le=100)
     """Of the judge; 0.01 as in the authors' release. null is the client's own."""
 
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:

@@ -19,7 +19,7 @@ from fgrl.registry import register
 class TokenAuc(OfRewards):
     """Probability that a token that violates the rule gets a lower reward than one that does not (ties count a half).
 
-    A token violates the rule when its characters overlap a violation. Left out: the end-of-sequence token, tokens
+    A token violates the rule when it lies in a violation apart from white space before it, or a violation in it. Left out: the end-of-sequence token, tokens
     without a reward, and answers for which the rule cannot locate violations. Two numbers per reward: `<reward>`
     compares tokens of all answers with each other, so a reward scores well that only knows which answers are bad;
     `<reward> within` compares only tokens of the same answer (mean over the answers that have both kinds), so a reward
@@ -32,7 +32,7 @@ class TokenAuc(OfRewards):
         "*": Meaning("how well the reward finds violations ({number})", "higher", even=0.5),
     }
 
-    version = 2
+    version = 3
 
     rule: Verifier
     """The rule; it has to be one that can mark what breaks it."""
@@ -76,5 +76,5 @@ class TokenAuc(OfRewards):
         if spans is None:
             return [None] * len(answer.offsets)
         end = len(answer.text)
-        marks = ops.spans_to_tokens(spans, answer.offsets).tolist()
+        marks = ops.spans_to_tokens(spans, answer.offsets, answer.text, partial=True).tolist()
         return [None if offset == (end, end) else mark < 0 for mark, offset in zip(marks, answer.offsets, strict=True)]

@@ -28,9 +28,9 @@ class Constant(Normalizer):
 
     mean: float | None = None
     """A known mean, instead of a fit; requires `std`."""
-    std: float | None = Field(None, gt=0)
+    std: float | None = Field(None, gt=0, le=1e6)
     """A known standard deviation, instead of a fit; requires `mean`."""
-    min_std: float = Field(1e-3, gt=0)
+    min_std: float = Field(1e-3, gt=0, le=1e6)
     """Lower bound of the standard deviation, so that equal rewards do not divide by 0."""
 
     @model_validator(mode="after")

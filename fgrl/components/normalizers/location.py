@@ -37,7 +37,7 @@ class Location(Normalizer):
 
     regression: Literal["huber", "ols"] = "huber"
     """`huber`: robust, as in appendix F (scikit-learn, epsilon 1.35, alpha 1e-4). `ols`: least squares, as in Eq. 6."""
-    min_std: float | None = Field(None, gt=0)
+    min_std: float | None = Field(None, gt=0, le=1e6)
     """Floor of the fitted standard deviation. null: the floor it was fitted with, and 0.1 where that was null too."""
     decimals: int = Field(3, ge=1, le=6)
     """Locations are rounded to this many decimals before they are grouped, as printing them would (3/80 is 0.037). Only used

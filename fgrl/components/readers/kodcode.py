@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
 from fgrl.data.hub import HubPath
-from fgrl.data.row import BadRow, Row, short
-from fgrl.registry import register
+from fgrl.data.row import BadRow, Row, cell, short
+from fgrl.registry import KeyedUnless, register
 
 
 class KodCodeColumns(ProblemColumns):
@@ -24,6 +24,8 @@ class KodCodeColumns(ProblemColumns):
     """A program that passes."""
     info: str | None = "test_info"
     """The functions that the tests call: mappings with `function_name` and `function_declaration`."""
+    responses: Annotated[list[str], KeyedUnless([])] = []
+    """Columns with programs that models wrote for the problem; each program becomes a response by its column's name."""
 
 
 @register("kodcode")
@@ -31,13 +33,15 @@ class KodCode(ProblemSet):
     """KodCode (Xu et al. 2025): Python problems with solutions and tests that a model wrote and that were run.
 
     Columns: `question_id`, `question`, `solution`, `test`, `test_info`, and others. KodCode/KodCode-Light-RL-10K has 10,000 rows,
-    KodCode/KodCode-V1 447,000 (test_info there too). The only split is `train`. Non-commercial licence (CC BY-NC 4.0).
+    KodCode/KodCode-V1 447,000 (test_info there too); their only split is `train`. KodCode/KodCode-V1-SFT-4o has GPT-4o's programs
+    (`4o_solution`, `4o_correctness`, tests in `test_code`): 262,659 that pass (`train`) and 146,893 that do not (`incorrect`;
+    `split: train+incorrect` reads both). Non-commercial licence (CC BY-NC 4.0).
     Tests that need packages name them in `sandbox: {packages: [numpy]}`; without such a package their verdict is missing.
     """
 
     path: HubPath = "KodCode/KodCode-Light-RL-10K"
     split: str = "train"
-    """Which split; there is one."""
+    """Which split; `train+incorrect` reads two."""
     columns: KodCodeColumns = KodCodeColumns()
 
     def optional(self) -> frozenset[str]:
@@ -54,7 +58,14 @@ class KodCode(ProblemSet):
             {"format": "pytest_functions", "entry_point": wanted[0] if wanted else None},
             solution if isinstance(solution, str) and solution.strip() else None,
             [text for text in (known.get("function_declaration") for known in info) if isinstance(text, str)],
+            responses={column: self._program(row, column) for column in self.columns.responses},
         )
+
+    def _program(self, row: Row, column: str) -> str:
+        program = cell(row, column)
+        if not isinstance(program, str) or not program.strip():
+            raise BadRow(f'"{column}" is {short(program)}: wants a program')
+        return program
 
     def _info(self, row: Row) -> list[Mapping[str, Any]]:
         value = self.value(row, "info")

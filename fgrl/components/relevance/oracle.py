@@ -25,11 +25,12 @@ class Oracle(Relevance):
     Criteria that a judge decides, or whose verdict is missing, have no weights.
     """
 
+    version = 2
     former: ClassVar[Mapping[str, str]] = {"end": "include_eos"}
 
-    token_policy: ops.TokenPolicy = "overlap"
-    """A token counts when it shares a character with what is marked (`overlap`), lies inside it (`inside`), starts in it (`start`),
-    or lies inside it apart from white space at its beginning (`words`)."""
+    token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
+    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it (`inside`),
+    starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks that token."""
 
     include_eos: bool = True
     """The token that ends a response counts where all the others do; false never counts it."""
@@ -49,8 +50,8 @@ class Oracle(Relevance):
             text = rollout.texts[case.row]
             spans = relevant(case.rule, text)
             marked += len(spans)
-            uncovered += len(ops.uncovered_spans(spans, offsets, self.token_policy, text=text))
-            marks = ops.spans_to_tokens(spans, offsets, self.token_policy, text=text)
+            uncovered += len(ops.uncovered_spans(spans, offsets, text, self.token_policy, partial=True))
+            marks = ops.spans_to_tokens(spans, offsets, text, self.token_policy, partial=True)
             weight = ops.without_characters(marks, offsets)
             if not self.include_eos and bool(rollout.eos[case.row].any()):
                 weight[-1] = 0.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,7 +15,7 @@ from fgrl.feedback.critiques import Critique
 from fgrl.kinds import AtMost, Numbers, Reward, ToDraw
 from fgrl.llm.asking import Asked, missing
 from fgrl.quotes import KINDS, Located
-from fgrl.registry import register
+from fgrl.registry import KeyedUnless, register
 from fgrl.rules import parts_of_speech
 from fgrl.types import Annotation, Mean, Request, Response, Rewards, Rollout, Sample, Span
 
@@ -35,26 +36,31 @@ class CriticReward(Critic, Reward):
     is "(none)" in the prompt.
     """
 
+    version = 2
     reads_reference = False
 
     tries: int = Field(1, ge=1)
     """How often a critique is asked for at most when it is unparseable. A trained critic without sampling writes the same again."""
     unmarked: float = 0.0
     """Reward of tokens outside all spans. Text2Grad's section 4.6 has +1 for code, its section 3.3 has 0."""
+    spread: Annotated[ops.SpanSpread, KeyedUnless("each")] = "each"
+    """Each token of a span has its label (`each`, Text2Grad's section 3.3), or the label is the value of the whole span: shared out among its
+    tokens (`even`), so that totals do not depend on the tokenizer, or on the last of them (`last`)."""
     within: ops.Within = "uniform"
     """Weights of the tokens of a span: all 1; decreasing from 1 to 0.1; or 1 for nouns and verbs of English and 0.2 for other
     words (`pip install 'fgrl[pos]'`) (appendix I.1)."""
-    token_policy: ops.TokenPolicy = "inside"
-    """Tokens of a span: those inside it (appendix L), inside apart from white space before them (`words`), that begin in it
+    token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
+    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin in it
     (`start`), or that share a character with it (`overlap`). Most vocabularies put the space before a word into the word's
     token: then `inside` loses the first word of most spans, `words` does not."""
     conflict: ops.Conflict = "poor"
-    """The reward of a token in several spans: the lowest, the highest, or 0 where good and poor ones meet (`cancel`)."""
+    """Whose the characters are where good and poor spans meet: the poor one's, the good one's, or nobody's (`cancel`). A token
+    across the place where they meet gets 0."""
     placement: Literal["tokens", "last"] = "tokens"
     """Rewards on the tokens of the spans, or their sum on the last token (appendix A, settings A and B)."""
     fade_after: float | None = None
     """Multiply the reward of token t = 0, 1, ... by 1 / (1 + exp(clip(t - fade_after, -10, 6))); null does not. The authors' release
-    has 54 for summaries."""
+    counts tokens from 1 and has 54 for summaries: 53 here."""
 
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})
@@ -64,6 +70,9 @@ class CriticReward(Critic, Reward):
 
     def fills(self) -> frozenset[str]:
         return frozenset({"annotations"})
+
+    def on_tokens(self) -> bool:
+        return self.placement == "tokens"
 
     def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
         template = self.template()
@@ -83,7 +92,7 @@ class CriticReward(Critic, Reward):
         annotations = [_annotation(outcome) for outcome in asked]
         # 2. delta_t
         token, credited = torch.zeros(mask.shape), torch.zeros_like(mask)
-        uncovered = 0
+        uncovered = overruled = 0
         for row, annotation in enumerate(annotations):
             if annotation is not None:
                 rewards = self._delta(annotation, rollout.texts[row], rollout.filled("offsets")[row])
@@ -91,12 +100,15 @@ class CriticReward(Critic, Reward):
                 token[row, :length] = rewards.token
                 credited[row, :length] = rewards.marked | (rewards.token != 0)
                 uncovered += len(rewards.uncovered)
+                overruled += len(rewards.overruled)
         known = torch.tensor([annotation is not None for annotation in annotations])
         response = torch.where(known, token.sum(dim=1), torch.nan)
+        spans = sum(len(annotation.spans) for annotation in annotations if annotation)
         metrics = {
             **_of_critiques([outcome for outcome in asked if outcome is not None]),
             **_of_tokens(token, mask & known[:, None]),
-            "uncovered": Mean(uncovered, sum(len(annotation.spans) for annotation in annotations if annotation)),
+            "uncovered": Mean(uncovered, spans),
+            "overruled": Mean(overruled, spans),
             "seconds/critic": seconds,
         }
         # 3.
@@ -108,19 +120,19 @@ class CriticReward(Critic, Reward):
     def _delta(self, annotation: Annotation, text: str, offsets: Sequence[tuple[int, int]]) -> ops.SpanRewards:
         importance = token_importance(text, offsets) if self.within == "token_importance" else None
         rewards = ops.span_rewards(
-            annotation.spans, offsets, self.token_policy, self.conflict,
-            within=self.within, unmarked=self.unmarked, text=text, importance=importance,
+            annotation.spans, offsets, text, self.token_policy, self.conflict,
+            spread=self.spread, within=self.within, unmarked=self.unmarked, importance=importance,
         )  # fmt: skip
         if self.fade_after is None:
             return rewards
         faded = rewards.token * ops.fading_weights(len(offsets), self.fade_after)
-        return ops.SpanRewards(faded, rewards.marked, rewards.uncovered)
+        return replace(rewards, token=faded)
 
 
 def token_importance(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
     """Of each token: 1 where it holds a part of a noun or a verb, else `UNIMPORTANT` (Text2Grad, appendix I.1)."""
     words = [Span(start=start, end=end) for start, end in parts_of_speech.content_words(text)]
-    return [1.0 if label else UNIMPORTANT for label in ops.spans_to_tokens(words, offsets).tolist()]
+    return [1.0 if label else UNIMPORTANT for label in ops.spans_to_tokens(words, offsets, text, "overlap").tolist()]
 
 
 def _annotation(outcome: Asked[Critique] | None) -> Annotation | None:

@@ -32,6 +32,7 @@ class FunctionReward(Reward):
     applies has no reward. A number for the whole response is the reward of its last token.
     """
 
+    version = 2
     reads_reference = False
 
     path: Annotated[str | None, FunctionFile] = None
@@ -52,11 +53,15 @@ class FunctionReward(Reward):
     divided by their number). Token rewards always add up to it."""
     placement: Literal["tokens", "last"] = "tokens"
     """Numbers of tokens and spans stay where they are, or their total is the reward of the last token."""
-    token_policy: ops.TokenPolicy = "words"
+    token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
     """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin in it
     (`start`), or that share a character with it (`overlap`)."""
+    spread: ops.SpanSpread = "even"
+    """The value of a span is shared out among its tokens (`even`), or on the last of them (`last`): the rewards of the tokens add up to the
+    values of the spans, whatever the tokenizer. `each`: every token of the span has the whole value."""
     conflict: ops.Conflict = "poor"
-    """The reward of a token in several spans: the lowest, the highest, or 0 where signs differ and else the mean (`cancel`)."""
+    """Whose the characters are where spans above and below 0 meet: the lower one's (`poor`), the higher one's (`good`), or nobody's
+    (`cancel`)."""
     unmarked: float = 0.0
     """Reward of tokens outside all spans."""
 
@@ -96,6 +101,9 @@ class FunctionReward(Reward):
         kinds = set(self._functions.kinds)
         filled = {"criterion": bool(kinds - {"numbers"}), "annotations": "spans" in kinds}
         return frozenset(name for name, is_filled in filled.items() if is_filled)
+
+    def on_tokens(self) -> bool:
+        return self.placement == "tokens" and set(self._functions.kinds) != {"numbers"}
 
     def at_step(self, step: int, total: int) -> None:
         self._state = TrainerState(step, total)
@@ -141,7 +149,7 @@ class FunctionReward(Reward):
             known = ~response.isnan()[:, None]
             return _Placed(response, torch.where(last & known, response[:, None], 0.0), last & known)
         token, credited = torch.zeros(mask.shape), torch.zeros_like(mask)
-        known_rows, uncovered = torch.ones(len(mask), dtype=torch.bool), 0
+        known_rows, uncovered, overruled = torch.ones(len(mask), dtype=torch.bool), 0, 0
         for row in range(len(mask)):
             own = outcome.tokens[row] if outcome.kind == "tokens" else outcome.spans[row]
             if own is None:
@@ -151,11 +159,12 @@ class FunctionReward(Reward):
                 credited[row, : len(own)] = torch.tensor([value is not None for value in own], dtype=torch.bool)
             else:
                 rewards = ops.span_rewards(
-                    outcome.spans[row] or [], rollout.filled("offsets")[row], self.token_policy, self.conflict,
-                    unmarked=self.unmarked, text=rollout.texts[row],
+                    outcome.spans[row] or [], rollout.filled("offsets")[row], rollout.texts[row],
+                    self.token_policy, self.conflict, spread=self.spread, unmarked=self.unmarked,
                 )  # fmt: skip
                 length = len(rewards.token)
                 token[row, :length], uncovered = rewards.token, uncovered + len(rewards.uncovered)
+                overruled += len(rewards.overruled)
                 credited[row, :length] = rewards.marked | (rewards.token != 0)
         if self.total == "mean":
             token = token / mask.sum(dim=1, keepdim=True).clamp(min=1)
@@ -163,7 +172,7 @@ class FunctionReward(Reward):
         if self.placement == "last":
             credited = last & known_rows[:, None]
             token = torch.where(credited, response[:, None], 0.0)
-        return _Placed(response, token, credited, uncovered, sum(len(own or ()) for own in outcome.spans))
+        return _Placed(response, token, credited, uncovered, overruled, sum(len(own or ()) for own in outcome.spans))
 
     def _metrics(self, by_function: Tensor, parts: Sequence[_Placed], logged: Mapping[str, list[float]]) -> Numbers:
         """Means of each function's rewards, over the responses to which it applies, and what the functions log."""
@@ -178,16 +187,19 @@ class FunctionReward(Reward):
             metrics["spans"] = Mean(spans, len(by_function))
         if spans:
             metrics["uncovered"] = Mean(sum(part.uncovered for part in parts), spans)
+            metrics["overruled"] = Mean(sum(part.overruled for part in parts), spans)
         return metrics
 
 
 class _Placed:
     """One function's rewards."""
 
-    def __init__(self, response: Tensor, token: Tensor, credited: Tensor, uncovered: int = 0, spans: int = 0) -> None:
+    def __init__(
+        self, response: Tensor, token: Tensor, credited: Tensor, uncovered: int = 0, overruled: int = 0, spans: int = 0
+    ) -> None:
         self.response, self.token, self.credited = response, token, credited  # [B], [B,T], [B,T] bool
-        self.uncovered, self.spans = uncovered, spans
-        """Of all spans those that cover no token, and all spans."""
+        self.uncovered, self.overruled, self.spans = uncovered, overruled, spans
+        """Of all spans those that cover no token, those that lost all to spans of another sign, and all spans."""
 
 
 def _annotations(

@@ -54,6 +54,9 @@ class Rubric(RubricChecker, Reward):
     def fills(self) -> frozenset[str]:
         return frozenset({"verdict"} if self.relevance is None else {"verdict", "criterion"})
 
+    def on_tokens(self) -> bool:
+        return self.relevance is not None
+
     def criteria(self, sample: Sample) -> list[Criterion]:
         return sample.rubric[: self.max_criteria]
 

@@ -39,9 +39,9 @@ class SegmentRM(Reward):
     """Centres and scales the rewards (Eq. 6); null leaves them raw."""
     spread: Literal["even", "repeat", "last"] = "even"
     """A segment's reward on its tokens: split evenly, repeated on each, or on the last alone (Table 6)."""
-    clamp: float | None = Field(10.0, gt=0)
+    clamp: float | None = Field(10.0, gt=0, le=1e6)
     """Token rewards are clamped to +- this after spreading; null switches it off."""
-    micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
+    micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1, le=1_000_000)
     """Responses in one forward pass of the reward model."""
 
     _model: Any = PrivateAttr(None)
@@ -85,6 +85,9 @@ class SegmentRM(Reward):
         assert self._segmenter is not None, "setup(run) comes first"
         fields = {"entropy": "ref_entropy", "text": "offsets"}
         return frozenset(fields[need] for need in self._segmenter.needs)
+
+    def on_tokens(self) -> bool:
+        return self.credit == "segments"
 
     def _segments(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Segment ids [B,T], rewards [B,S] at the segments' last tokens, valid [B,S]."""

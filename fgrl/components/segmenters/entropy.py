@@ -30,7 +30,7 @@ class Entropy(Segmenter):
 
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
 
-    cutoff: float = Field(ge=0)
+    cutoff: float = Field(ge=0, le=1e6)
     """Entropy in nats above which (strictly) a token starts a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:

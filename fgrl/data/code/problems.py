@@ -20,7 +20,7 @@ from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, Settings
 from fgrl.sandbox import ProgramSandbox
 from fgrl.templates import Prompt, read_prompt
-from fgrl.types import Criterion, Message, Sample
+from fgrl.types import Criterion, Message, Response, Sample
 
 CHECK = "code:tests"
 """The verifier that runs tests."""
@@ -53,6 +53,8 @@ class Problem:
     """The tests that a prompt may show, where they are not those that are run; None: these."""
     bare: str | None = None
     """The prompt where no prompt file is named; None: the text."""
+    responses: Mapping[str, str] = field(default_factory=dict)
+    """Programs that the data set has for the problem, by who wrote them."""
 
 
 class ProblemSet(JsonHub):
@@ -112,8 +114,13 @@ class ProblemSet(JsonHub):
         return frozenset()
 
     def roles(self) -> dict[str, str]:
-        """Role -> column: the fields of `columns`, but for `meta` and those that are null."""
-        return self.columns.model_dump(exclude={"meta"}, exclude_none=True)
+        """Role -> column: the fields of `columns` that name one column."""
+        return {role: name for role, name in self.columns.model_dump().items() if isinstance(name, str)}
+
+    def lists(self) -> list[tuple[str, str]]:
+        """(role, column) of the fields of `columns` that name several."""
+        fields = self.columns.model_dump().items()
+        return [(role, name) for role, names in fields if isinstance(names, list) for name in names]
 
     def value(self, row: Row, role: str) -> Any:
         """What the row holds for a role; None for an optional column that does not exist. Raises `BadRow`."""
@@ -145,6 +152,7 @@ class ProblemSet(JsonHub):
         return Sample(
             id=name,
             prompt=filled,
+            responses=[Response(text=text, by=author) for author, text in problem.responses.items()],
             reference=problem.solution,
             rubric=[Criterion(text=CRITERION, check=self._check(problem))],
             meta={"tests": tests} | {column: cell(row, column) for column in self.columns.meta},
@@ -161,7 +169,7 @@ class ProblemSet(JsonHub):
 
     def _check_columns(self, where: str, first: Row) -> None:
         """Raise `DataError` when a column does not exist."""
-        for role, name in [*self.roles().items(), *(("meta", name) for name in self.columns.meta)]:
+        for role, name in [*self.roles().items(), *self.lists()]:
             if role not in self.optional() and not has(first, name):
                 by_number = "null for the row's number, or to what identifies a row"
                 meaning = by_number if role == "id" else "the column to read"

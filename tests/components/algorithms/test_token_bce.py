@@ -65,9 +65,9 @@ def units_of(samples: list[Sample], model: Any, **fields: Any) -> RowGroups:
     return RowGroups(table, each=1)
 
 
-def test_a_token_is_marked_when_it_shares_a_character(tiny_model_dir: Path) -> None:
+def test_tokens_of_marked_words_are_marked(tiny_model_dir: Path) -> None:
     model = tiny(tiny_model_dir)
-    sample = marked(0, "Zwölf 🎉 lamps, 你好", (6, 7), (9, 12))
+    sample = marked(0, "Zwölf 🎉 lamps, 你好", (6, 7), (8, 13))
     encoded = algorithm().encode(sample, model, 256)
     assert encoded.prompt == prompt_ids(model.tokenizer, relevance_prompt(str(PROMPT)), "a word for a thing")
     assert model.tokenizer.decode(encoded.response[:-1]) == sample.chosen_response.text
@@ -75,7 +75,7 @@ def test_a_token_is_marked_when_it_shares_a_character(tiny_model_dir: Path) -> N
     offsets = model.tokenizer(
         sample.chosen_response.text, add_special_tokens=False, return_offsets_mapping=True
     ).offset_mapping
-    expected = [float(any(6 <= at < 7 or 9 <= at < 12 for at in range(start, end))) for start, end in offsets]
+    expected = [float(any(6 <= at < 7 or 8 <= at < 13 for at in range(start, end))) for start, end in offsets]
     assert encoded.columns["relevant"].tolist() == [*expected, 0.0]
     assert 0 < sum(expected) < len(expected)
     whole = algorithm().encode(marked(1, "lamps", (0, 5)), model, 256)
@@ -97,7 +97,7 @@ def test_a_response_that_is_too_long_loses_its_end(tiny_model_dir: Path) -> None
 def test_what_is_not_learnt_is_said(tiny_model_dir: Path) -> None:
     model, bce, said = tiny(tiny_model_dir), algorithm(token_policy="inside"), []
     run: Any = SimpleNamespace(say=said.append)
-    for sample in (marked(0, "the lamp " * 20, (0, 3), (170, 180)), marked(1, "mill lamp", (1, 2), (0, 9))):
+    for sample in (marked(0, "the lamp " * 20, (0, 3), (170, 180)), marked(1, "mill lamp", (2, 2), (0, 9))):
         bce.encode(sample, model, 120)
     bce.prepare([], run, model)
     assert said == ["token_bce: 1 of 2 responses lose their end to max_tokens; 2 of 4 marked spans have no token"]

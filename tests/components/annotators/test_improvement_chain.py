@@ -302,10 +302,24 @@ def test_with_more_tries_the_model_is_told_what_is_wrong(tmp_path: Path) -> None
     assert after.meta["chain"]["attempts"] == 1
 
 
-def test_annotations_of_several_people_are_a_chain_each(tmp_path: Path) -> None:
-    bo = Annotation(by="bo", spans=[Span(start=12, end=25, label=-1)])
-    fine = Annotation(by="cy", spans=[Span(start=0, end=3, label=1)])
+BO = Annotation(by="bo", spans=[Span(start=12, end=25, label=-1)])
+FINE = Annotation(by="cy", spans=[Span(start=0, end=3, label=1)])
+
+
+def test_one_annotation_of_a_response_becomes_a_chain_whatever_their_order() -> None:
     annotator = ImprovementChain(rewriter=Delete())
+    (one,) = annotator.annotate([annotated(ADA, BO, FINE)])
+    assert annotator.counts()["further annotations of a response"] == 1
+    assert annotator.annotate([annotated(FINE, BO, ADA)]) == [one]
+    many = annotator.annotate([annotated(ADA, BO, FINE, id=str(number)) for number in range(40)])
+    used = [chain.meta["chain"]["annotator"] for chain in many]
+    assert len(used) == 40
+    assert set(used) == {"ada", "bo"}
+
+
+def test_annotations_of_several_people_are_a_chain_each(tmp_path: Path) -> None:
+    bo, fine = BO, FINE
+    annotator = ImprovementChain(rewriter=Delete(), several="each")
     samples = annotator.annotate([annotated(ADA, bo, fine)])
     assert [(one.id, len(one.responses)) for one in samples] == [("s/0/ada", 3), ("s/0/bo", 2)]
     assert [one.responses[0].annotations[0].by for one in samples] == ["ada", "bo"]
@@ -409,6 +423,14 @@ def test_the_stage_writes_chains_and_keeps_failed_ones_beside_them(tmp_path: Pat
     assert (failed.id, failed.meta["chain"]["refused"][0]["answer"]) == ("bad/0/ada", "?")
     with pytest.raises(DataError, match="1 of 2 questions got no answer that can be used"):
         stage(tmp_path, rewriter, samples).run(a_run(tmp_path / "other"))
+
+
+def test_chains_that_a_rule_cannot_write_count_as_missing_too(tmp_path: Path) -> None:
+    whole = Annotation(by="ada", spans=[Span(start=0, end=len(TEXT), label=-1)])
+    samples = [annotated(ADA, id="good"), annotated(whole, id="bad")]
+    with pytest.raises(DataError, match=r"1 of 2 cases failed.*Change the rule"):
+        stage(tmp_path, Delete(), samples, max_missing=0.4).run(a_run(tmp_path / "run"))
+    assert stage(tmp_path, Delete(), samples, max_missing=0.5).run(a_run(tmp_path / "other"))["samples"] == 1
 
 
 def test_the_prompts_that_ship_can_be_filled_in_and_count_in_the_key(tmp_path: Path) -> None:

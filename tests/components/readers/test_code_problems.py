@@ -96,6 +96,25 @@ def test_kodcode(tmp_path: Path) -> None:
     assert solved(sample)
 
 
+def test_programs_of_models_become_responses_by_their_columns(tmp_path: Path) -> None:
+    """As KodCode-V1-SFT-4o has them; a row without one is no problem."""
+    rows = [
+        {key: value for key, value in KODCODE.items() if key != "test"}
+        | {"question_id": name, "test_code": KODCODE["test"], "4o_solution": program, "4o_correctness": "False"}
+        for name, program in (("one", "def double(x):\n    return x"), ("two", None))
+    ]
+    columns = {"tests": "test_code", "responses": ["4o_solution"], "meta": ["4o_correctness"]}
+    where = Folder(tmp_path).jsonl(rows)
+    (sample,), said = read(KodCode(**where, columns=columns, bad_rows="drop", sandbox=WEAK))
+    assert [(response.by, response.text) for response in sample.responses] == [("4o_solution", rows[0]["4o_solution"])]
+    assert sample.meta["4o_correctness"] == "False"
+    assert sample.rubric[0].check is not None
+    assert sample.rubric[0].check["tests"] == [KODCODE["test"]]
+    assert any("4o_solution" in text for text in said)
+    with pytest.raises(DataError, match='no column "r1_solution"'):
+        read(KodCode(**where, columns=columns | {"responses": ["r1_solution"]}, sandbox=WEAK))
+
+
 @needs_sandbox
 def test_kodcode_as_a_users_json_lines(tmp_path: Path) -> None:
     rows = [{"question": "Double it.", "test": KODCODE["test"]}]

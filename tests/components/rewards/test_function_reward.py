@@ -179,6 +179,21 @@ def test_scored_spans_lie_on_their_tokens_and_are_kept_for_the_report(tmp_path: 
     assert as_numbers(triples.metrics)["spans"] == 1.0
 
 
+def test_the_value_of_a_span_is_paid_once_however_many_tokens_it_has(tmp_path: Path, tokenizer: Any) -> None:
+    source = """
+def score(completions, **kwargs) -> list[list[tuple[int, int, float]]]:
+    return [[(0, len(text), -0.5)] for text in completions]
+"""
+    rollout = rollout_of(["the lamp, the table", "a bird"], tokenizer=tokenizer)
+    tokens = torch.tensor([sum(start < end for start, end in own) for own in rollout.offsets or []])
+    assert int(tokens.min()) > 1
+    for spread, total in (("even", -0.5), ("last", -0.5), ("each", -0.5 * tokens)):
+        scored = reward_of(tmp_path, source, spread=spread).scored(rollout)
+        assert torch.allclose(scored.response, torch.as_tensor(total).expand(2))
+        assert torch.allclose(scored.token.sum(dim=1), scored.response), "the total is the response's reward"
+    assert reward_of(tmp_path, source).spread == "even"
+
+
 def test_arrays_tensors_and_generators_are_lists(tmp_path: Path, tokenizer: Any) -> None:
     source = """
     import numpy, torch

@@ -1,0 +1,72 @@
+"""Saved adapters, with the weights that their folders have."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import peft
+from safetensors.torch import load_file
+
+from fgrl.errors import DataError
+from fgrl.models import folders, trials
+from fgrl.models.finite import is_finite
+from fgrl.models.pretrained import reading, refuse_others
+
+SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def add(net: Any, folder: Path, name: str) -> Any:
+    """`net` with the adapter of a folder, called `name`, beside those that it has.
+
+    Raises `DataError` for a folder without settings or weights, for weights that the settings do not ask for or `net` has no place
+    for, and for numbers that are not finite.
+    """
+    _check_settings(folder, [name for name, _module in net.named_modules()])
+    has = load_file(folder / WEIGHTS)
+    refuse_others(folder, infinite=[key for key, weight in has.items() if weight.numel() and not is_finite(weight)])
+    with warnings.catch_warnings(), reading(folder, SETTINGS):
+        warnings.simplefilter("ignore")  # about names in transformers that peft uses, and what is refused below
+        if not hasattr(net, "peft_config"):
+            net = peft.PeftModel.from_pretrained(net, folder, adapter_name=name)
+        found = net.load_adapter(folder, adapter_name=name)
+    what = f"its {SETTINGS} on this base"
+    missing = [key for key in found.missing_keys if name in key.split(".")]  # not those of adapters with a longer name
+    refuse_others(folder, missing=missing, unexpected=found.unexpected_keys, what=what)
+    return net
+
+
+def _check_settings(folder: Path, modules: Iterable[str]) -> None:
+    """What peft would take on trust: sizes, a scale, and an expression that is matched with every name of a module."""
+    settings = folders.read_settings(folder).get(SETTINGS)
+    if settings is None:
+        raise DataError(f"model {folder}: {SETTINGS}: no such file; {folders.AGAIN}")
+    shapes = folders.check_weights(folder, WEIGHTS)
+    for name in ("r", "lora_alpha"):
+        number = settings.get(name)
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float | None)
+            or (number and not math.isfinite(number))
+        ):
+            raise DataError(
+                f"model {folder}: {SETTINGS}: {name} is {number!r}, and a number is expected; {folders.AGAIN}"
+            )
+    rank, widest = settings.get("r") or 0, max((size for shape in shapes.values() for size in shape), default=0)
+    if shapes and rank > widest:
+        raise DataError(
+            f"model {folder}: {SETTINGS}: r is {rank:,}, and no tensor of {WEIGHTS} is wider than {widest:,}; {folders.AGAIN}"
+        )
+    pattern = settings.get("target_modules")
+    if isinstance(pattern, str) and (wrong := trials.tried(lambda: _match(pattern, modules))):
+        raise DataError(f"model {folder}: {SETTINGS}: target_modules {pattern!r}: {wrong}; {folders.AGAIN}")
+
+
+def _match(pattern: str, modules: Iterable[str]) -> str:
+    for module in modules:
+        re.fullmatch(pattern, module)
+    return ""

@@ -1,0 +1,34 @@
+"""Are the weights of a model numbers?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def non_finite(module: nn.Module) -> list[str]:
+    """Return the names of the weights in which a number is infinite or NaN, in the order of `state_dict`.
+
+    One pass over the weights, without a copy of them. A weight that has two names (tied) is read and named once. Weights of whole
+    numbers (quantized ones) and weights that are not in this process (meta, another rank's) are left out.
+    """
+    seen: set[tuple[int, torch.Size]] = set()
+    names = []
+    for name, weight in module.state_dict().items():
+        if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
+            continue
+        place = (weight.data_ptr(), weight.shape)
+        if place not in seen and not is_finite(weight):
+            names.append(name)
+        seen.add(place)
+    return names
+
+
+@torch.no_grad()
+def is_finite(weight: Tensor) -> bool:
+    """True if no number of `weight`, which has at least one, is infinite or NaN."""
+    if weight.element_size() == 1:  # torch has no arithmetic for floating-point numbers of 8 bits
+        weight = weight.float()
+    return all(
+        bool(torch.isfinite(end)) for end in torch.aminmax(weight)
+    )  # NaN is both its least and its greatest number

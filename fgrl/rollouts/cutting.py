@@ -1,0 +1,52 @@
+"""Prompts that are longer than their limit, and lose their beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fgrl.rollouts.text import encode_prompt
+from fgrl.types import Sample
+
+
+@dataclass(frozen=True)
+class CutPrompts:
+    """How many of several prompts are cut, and the one that loses most."""
+
+    count: int
+    """Number of prompts that were looked at."""
+    cut: int
+    """Number of those that are longer than the limit."""
+    limit: int
+    longest: int = 0
+    """Tokens of the longest prompt."""
+    id: str = ""
+    """The longest prompt's."""
+
+    @property
+    def share(self) -> float:
+        return self.cut / self.count if self.count else 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """For the summary of a stage; empty where no prompt is cut."""
+        return {"cut prompts": self.cut} if self.cut else {}
+
+    def warning(self) -> str:
+        """What is lost, with an example; empty where no prompt is cut."""
+        if not self.cut:
+            return ""
+        return (
+            f"warning: {self.cut:,} of {self.count:,} prompts ({self.share:.0%}) are longer than max_prompt_tokens and lose their "
+            f"beginning, such as {self.id}: {self.limit} of its {self.longest} tokens are kept. Raise max_prompt_tokens"
+        )
+
+
+def cut_prompts(tokenizer: Any, samples: Sequence[Sample], max_tokens: int) -> CutPrompts:
+    """Count the prompts of more than `max_tokens` tokens, as the model gets them."""
+    lengths = [len(encode_prompt(tokenizer, sample.prompt)) for sample in samples]
+    if not lengths:
+        return CutPrompts(0, 0, max_tokens)
+    longest = max(range(len(lengths)), key=lengths.__getitem__)
+    cut = sum(length > max_tokens for length in lengths)
+    return CutPrompts(len(lengths), cut, max_tokens, lengths[longest], str(samples[longest].id))

@@ -1,0 +1,97 @@
+"""Connections that ask for nothing, or too slowly, keep nobody out; the store's files are its owner's."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from annotation_browser import Site, served
+from annotation_stores import new_store
+from patience import HUNG
+
+from fgrl.annotation import access, serving
+
+connections = pytest.importorskip("fgrl.annotation.connections", reason="needs uvicorn: pip install 'fgrl[annotate]'")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with served(tmp_path) as site:
+        yield site
+
+
+def connected(site: Site) -> socket.socket:
+    parts = urlsplit(site.url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=HUNG)
+
+
+def status(site: Site) -> int:
+    asking = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=HUNG)
+    asking.request("GET", "/")
+    answer = asking.getresponse().status
+    asking.close()
+    return answer
+
+
+@pytest.mark.parametrize(("each", "all_of_them"), [(8, 1000), (1000, 8)])
+def test_idle_connections_keep_nobody_out(
+    each: int, all_of_them: int, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "PER_ADDRESS", each)
+    monkeypatch.setattr(connections, "CONNECTIONS", all_of_them)
+    with ExitStack() as stack:
+        idle = [stack.enter_context(connected(site)) for _ in range(30)]
+        assert status(site) == 200
+        assert idle[0].recv(1) == b"", "the one that was idle longest was closed"
+        idle[-1].sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert idle[-1].recv(12) == b"HTTP/1.1 200", "a younger one is still there"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HT"],
+    ids=["nothing", "half a head", "half a second head"],
+)
+def test_a_request_that_never_arrives_is_closed(sent: bytes, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
+    with connected(site) as waiting:
+        waiting.sendall(sent)
+        while waiting.recv(65536):
+            pass
+    assert status(site) == 200
+
+
+def test_a_body_that_never_arrives_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "BODY_SECONDS", 0.2)
+    asking = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=HUNG)
+    asking.request("GET", urlsplit(site.links["ann"]).path)
+    entered = asking.getresponse()
+    entered.read()
+    cookie, kept = entered.headers["set-cookie"].partition(";")[0], entered.headers["location"].partition("=")[2]
+    head = f"POST /api/items/next HTTP/1.1\r\nHost: {urlsplit(site.url).netloc}\r\nOrigin: {site.url}\r\nCookie: {cookie}\r\n"
+    with connected(site) as waiting:
+        waiting.sendall(f"{head}X-Session: {kept}\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert waiting.recv(12) == b"HTTP/1.1 408"
+
+
+def test_only_its_owner_reads_a_store(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        with new_store(tmp_path / "new" / "folder") as store:
+            store.offer("ann")
+            files = list(store.path.parent.iterdir())
+            assert {"page.sqlite", "page.sqlite-wal"} <= {file.name for file in files}
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+            assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+            store.path.chmod(0o644)
+        with serving.open_store(store.path, None, None, []).store:
+            assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    finally:
+        os.umask(mask)

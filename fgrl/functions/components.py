@@ -179,7 +179,7 @@ def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tenso
 
 def checked_measured(metric: Component, value: Any) -> dict[str, Any]:
     """What a metric's `measure` returned. Raises `UserCodeError` (TypeError for a metric of fgrl itself)."""
-    expected = "{metric: {model: {number: estimate}}}, as Metric.measure in fgrl/kinds.py describes it"
+    expected = "{metric: {model: {number: estimate}}}, as Metric.measure in fgrl/kinds/metric.py describes it"
     if not isinstance(value, dict):
         raise _wrong(metric, "measure", shape(value), expected, "derive it from fgrl.evaluation.comparison.Comparison")
     for name, by_model in value.items():

@@ -17,7 +17,7 @@ from fgrl.types.columns import (
     per_token,
 )
 from fgrl.types.marked import Feeling, Highlight, Marked
-from fgrl.types.metrics import Mean, Most, Number
+from fgrl.types.metrics import Mean, Most, Number, Numbers
 from fgrl.types.records import (
     Annotation,
     Checkpoint,

@@ -61,6 +61,7 @@ class Most:
 
 
 Number = Mean | Most | float
+Numbers = dict[str, Number]
 
 
 def as_numbers(metrics: Mapping[str, Number]) -> dict[str, float]:

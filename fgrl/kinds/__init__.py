@@ -1,0 +1,39 @@
+"""The kinds of component that a recipe may name. Read this file first.
+
+A component is a pydantic model: its typed fields are its schema in recipes, the docstring under a field is its help.
+Constructing one is cheap; a component that needs a model or a file asks for it in `setup(run)`.
+
+    @register("every_third")
+    class EveryThird(Segmenter):
+        '''A segment every third token.'''
+
+        def starts(self, view):
+            ...
+"""
+
+# The order is that of `fgrl list`.
+# isort: off
+from fgrl.kinds.run import Run, Ticker
+from fgrl.kinds.planning import AtMost, DrawnShape, Expected, Peek, PolicyWork, ToDraw, UNDRAWN
+from fgrl.kinds.needs import ANSWER_NEEDS, GIVEN_NEEDS, GRADED_NEEDS, REFERENCE_OUTPUTS, ROLLOUT_NEEDS, check_needs
+from fgrl.kinds.reader import Reader
+from fgrl.kinds.verifier import Checked, Scope, Verifier
+from fgrl.kinds.client import Client
+from fgrl.kinds.asker import Asker
+from fgrl.kinds.annotator import Annotator
+from fgrl.kinds.rewriter import ChainAttempt, ChainCase, Rewriter
+from fgrl.kinds.pair_builder import PairBuilder
+from fgrl.kinds.segmenter import Segmenter
+from fgrl.kinds.normalizer import Normalizer
+from fgrl.kinds.judge import Judge
+from fgrl.kinds.relevance import Relevance
+from fgrl.kinds.reward import Reward, note_step, scorers
+from fgrl.kinds.reward_wrapper import RewardWrapper
+from fgrl.kinds.offline_algorithm import Encoded, OfflineAlgorithm
+from fgrl.kinds.online_algorithm import OnlineAlgorithm
+from fgrl.kinds.scoring import check_scorer, policy_work
+from fgrl.kinds.metric import Better, Meaning, Metric, Purpose, meaning_in
+from fgrl.kinds.engine import Ended, Engine, default_engine
+from fgrl.kinds.stage import Accelerator, Stage
+from fgrl.types import Numbers
+# isort: on

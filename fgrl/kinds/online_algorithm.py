@@ -1,0 +1,75 @@
+"""Online algorithms: policy-gradient methods on the policy's own samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from fgrl.kinds.planning import DrawnShape, PolicyWork
+from fgrl.registry import Component, kind
+from fgrl.types import Advantages, Batch, Numbers, Rewards, Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@kind("online_algorithm")
+class OnlineAlgorithm(Component, ABC):
+    """A policy-gradient method on the policy's own samples."""
+
+    critic: ClassVar[bool] = False
+    """Can it train a value function beside the policy? See `uses_critic`."""
+    min_per_prompt: ClassVar[int] = 1
+    """The lowest number of responses per prompt that it works with."""
+    reads_token_rewards: ClassVar[bool] = True
+    """Does it read `Rewards.token`? False of an algorithm that takes one reward per response."""
+
+    epochs: int = Field(1, ge=1, le=1_000)
+    """Passes over each rollout."""
+
+    def uses_critic(self) -> bool:
+        """Is a value function trained beside the policy?"""
+        return self.critic
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill, of `ROLLOUT_NEEDS`."""
+        return frozenset({"old_logp"})
+
+    def can_skip_old_logp(self) -> bool:
+        """Can it do without `old_logp` when an iteration is one optimizer step?
+
+        The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1. If
+        so, `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`
+        reports "entropy", and "kl" if it has "ref_logp", for the responses of the micro-batch.
+        """
+        return False
+
+    def reads(self) -> frozenset[str]:
+        """Optional fields and `columns` of `Rewards` that it requires: a recipe whose reward does not fill them is refused."""
+        return frozenset()
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """At most what `advantages` asks of the policy for so many responses, for `fgrl plan`; None when it is not known.
+
+        Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions to
+        the policy belong in a reward.
+        """
+        return None if "policy" in self.needs() else PolicyWork()
+
+    @abstractmethod
+    def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that changes while training (an adaptive KL coefficient): numbers, text and tensors, in mappings or lists.
+
+        Checkpoints are read without unpickling anything else.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...

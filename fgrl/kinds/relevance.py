@@ -1,0 +1,51 @@
+"""Relevances: which tokens a criterion's verdict depends on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import PrivateAttr
+
+from fgrl.kinds.planning import DrawnShape, PolicyWork
+from fgrl.kinds.verifier import Checked
+from fgrl.registry import Component, kind
+from fgrl.types import Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@kind("relevance")
+class Relevance(Component, ABC):
+    """Determines which tokens of a response a criterion's verdict depends on."""
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill, of `ROLLOUT_NEEDS`. Known after `setup`."""
+        return frozenset()
+
+    def needs_before_setup(self) -> frozenset[str]:
+        """What is known of `needs` when a recipe is checked: all of it, unless `setup` decides."""
+        return self.needs() if type(self).setup is Component.setup else frozenset()
+
+    def tokenizer(self) -> Any:
+        """The tokenizer whose token ids it reads; None when it reads text. Known after `setup`."""
+        return None
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """At most what `weigh` asks of the policy for so many responses, for `fgrl plan`; None when it is not known."""
+        return None if "policy" in self.needs_before_setup() else PolicyWork()
+
+    @abstractmethod
+    def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
+        """For each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the CPU.
+
+        None where it has no weights: that criterion then has no token reward in that response.
+        """
+
+    _counts: dict[str, float] = PrivateAttr(default_factory=dict)
+
+    def counts(self) -> dict[str, float]:
+        """Counts of the last `weigh`, for the log."""
+        return self._counts

@@ -1,0 +1,97 @@
+"""Rewards that are computed from another reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fgrl.kinds.planning import AtMost, DrawnShape, PolicyWork, ToDraw
+from fgrl.kinds.reward import Reward
+from fgrl.kinds.run import Run
+from fgrl.registry import Component, Settings
+from fgrl.types import Criterion, Request, Rollout, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RewardWrapper(Reward):
+    """A reward that is computed from another one.
+
+    What `reward` needs, fills, asks and reads counts for the wrapper as well. A subclass defines `score`, and names what it needs and
+    fills itself.
+
+        @register("halved")
+        class Halved(RewardWrapper):
+            '''Half of another reward.'''
+
+            def score(self, rollout):
+                rewards = self.reward.scored(rollout)
+                return replace(rewards, response=rewards.response / 2, token=rewards.token / 2)
+    """
+
+    reads_reference = False
+    """See `Reward`: without what `reward` reads."""
+    own_needs: ClassVar[frozenset[str]] = frozenset()
+    """What the wrapper needs of the rollout beyond what `reward` needs."""
+    own_fills: ClassVar[frozenset[str]] = frozenset()
+    """What it fills beyond what `reward` fills."""
+
+    reward: Reward
+    """What a response is worth."""
+
+    def setup(self, run: Run) -> None:
+        """Set up `reward` and every other component that a field holds, also in lists, mappings and blocks of settings."""
+        for name in type(self).model_fields:
+            for part in _components_in(getattr(self, name)):
+                part.setup(run)
+
+    def needs(self) -> frozenset[str]:
+        return self.own_needs | self.reward.needs()
+
+    def needs_before_setup(self) -> frozenset[str]:
+        return self.own_needs | self.reward.needs_before_setup()
+
+    def tokenizer(self) -> Any:
+        return self.reward.tokenizer()
+
+    def fills(self) -> frozenset[str]:
+        return self.own_fills | self.reward.fills()
+
+    def on_tokens(self) -> bool | None:
+        return self.reward.on_tokens()
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        self.reward.check_prompts(samples)
+
+    def judged(self, sample: Sample) -> list[Criterion]:
+        return self.reward.judged(sample)
+
+    def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
+        return self.reward.asks(given)
+
+    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
+        return self.reward.asks_at_most(expected)
+
+    def counts(self) -> dict[str, Any]:
+        return self.reward.counts()
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """What `reward` asks is counted apart."""
+        own = self.own_needs | (self.needs_before_setup() - self.reward.needs_before_setup())
+        return None if "policy" in own else PolicyWork()
+
+    def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        return self.reward.actions(rollout)
+
+
+def _components_in(value: Any) -> Iterator[Component]:
+    """The components that a field's value is or contains; not what is inside of them."""
+    if isinstance(value, Component):
+        yield value
+    elif isinstance(value, Settings):
+        for name in type(value).model_fields:
+            yield from _components_in(getattr(value, name))
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _components_in(item)

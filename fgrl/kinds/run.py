@@ -1,0 +1,59 @@
+"""What a running stage may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fgrl.specs import ModelSpec
+from fgrl.types import Ref
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+
+class Ticker(Protocol):
+    """A progress line: `advance(8, reward=0.3)`."""
+
+    def advance(self, steps: int = 1, **shown: float | str) -> None: ...
+
+
+class Run(Protocol):
+    """What a running stage may ask for. `fgrl.pipeline.run` has the real one."""
+
+    seed: int
+    dir: Path
+    """The stage's own folder: `last.ckpt`, `log.jsonl`, and whatever it needs to resume."""
+    out: Path
+    """Where the product goes."""
+    cache: Path
+    """Folder shared by all stages, for files named by a hash of what they were computed from."""
+    device: Any
+    """Where models of this process live."""
+    rank: int
+    limit: int | None
+    """`--limit`, a quick trial: read at most this many samples, take at most this many steps."""
+    interrupted: bool
+    """Ctrl-C was pressed: save and leave."""
+
+    def path(self, ref: Ref[Any]) -> Path:
+        """The product folder of another stage."""
+
+    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
+        """A loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
+
+    def forget_models(self) -> None:
+        """Free the frozen models that nothing else holds."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Append to the stage's log (JSONL, CSV, W&B)."""
+
+    def say(self, text: str) -> None:
+        """One line for the person at the terminal (stderr)."""
+
+    def stop_if_interrupted(self) -> None:
+        """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""
+
+    def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticker]:
+        """A progress line with ETA."""

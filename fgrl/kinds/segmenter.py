@@ -1,0 +1,48 @@
+"""Segmenters: how responses are divided."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import model_validator
+
+from fgrl import ops
+from fgrl.functions import checked_starts, own_code
+from fgrl.kinds.needs import check_needs
+from fgrl.registry import Component, kind
+from fgrl.types import Segmentable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@kind("segmenter")
+class Segmenter(Component, ABC):
+    """Divides responses into segments, the actions that receive rewards."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What `starts` reads besides ids and masks: "entropy" of the reference, "text" with offsets."""
+
+    include_eos: bool = False
+    """Count the end-of-sequence token as part of the last segment."""
+
+    @model_validator(mode="after")
+    def _known_needs(self) -> Segmenter:
+        check_needs(self, self.needs, ("entropy", "text"))
+        return self
+
+    @abstractmethod
+    def starts(self, view: Segmentable) -> Tensor:
+        """bool [B,T]: True where a token starts a segment."""
+
+    def segment_ids(self, view: Segmentable) -> Tensor:
+        """Long [B,T]: the index of the segment each token belongs to, -1 for none.
+
+        The first response token always starts a segment. The end-of-sequence token belongs to none (unless
+        `include_eos`), except in a response without other tokens: then it is the only segment.
+        """
+        inside = ops.inside_segments(view.mask, view.eos, self.include_eos)
+        with own_code(self, "starts"):
+            value = self.starts(view)
+        return ops.segment_ids(checked_starts(self, value, view), inside)

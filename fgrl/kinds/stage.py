@@ -1,0 +1,115 @@
+"""Stages: the steps of a recipe."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from fgrl.kinds.planning import Expected, Peek
+from fgrl.kinds.run import Run
+from fgrl.registry import Component, Key, kind, name_of, walk
+from fgrl.specs import ModelSpec
+from fgrl.types import Product, Ref
+
+Accelerator = Literal["auto", "cpu", "gpu"]
+
+
+@kind("stage")
+class Stage(Component, ABC):
+    """One step of a recipe."""
+
+    makes: ClassVar[type[Product]]
+    uses_torch: ClassVar[bool] = True
+    """False spares a stage the seconds that loading torch takes, just to seed it."""
+
+    def setup(self, run: Run) -> None:
+        """Set up every component that a field of the stage holds; each of these sets up its own parts."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+            for part in parts:
+                if isinstance(part, Component):
+                    part.setup(run)
+
+    def estimate(self, peek: Peek) -> dict[str, Any]:
+        """What `fgrl plan` says the stage will take, JSON-ready by topic: "parameters", "memory", "calls".
+
+        Raises `fgrl.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
+        """
+        return {}
+
+    def warnings(self) -> list[str]:
+        """What the stage will ignore or do otherwise than its settings suggest; `validate`, `plan` and `run` print it."""
+        return []
+
+    def expects(self, peek: Peek) -> Expected | None:
+        """At most how many samples the stage makes, known without running anything; None when that is not known."""
+        return None
+
+    def processes(self) -> int:
+        """How many processes train together, one a device; a stage with several is started in a separate process."""
+        return 1
+
+    def accelerator(self) -> Accelerator:
+        """Where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU when there is one."""
+        return "auto"
+
+    @classmethod
+    def computes(cls, settings: Mapping[str, Any], path: Key) -> tuple[Accelerator, bool]:
+        """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether the path
+        concerns a model all of whose weights are trained in float32."""
+        return "auto", False
+
+    def temporary(self) -> Sequence[str]:
+        """Files in `run.dir` that serve to resume, and are removed once the stage has finished."""
+        return ()
+
+    def trains(self) -> ModelSpec | None:
+        """The model that the stage's checkpoint is a trained version of, for `fgrl plan`; None when it makes none."""
+        return None
+
+    def check_step(self, step: int) -> None:
+        """Raise ValueError where the stage's product will not contain the model of this step (`ModelSpec.step`)."""
+        raise ValueError("it keeps no models of earlier steps; rl and finetune do, with evaluate: {keep: all}")
+
+    def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
+        """Where the stage has models, and the head that each must have: "lm", "scalar" or "token"."""
+        return {}
+
+    def checkpoint_head(self) -> str:
+        """The head of the model in the stage's checkpoint."""
+        return "lm"
+
+    def responses(self) -> int | None:
+        """How many responses each sample that the stage makes has; None when that is not known."""
+        return None
+
+    def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
+        """Mistakes that only show beside the other `stages` of the recipe: where in this stage, and what is wrong."""
+        for path, (spec, head) in self.heads().items():
+            if spec.head not in (None, head):
+                yield (*path, "head"), f"wants {head} or null here, got {spec.head}"
+            made = stages[spec.base.stage].checkpoint_head() if isinstance(spec.base, Ref) else head
+            if head == "lm" != made:
+                message = f"{spec.base!r} is a model with a {made} head, which has no next-token logits"
+                yield (*path, "base"), f"{message}: name a language model"
+        for path, part in walk(self):
+            if isinstance(part, ModelSpec) and part.step is not None and isinstance(part.base, Ref):
+                try:
+                    stages[part.base.stage].check_step(part.step)
+                except ValueError as why:
+                    yield (*path, "step"), f'stage "{part.base.stage}": {why}'
+
+    def inspect(self, run: Any, count: int) -> Iterator[Any]:
+        """`count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
+        raise NotImplementedError(f"{name_of(self)[1]} has no samples to show")
+
+    @classmethod
+    def can_inspect(cls) -> bool:
+        """Does the stage have an `inspect` of its own?"""
+        return cls.inspect is not Stage.inspect
+
+    @abstractmethod
+    def run(self, run: Any) -> Mapping[str, Any] | None:
+        """Do the work: write the product to `run.out`. Returns what is worth saying in the summary."""

@@ -15,6 +15,7 @@ from fgrl.errors import UsageError
 if TYPE_CHECKING:
     from fgrl.pipeline.planning import Plan, Planned
 console = lazy.load("fgrl.console")
+kinds = lazy.load("fgrl.kinds")
 pipeline = lazy.load("fgrl.pipeline")
 registry = lazy.load("fgrl.registry")
 stage_run = lazy.load("fgrl.pipeline.run")
@@ -66,7 +67,7 @@ def inspect(
 
 
 def _inspectable(plan: Plan, name: str | None) -> Planned:
-    able = [stage for stage in plan.stages if stage.stage.can_inspect()]
+    able = [stage for stage in plan.stages if isinstance(stage.stage, kinds.Inspectable)]
     if name is None:
         ready = [stage for stage in able if not _missing(plan, stage)]
         if not ready:

@@ -14,7 +14,18 @@ Constructing one is cheap; a component that needs a model or a file asks for it 
 # The order is that of `fgrl list`.
 # isort: off
 from fgrl.kinds.run import Run, Ticker
-from fgrl.kinds.planning import AtMost, DrawnShape, Expected, Peek, PolicyWork, ToDraw, UNDRAWN
+from fgrl.kinds.planning import (
+    UNDRAWN,
+    AtMost,
+    DrawnShape,
+    Expected,
+    Peek,
+    PolicyWork,
+    StatesPolicyWork,
+    StatesRequests,
+    ToDraw,
+    asks_at_most,
+)
 from fgrl.kinds.needs import ANSWER_NEEDS, GIVEN_NEEDS, GRADED_NEEDS, REFERENCE_OUTPUTS, ROLLOUT_NEEDS, check_needs
 from fgrl.kinds.reader import Reader
 from fgrl.kinds.verifier import Checked, Scope, Verifier
@@ -34,6 +45,6 @@ from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.scoring import check_scorer, policy_work
 from fgrl.kinds.metric import Better, Meaning, Metric, Purpose, meaning_in
 from fgrl.kinds.engine import Ended, Engine, default_engine
-from fgrl.kinds.stage import Accelerator, Stage
+from fgrl.kinds.stage import Accelerator, Inspectable, MadeModel, Stage
 from fgrl.types import Numbers
 # isort: on

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fgrl.kinds.asker import Asker
-from fgrl.kinds.planning import AtMost, ToDraw
 from fgrl.registry import kind
 from fgrl.types import Request, Sample, Span
 
@@ -69,10 +68,6 @@ class Metric(Asker, ABC):
     def asks(self, given: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> list[Request]:
         """The requests of `measure(given, baseline=baseline)`, before any question is retried."""
         return []
-
-    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
-        """A bound on the requests about answers that are not drawn yet; None when it is not known."""
-        return None
 
     def needs(self) -> frozenset[str]:
         """What it reads of an answer beyond its text: of `ANSWER_NEEDS`."""

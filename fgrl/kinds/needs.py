@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from fgrl.errors import UnknownNeed
 from fgrl.registry import Component, alternatives, name_of
@@ -28,6 +29,28 @@ GRADED_NEEDS = frozenset({"offsets", "text"})
 
 ANSWER_NEEDS = frozenset({"logp", "ref_logp", "kl", "offsets"})
 """What metrics may ask of an answer."""
+
+
+class Needing(Component):
+    """A component for which a stage fills fields of a rollout."""
+
+    reads_reference: ClassVar[bool] = False
+    """Declares that `setup` may add outputs of the reference to `needs`: then an `rl` stage loads the reference, and its plan counts it."""
+
+    def needs(self) -> frozenset[str]:
+        """Fields of `Rollout` to fill, of `ROLLOUT_NEEDS`, e.g. "ref_entropy", "offsets". Read when a recipe is checked, and again after
+        `setup`."""
+        return frozenset()
+
+    def may_read_reference(self) -> bool:
+        """True if `needs` contain outputs of the reference, or may contain them after `setup`."""
+        return self.reads_reference or bool(self.needs() & REFERENCE_OUTPUTS)
+
+    @classmethod
+    def contradiction(cls) -> str | None:
+        if cls.reads_reference and cls.setup is Component.setup:
+            return "`reads_reference` is about what `setup` adds to `needs`, and it has no `setup`: name the fields in `needs`"
+        return None
 
 
 def check_needs(

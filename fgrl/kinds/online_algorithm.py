@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from fgrl.kinds.planning import DrawnShape, PolicyWork
 from fgrl.registry import Component, kind
 from fgrl.types import Advantages, Batch, Numbers, Rewards, Rollout
 
@@ -50,14 +49,6 @@ class OnlineAlgorithm(Component, ABC):
     def reads(self) -> frozenset[str]:
         """Optional fields and `columns` of `Rewards` that it requires: a recipe whose reward does not fill them is refused."""
         return frozenset()
-
-    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """At most what `advantages` asks of the policy for so many responses, for `fgrl plan`; None when it is not known.
-
-        Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions to
-        the policy belong in a reward.
-        """
-        return None if "policy" in self.needs() else PolicyWork()
 
     @abstractmethod
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...

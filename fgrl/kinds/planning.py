@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fgrl.specs import Sampling
 from fgrl.types import Ref, Request, Sample
@@ -120,3 +120,28 @@ class PolicyWork:
 
     def times(self, count: int) -> PolicyWork:
         return PolicyWork(**{name: value * count for name, value in vars(self).items()})
+
+
+@runtime_checkable
+class StatesRequests(Protocol):
+    """A component that states how much it asks of a language model."""
+
+    def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
+        """A bound for input that does not exist yet: the requests, or only their number; None when it is not known.
+
+        expected: `Expected` of an annotator, `ToDraw` of a metric or a reward.
+        """
+
+
+@runtime_checkable
+class StatesPolicyWork(Protocol):
+    """A reward, a relevance or an online algorithm that states what it asks of the policy."""
+
+    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
+        """At most what it asks for so many responses, without what rewards and relevances that it holds ask; None when it is not known.
+        Needed only where `needs` contain "policy"."""
+
+
+def asks_at_most(component: object, expected: Expected | ToDraw) -> Sequence[AtMost] | int | None:
+    """What a component states; None when it states nothing."""
+    return component.asks_at_most(expected) if isinstance(component, StatesRequests) else None

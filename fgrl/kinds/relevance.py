@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
-from fgrl.kinds.planning import DrawnShape, PolicyWork
+from fgrl.kinds.needs import Needing
 from fgrl.kinds.verifier import Checked
-from fgrl.registry import Component, kind
+from fgrl.registry import kind
 from fgrl.types import Rollout
 
 if TYPE_CHECKING:
@@ -18,24 +18,12 @@ if TYPE_CHECKING:
 
 
 @kind("relevance")
-class Relevance(Component, ABC):
+class Relevance(Needing, ABC):
     """Determines which tokens of a response a criterion's verdict depends on."""
-
-    def needs(self) -> frozenset[str]:
-        """Fields of `Rollout` to fill, of `ROLLOUT_NEEDS`. Known after `setup`."""
-        return frozenset()
-
-    def needs_before_setup(self) -> frozenset[str]:
-        """What is known of `needs` when a recipe is checked: all of it, unless `setup` decides."""
-        return self.needs() if type(self).setup is Component.setup else frozenset()
 
     def tokenizer(self) -> Any:
         """The tokenizer whose token ids it reads; None when it reads text. Known after `setup`."""
         return None
-
-    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """At most what `weigh` asks of the policy for so many responses, for `fgrl plan`; None when it is not known."""
-        return None if "policy" in self.needs_before_setup() else PolicyWork()
 
     @abstractmethod
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fgrl.functions import checked_rewards, own_code
 from fgrl.kinds.asker import Asker
-from fgrl.kinds.judge import Judge
-from fgrl.kinds.needs import REFERENCE_OUTPUTS
-from fgrl.kinds.planning import AtMost, DrawnShape, PolicyWork, ToDraw
+from fgrl.kinds.needs import Needing
 from fgrl.kinds.relevance import Relevance
 from fgrl.registry import Component, Key, kind, walk
-from fgrl.types import Criterion, Request, Rewards, Rollout, Sample
+from fgrl.types import Rewards, Rollout, Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @kind("reward")
-class Reward(Asker, ABC):
+class Reward(Asker, Needing, ABC):
     """Scores rollouts."""
-
-    reads_reference: ClassVar[bool] = True
-    """Of a reward whose `setup` decides its `needs`: may they contain outputs of the reference? If not, an `rl` stage loads no reference
-    unless something else needs it. Rewards that it holds state this themselves."""
-
-    def may_read_reference(self) -> bool:
-        """May `needs` contain outputs of the reference? See `reads_reference`; all needs of a reward without a `setup` are known."""
-        decided = type(self).setup is Component.setup
-        return bool(self.needs_before_setup() & REFERENCE_OUTPUTS) or (self.reads_reference and not decided)
-
-    def needs(self) -> frozenset[str]:
-        """Fields of `Rollout` to fill, e.g. "ref_entropy", "offsets". Known after `setup`."""
-        return frozenset()
-
-    def needs_before_setup(self) -> frozenset[str]:
-        """What is known of `needs` when a recipe is checked: all of it, unless `setup` decides."""
-        return self.needs() if type(self).setup is Component.setup else frozenset()
 
     def tokenizer(self) -> Any:
         """The tokenizer whose token ids the reward reads; None when it reads text. Known after `setup`."""
@@ -55,36 +36,6 @@ class Reward(Asker, ABC):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
 
-    def at_step(self, step: int, total: int) -> None:
-        """Called before the responses of each iteration of a training are scored: `step` of `total` optimizer steps are taken. A
-        training calls it of the rewards inside this one as well (`note_step`)."""
-
-    def judged(self, sample: Sample) -> list[Criterion]:
-        """Criteria of a prompt that the reward's judge decides in each response to it."""
-        return []
-
-    def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
-        """The requests about responses (each with its prompt), before any question is retried: those of its judge."""
-        cases = [(prompt, response, criterion) for prompt, response in given for criterion in self.judged(prompt)]
-        return [request for judge in self._judges() for request in judge.asks(cases)]
-
-    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
-        """A bound on the requests about responses that are not drawn yet; None when it is not known."""
-        if not self._judges():
-            return None
-        return expected.about_each(lambda prompt, response: self.asks([(prompt, response)]))
-
-    def _judges(self) -> list[Judge]:
-        """The judge that the reward holds, if any."""
-        return [part for _path, part in walk(self) if isinstance(part, Judge)][:1]
-
-    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """At most what `score` asks of the policy for so many responses, for `fgrl plan`; None when it is not known. What relevances and
-        rewards that it holds ask is counted apart."""
-        own = "policy" in self.needs_before_setup()
-        inside = any("policy" in part.needs_before_setup() for path, part in scorers(self).items() if path)
-        return None if own and not inside else PolicyWork()
-
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:
         """Rewards of sampled responses. A failed judgement is NaN, never 0."""
@@ -100,14 +51,23 @@ class Reward(Asker, ABC):
         raise TypeError(f"{type(self).__name__} has no segment rewards to calibrate")
 
 
-def scorers(scorer: Reward | Relevance) -> dict[Key, Reward | Relevance]:
-    """A reward or a relevance, and the rewards and relevances that it holds, by their path in it."""
+def scorers(scorer: Component) -> dict[Key, Reward | Relevance]:
+    """The rewards and relevances that a component holds, and itself if it is one, by their path in it."""
     inside = {path: part for path, part in walk(scorer) if isinstance(part, Reward | Relevance)}
-    return {(): scorer, **inside}
+    return {(): scorer, **inside} if isinstance(scorer, Reward | Relevance) else inside
+
+
+@runtime_checkable
+class FollowsSteps(Protocol):
+    """A reward that is told how far a training is."""
+
+    def at_step(self, step: int, total: int) -> None:
+        """Called before the responses of each iteration are scored: `step` of `total` optimizer steps are taken. A training calls it of
+        the rewards inside of another one as well (`note_step`)."""
 
 
 def note_step(reward: Reward, step: int, total: int) -> None:
     """Call `at_step` of a reward, and of every reward that it holds, each once."""
     for part in scorers(reward).values():
-        if isinstance(part, Reward):
+        if isinstance(part, FollowsSteps):
             part.at_step(step, total)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fgrl.kinds.planning import AtMost, DrawnShape, PolicyWork, ToDraw
+from fgrl.kinds.planning import AtMost, asks_at_most
 from fgrl.kinds.reward import Reward
 from fgrl.kinds.run import Run
 from fgrl.registry import Component, Settings
-from fgrl.types import Criterion, Request, Rollout, Sample
+from fgrl.types import Request, Rollout, Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,8 +30,6 @@ class RewardWrapper(Reward):
                 return replace(rewards, response=rewards.response / 2, token=rewards.token / 2)
     """
 
-    reads_reference = False
-    """See `Reward`: without what `reward` reads."""
     own_needs: ClassVar[frozenset[str]] = frozenset()
     """What the wrapper needs of the rollout beyond what `reward` needs."""
     own_fills: ClassVar[frozenset[str]] = frozenset()
@@ -49,9 +47,6 @@ class RewardWrapper(Reward):
     def needs(self) -> frozenset[str]:
         return self.own_needs | self.reward.needs()
 
-    def needs_before_setup(self) -> frozenset[str]:
-        return self.own_needs | self.reward.needs_before_setup()
-
     def tokenizer(self) -> Any:
         return self.reward.tokenizer()
 
@@ -64,22 +59,14 @@ class RewardWrapper(Reward):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         self.reward.check_prompts(samples)
 
-    def judged(self, sample: Sample) -> list[Criterion]:
-        return self.reward.judged(sample)
-
     def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
         return self.reward.asks(given)
 
-    def asks_at_most(self, expected: ToDraw) -> Sequence[AtMost] | None:
-        return self.reward.asks_at_most(expected)
+    def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
+        return asks_at_most(self.reward, expected)
 
     def counts(self) -> dict[str, Any]:
         return self.reward.counts()
-
-    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """What `reward` asks is counted apart."""
-        own = self.own_needs | (self.needs_before_setup() - self.reward.needs_before_setup())
-        return None if "policy" in own else PolicyWork()
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         return self.reward.actions(rollout)

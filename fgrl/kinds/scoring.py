@@ -7,35 +7,47 @@ from collections.abc import Collection, Iterable
 from fgrl.errors import UnknownNeed
 from fgrl.kinds.needs import ROLLOUT_NEEDS, check_needs
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
-from fgrl.kinds.planning import DrawnShape, PolicyWork
+from fgrl.kinds.planning import DrawnShape, PolicyWork, StatesPolicyWork
 from fgrl.kinds.relevance import Relevance
 from fgrl.kinds.reward import Reward, scorers
+from fgrl.kinds.reward_wrapper import RewardWrapper
 from fgrl.registry import name_of
 
 
-def policy_work(parts: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: DrawnShape) -> PolicyWork | None:
-    """What components, and the rewards and relevances that they hold, ask of the policy together; None when it is not known."""
+def policy_work(components: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: DrawnShape) -> PolicyWork | None:
+    """What components, and the rewards and relevances that they hold, ask of the policy together; None when it is not known.
+
+    Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions to the policy
+    belong in a reward.
+    """
     total = PolicyWork()
-    for component in parts:
-        for part in [component] if isinstance(component, OnlineAlgorithm) else scorers(component).values():
-            work = part.policy_work(drawn)
+    for component in components:
+        for part in {(): component, **scorers(component)}.values():
+            if isinstance(part, StatesPolicyWork):
+                work = part.policy_work(drawn)
+            else:
+                work = None if "policy" in _own_needs(part) else PolicyWork()
             if work is None:
                 return None
             total += work
     return total
 
 
-def check_scorer(
-    scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str, before_setup: bool = True
-) -> None:
-    """`check_needs` of a reward or a relevance, and of the rewards and relevances that it holds.
+def _own_needs(part: Reward | Relevance | OnlineAlgorithm) -> frozenset[str]:
+    """What a component needs itself, without what the rewards and relevances that it holds need."""
+    added = part.own_needs if isinstance(part, RewardWrapper) else frozenset()
+    return added | part.needs().difference(*(inner.needs() for path, inner in scorers(part).items() if path))
+
+
+def check_scorer(scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str) -> None:
+    """`check_needs` of a reward or a relevance, and of the rewards and relevances that it holds: before and after `setup`.
 
     known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores.
     """
     inner_first = sorted(scorers(scorer).items(), key=lambda each: -len(each[0]))
     for path, part in inner_first:  # the needs of an outer one contain theirs
         where = ".".join(map(str, (field, *path)))
-        needs = part.needs_before_setup() if before_setup else part.needs()
+        needs = part.needs()
         for need in sorted(needs & ROLLOUT_NEEDS - set(known)):
             kind, name = name_of(part)
             raise UnknownNeed(

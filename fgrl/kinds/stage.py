@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from fgrl.kinds.planning import Expected, Peek
 from fgrl.kinds.run import Run
-from fgrl.registry import Component, Key, kind, name_of, walk
+from fgrl.registry import Component, Key, kind, walk
 from fgrl.specs import ModelSpec
 from fgrl.types import Product, Ref
 
 Accelerator = Literal["auto", "cpu", "gpu"]
+
+
+KEEPS_NO_STEPS = "it keeps no models of earlier steps; rl and finetune do, with evaluate: {keep: all}"
+
+
+@dataclass(frozen=True)
+class MadeModel:
+    """A model in the product of a stage."""
+
+    start: ModelSpec
+    """The model of which it is a trained version."""
+    head: str = "lm"
+    """The head of the model: "lm", "scalar" or "token"."""
+    lacks: Callable[[int], str | None] = lambda step: KEEPS_NO_STEPS
+    """Why the product does not contain the model of a step (`ModelSpec.step`); None where it does."""
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A stage that has samples to show."""
+
+    def inspect(self, run: Any, count: int) -> Iterator[Any]:
+        """`count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
 
 
 @kind("stage")
@@ -61,54 +85,28 @@ class Stage(Component, ABC):
         concerns a model all of whose weights are trained in float32."""
         return "auto", False
 
-    def temporary(self) -> Sequence[str]:
-        """Files in `run.dir` that serve to resume, and are removed once the stage has finished."""
-        return ()
-
-    def trains(self) -> ModelSpec | None:
-        """The model that the stage's checkpoint is a trained version of, for `fgrl plan`; None when it makes none."""
+    def makes_model(self) -> MadeModel | None:
+        """The model in the stage's product; None when it is not known."""
         return None
-
-    def check_step(self, step: int) -> None:
-        """Raise ValueError where the stage's product will not contain the model of this step (`ModelSpec.step`)."""
-        raise ValueError("it keeps no models of earlier steps; rl and finetune do, with evaluate: {keep: all}")
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         """Where the stage has models, and the head that each must have: "lm", "scalar" or "token"."""
         return {}
-
-    def checkpoint_head(self) -> str:
-        """The head of the model in the stage's checkpoint."""
-        return "lm"
-
-    def responses(self) -> int | None:
-        """How many responses each sample that the stage makes has; None when that is not known."""
-        return None
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         """Mistakes that only show beside the other `stages` of the recipe: where in this stage, and what is wrong."""
         for path, (spec, head) in self.heads().items():
             if spec.head not in (None, head):
                 yield (*path, "head"), f"wants {head} or null here, got {spec.head}"
-            made = stages[spec.base.stage].checkpoint_head() if isinstance(spec.base, Ref) else head
-            if head == "lm" != made:
-                message = f"{spec.base!r} is a model with a {made} head, which has no next-token logits"
+            made = stages[spec.base.stage].makes_model() if isinstance(spec.base, Ref) else None
+            if head == "lm" and made is not None and made.head != "lm":
+                message = f"{spec.base!r} is a model with a {made.head} head, which has no next-token logits"
                 yield (*path, "base"), f"{message}: name a language model"
         for path, part in walk(self):
             if isinstance(part, ModelSpec) and part.step is not None and isinstance(part.base, Ref):
-                try:
-                    stages[part.base.stage].check_step(part.step)
-                except ValueError as why:
-                    yield (*path, "step"), f'stage "{part.base.stage}": {why}'
-
-    def inspect(self, run: Any, count: int) -> Iterator[Any]:
-        """`count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
-        raise NotImplementedError(f"{name_of(self)[1]} has no samples to show")
-
-    @classmethod
-    def can_inspect(cls) -> bool:
-        """Does the stage have an `inspect` of its own?"""
-        return cls.inspect is not Stage.inspect
+                made = stages[part.base.stage].makes_model()
+                if missing := KEEPS_NO_STEPS if made is None else made.lacks(part.step):
+                    yield (*path, "step"), f'stage "{part.base.stage}": {missing}'
 
     @abstractmethod
     def run(self, run: Any) -> Mapping[str, Any] | None:

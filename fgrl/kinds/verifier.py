@@ -59,8 +59,8 @@ class Verifier(Component, ABC):
         return None
 
     def marks_breaks(self) -> bool:
-        """Can `violations` return characters at all? False: a broken rule is broken nowhere in particular."""
-        return type(self).violations is not Verifier.violations
+        """False if `violations` never returns characters: a broken rule is broken nowhere in particular."""
+        return True
 
     def evidence(self, response: str) -> list[Span] | None:
         """Characters that speak for the rule (label +1), whatever the verdict, or None when the rule cannot say where."""

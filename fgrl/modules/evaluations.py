@@ -31,7 +31,7 @@ from fgrl.evaluation.number_names import NumberName, StageNumber
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.evaluation.statistics import Estimate, estimate, weighted_mean
 from fgrl.files import atomically, write_json
-from fgrl.kinds import Client, Peek, Run
+from fgrl.kinds import Client, Peek, Run, asks_at_most
 from fgrl.llm import estimating, together
 from fgrl.models.sources import POLICIES
 from fgrl.registry import Settings
@@ -114,7 +114,7 @@ class TrainingEvaluation(Settings):
             for metric in held_out.metrics:
                 if (client := metric.asked_client()) is not None:
                     client.look(peek)
-                    most = metric.asks_at_most(held_out.to_draw(drawn, held_out.sampling, peek))
+                    most = asks_at_most(metric, held_out.to_draw(drawn, held_out.sampling, peek))
                     if most is not None:
                         loads.append((client, estimating.bound(client, most)))
         return loads

@@ -137,11 +137,10 @@ def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
     """The spec, that of the stage which makes its base, and so on to weights that no stage makes."""
     chain = [spec]
     while isinstance(chain[-1].base, Ref):
-        maker = peek.stage(chain[-1].base)
-        trained = maker.trains()
-        if trained is None:
+        made = peek.stage(chain[-1].base).makes_model()
+        if made is None:
             break
-        chain.append(trained)
+        chain.append(made.start)
     return chain
 
 

@@ -26,6 +26,7 @@ from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
 from fgrl.sanitizing import hide_in
+from fgrl.stages.training import TrainingStage
 
 
 def run(
@@ -90,7 +91,7 @@ def run(
         "files": files_of(folder / "out"),
     }
     write_json(folder / RECORD, record, default=str)
-    for name in work.temporary():
+    for name in work.temporary() if isinstance(work, TrainingStage) else ():
         remove(folder / name)
     return record
 

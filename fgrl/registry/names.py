@@ -149,6 +149,8 @@ def _check_finished(cls: type[Component], root: type[Component]) -> None:
     taken = sorted({"name", "version"} & set(cls.model_fields))
     if taken:
         raise TypeError(f'{_where(cls)}: a field cannot be called "{taken[0]}", that key picks the component')
+    if contradiction := cls.contradiction():
+        raise TypeError(f"{_where(cls)}: {contradiction}")
     if cls.__module__.startswith("fgrl."):
         return  # building validators and reading sources costs time at every start; a test does it for fgrl's own
     cls.model_rebuild()

@@ -135,5 +135,10 @@ class Component(Settings):
     version: ClassVar[int] = 1
     """Raise it when the same settings begin to give other results: cached stages are then done anew."""
 
+    @classmethod
+    def contradiction(cls) -> str | None:
+        """Why what the class declares does not fit what it defines; None where it does. Registering it is then refused."""
+        return None
+
     def setup(self, run: Any) -> None:
         """Ask for what costs time or memory (models, files): called once, before the first use in a running stage."""

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from fgrl.errors import DataError
-from fgrl.kinds import Checked, Judge, Verifier
+from fgrl.kinds import AtMost, Checked, Judge, Verifier
 from fgrl.registry import Settings
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Criterion, Request, Sample
@@ -40,6 +40,9 @@ class RubricChecker(Settings):
         """The judge's requests about responses, each with its prompt."""
         cases = [(prompt, text, criterion) for prompt, text in responses for criterion in self.judged(prompt)]
         return [] if self.judge is None else self.judge.asks(cases)
+
+    def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
+        return expected.about_each(lambda prompt, response: self.judge_requests([(prompt, response)]))
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         """Raise `DataError` when a prompt has no rubric, or one of its criteria cannot be decided."""

@@ -1,13 +1,13 @@
 """The base classes of rules on the text alone. An empty answer breaks every one of them.
 
-`Rule` is about the whole response, `Forbids` about what must not be there, `Requires` about what must.
+`Rule` is about the whole response, and has `faults` if it can tell where it is broken; `Forbids` about what must not be there, `Requires` about what must.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from fgrl.errors import Undecided
 from fgrl.kinds import Scope, Verifier
@@ -19,6 +19,15 @@ Relation = Literal["less than", "at least"]
 """IFEval's two relations: `less than` n excludes n, `at least` n includes it."""
 
 
+@runtime_checkable
+class FindsFaults(Protocol):
+    """A rule that can tell where it is broken."""
+
+    def faults(self, response: str) -> list[Span]:
+        """The characters that make a response break the rule; none when it is broken nowhere in particular. Only the
+        faults of responses that break the rule count."""
+
+
 class Rule(Verifier):
     """A rule on the text alone."""
 
@@ -26,14 +35,11 @@ class Rule(Verifier):
     def keeps(self, response: str) -> bool:
         """Does a response that is not empty keep the rule?"""
 
-    def faults(self, response: str) -> list[Span]:
-        """The characters that make a response break the rule; none when it is broken nowhere in particular. Only the
-        faults of responses that break the rule count."""
-        return []
-
     def breaking(self, response: str) -> list[Span] | None:
         """Where a response that is not empty breaks the rule: `[]` = it is kept, None = broken, but nowhere in particular."""
-        return [] if self.keeps(response) else self.faults(response) or None
+        if self.keeps(response):
+            return []
+        return self.faults(response) or None if isinstance(self, FindsFaults) else None
 
     def supporting(self, response: str) -> list[Span] | None:
         """What in a response that is not empty speaks for the rule, also when it is not enough; None = nothing in
@@ -52,7 +58,7 @@ class Rule(Verifier):
         return self.breaking(response) if response.strip() else None
 
     def marks_breaks(self) -> bool:
-        return type(self).faults is not Rule.faults
+        return isinstance(self, FindsFaults)
 
     def evidence(self, response: str) -> list[Span] | None:
         return self.supporting(response) if response.strip() else None

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl.errors import DataError
-from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage
+from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, asks_at_most
 from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Samples, write_jsonl
@@ -83,7 +83,7 @@ class AnnotateStage(Stage):
 
         calls = estimating.section(exactly)
         expected = self._given(peek) if "after" in calls else None
-        most = None if expected is None else self.annotator.asks_at_most(expected)
+        most = None if expected is None else asks_at_most(self.annotator, expected)
         if most is None:
             return calls
         number = most if isinstance(most, int) else sum(ask.calls for ask in most)

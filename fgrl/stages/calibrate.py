@@ -79,7 +79,7 @@ class CalibrateStage(Stage):
         rows = self._rows(model, limit=run.limit)
         if not rows:
             raise DataError("no pairs to calibrate on")
-        check_scorer(self.reward, GIVEN_NEEDS, field="reward", before_setup=False)
+        check_scorer(self.reward, GIVEN_NEEDS, field="reward")
         # 2. the entropies that cut them, computed once and kept in the cache
         entropies = passes.entropies(rows, run, self.model) if "ref_entropy" in self.reward.needs() else None
         # 3. raw reward and location of every segment of every response

@@ -18,7 +18,7 @@ from fgrl.evaluation.comparison import Compared, means_by_name
 from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.files import write_json
-from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
+from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, asks_at_most, check_scorer, policy_work
 from fgrl.llm import estimating
 from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
@@ -145,7 +145,7 @@ class EvaluateStage(Stage, HeldOut):
                 return self._exact_calls(peek)
             assert self.sampling is not None  # always, where models are drawn from
             bounds = [
-                (client, asker.asks_at_most(self.to_draw(models, self.sampling, peek)))
+                (client, asks_at_most(asker, self.to_draw(models, self.sampling, peek)))
                 for asker, models, client in asked
             ]
             known = [(client, most) for client, most in bounds if most is not None]
@@ -172,7 +172,7 @@ class EvaluateStage(Stage, HeldOut):
         self.setup(run)
         prompts = self.asked(run.limit)
         for name, reward in self.rewards.items():
-            check_scorer(reward, field=f"rewards.{name}", before_setup=False)
+            check_scorer(reward, field=f"rewards.{name}")
         for reward in self.rewards.values():
             reward.check_prompts(prompts)
         for metric in self.metrics:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.overlap import HeldOutItem, OverlapPolicy, settle
 from fgrl.files import write_json
-from fgrl.kinds import OfflineAlgorithm, Peek, Reader, Run
+from fgrl.kinds import MadeModel, OfflineAlgorithm, Peek, Reader, Run
 from fgrl.llm import estimating
 from fgrl.modules.evaluations import HOLDOUT, HeldOutUnits, TrainingEvaluation
 from fgrl.modules.memory import Role, Workload, estimate
@@ -95,8 +96,8 @@ class FinetuneStage(TrainingStage):
             check_lengths(self.max_prompt_tokens, self.max_tokens)
         return self
 
-    def checkpoint_head(self) -> str:
-        return self.model.head or self.algorithm.head
+    def makes_model(self) -> MadeModel:
+        return replace(super().makes_model(), head=self.model.head or self.algorithm.head)
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, self.algorithm.head)}

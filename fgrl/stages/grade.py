@@ -303,7 +303,7 @@ class GradeStage(Stage):
         if not samples:
             raise DataError("there are no responses with marked spans to grade on")
         for name, relevance in self.relevance.items():
-            check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}", before_setup=False)
+            check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}")
         rules = CriterionRules(run)
         graded: dict[str, list[relevance_grading.Graded]] = {name: [] for name in self.relevance}
         with run.progress("responses", len(samples) * len(graded)) as ticker:

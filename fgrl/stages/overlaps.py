@@ -59,11 +59,11 @@ def _of_model(spec: ModelSpec, peek: Peek) -> frozenset[int]:
 
 def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
     """Digests of the prompts that a training stage and those before it read, as far as that is cheap."""
-    start = stage.trains()
+    made = stage.makes_model()
     reader = getattr(stage, "prompts", None) or getattr(stage, "data", None)
-    if start is None or not isinstance(reader, Reader):
+    if made is None or not isinstance(reader, Reader):
         return frozenset()
-    known = _of_model(start, peek)
+    known = _of_model(made.start, peek)
     if not is_cheap(reader):
         return known
     pairs = getattr(getattr(stage, "algorithm", None), "data", "") == "pairs"

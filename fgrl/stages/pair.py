@@ -12,6 +12,7 @@ from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Reader, Run, Stage
 from fgrl.registry import Key, KeyedUnless, register, walk
 from fgrl.stages.annotate import AnnotateStage
+from fgrl.stages.sample import SampleStage
 from fgrl.types import Pair, Pairs, Ref, write_jsonl
 
 
@@ -35,7 +36,8 @@ class PairStage(Stage):
             stage = stages[origin] if origin is not None else None
             if isinstance(stage, AnnotateStage) and stage.annotator.keeps_responses:
                 _path, origin = only_source(stage.data)
-        if origin is not None and stages[origin].responses() == 1:
+        drawn = None if origin is None else stages[origin]
+        if isinstance(drawn, SampleStage) and drawn.per_prompt == 1:
             message = f'stage "{origin}" draws one response per prompt, and a pair needs two: set its per_prompt'
             yield ("data", *path), message
 

@@ -22,6 +22,7 @@ from fgrl.kinds import (
     Reward,
     Run,
     ToDraw,
+    asks_at_most,
     check_needs,
     check_scorer,
     default_engine,
@@ -221,7 +222,7 @@ class RLStage(TrainingStage):
             asked = self.evaluate.loads(iterations, peek) if self.evaluate else []
             if client is not None:
                 client.look(peek)
-                bounds = [self.reward.asks_at_most(self._to_draw(prompt)) for prompt in prompts]
+                bounds = [asks_at_most(self.reward, self._to_draw(prompt)) for prompt in prompts]
                 if None in bounds:
                     return None
                 loads = [estimating.bound(client, most or ()) for most in bounds]
@@ -246,7 +247,7 @@ class RLStage(TrainingStage):
         """Does the algorithm, the reward or an evaluation need log-probabilities or entropies of the reference?"""
         return (
             bool(self.algorithm.needs() & REFERENCE_OUTPUTS)
-            or any(part.may_read_reference() for part in scorers(self.reward).values() if isinstance(part, Reward))
+            or any(part.may_read_reference() for part in scorers(self.reward).values())
             or (self.evaluate is not None and self.evaluate.reads_reference())
         )
 
@@ -254,7 +255,7 @@ class RLStage(TrainingStage):
         # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
         training.check(self.train)
         self.setup(run)
-        check_scorer(self.reward, field="reward", before_setup=False)
+        check_scorer(self.reward, field="reward")
         actor = run.model(self.model, head="lm", trainable=True)
         critic = None
         if self.algorithm.uses_critic():

@@ -39,9 +39,6 @@ class SampleStage(Stage):
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, "lm")}
 
-    def responses(self) -> int:
-        return self.per_prompt
-
     def estimate(self, peek: Peek) -> dict[str, Any]:
         return sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
 

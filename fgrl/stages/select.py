@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.choosing import Choice
 from fgrl.evaluation.number_names import NumberName, StageNumber
-from fgrl.kinds import Run
+from fgrl.kinds import MadeModel, Run
 from fgrl.registry import KeyedUnless, register
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import EvaluateStage
@@ -53,8 +53,8 @@ class SelectStage(EvaluateStage):
         """The models that may be chosen, by name, in their order under `models`."""
         return {name: spec for name, spec in self.models.items() if self.among is None or name in self.among}
 
-    def trains(self) -> ModelSpec | None:
-        return next(iter(self.candidates.values()), None)
+    def makes_model(self) -> MadeModel | None:
+        return next(map(MadeModel, self.candidates.values()), None)
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. answers of all models, and the numbers

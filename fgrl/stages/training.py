@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import model_validator
 
 from fgrl import lazy
-from fgrl.kinds import Accelerator, Run, Stage
+from fgrl.kinds import Accelerator, MadeModel, Run, Stage
 from fgrl.modules import checkpoints
 from fgrl.modules.evaluations import TrainingEvaluation
 from fgrl.registry import Key, alternatives
@@ -98,17 +98,19 @@ class TrainingStage(Stage):
         )
 
     def temporary(self) -> Sequence[str]:
+        """Files in `run.dir` that serve to resume, and are removed once the stage has finished."""
         return () if self.train.keep_checkpoint else checkpoints.NAMES
 
-    def trains(self) -> ModelSpec | None:
-        return self.model
+    def makes_model(self) -> MadeModel:
+        return MadeModel(self.model, lacks=self._lacks)
 
-    def check_step(self, step: int) -> None:
+    def _lacks(self, step: int) -> str | None:
         if self.evaluate is None or self.evaluate.keep != "all":
-            raise ValueError("it keeps no models of earlier steps; set its evaluate: {keep: all}")
+            return "it keeps no models of earlier steps; set its evaluate: {keep: all}"
         every, total = self.evaluate.every, self.total_steps()
         if total is not None and (step > total or (step % every and step != total)):
-            raise ValueError(f"it keeps no model of step {step}, but those of every {every} steps, from 0 to {total}")
+            return f"it keeps no model of step {step}, but those of every {every} steps, from 0 to {total}"
+        return None
 
     @abstractmethod
     def total_steps(self) -> int | None:
@@ -137,7 +139,8 @@ class TrainingStage(Stage):
         """The linear layers of the model that training starts from; empty when its configuration is not on this machine."""
         spec: ModelSpec | None = self.model
         while spec is not None and isinstance(spec.base, Ref):
-            spec = stages[spec.base.stage].trains()
+            made = stages[spec.base.stage].makes_model()
+            spec = made and made.start
         if spec is None:
             return []
         try:

@@ -11,13 +11,14 @@ import pytest
 from fgrl.cli.checking import estimate_lines
 from fgrl.components.clients.openai import OpenAI
 from fgrl.components.judges.llm import LLMJudge
+from fgrl.components.rewards.rubric import Rubric
 from fgrl.errors import DataError, NotYet
-from fgrl.kinds import UNDRAWN, Annotator, AtMost, Client, Metric, Reward, ToDraw
+from fgrl.kinds import UNDRAWN, Annotator, AtMost, Client, Expected, Metric, ToDraw, asks_at_most
 from fgrl.llm import estimating
 from fgrl.llm.estimating import Load
 from fgrl.pipeline.estimating import Peek
 from fgrl.specs import Sampling
-from fgrl.types import Completion, Criterion, Message, Request, Rewards, Rollout, Sample
+from fgrl.types import Completion, Criterion, Message, Request, Sample
 
 PROMPT = str(Path(__file__).parents[2] / "prompts" / "judge_criterion.txt")
 
@@ -140,33 +141,20 @@ class Measures(Metric):
         return {}
 
 
-class FromJudge(Reward):
-    """Names the criteria that its judge decides, as rewards of outside packages do."""
-
-    judge: LLMJudge | None
-
-    def judged(self, sample: Sample) -> list[Criterion]:
-        return sample.rubric
-
-    def score(self, rollout: Rollout) -> Rewards:
-        raise NotImplementedError
-
-
 def test_by_default_nothing_is_asked_of_nobody() -> None:
     client = Priced()
     assert (Silent().asked_client(), Measures().asked_client()) == (None, None)
     assert Silent(client=client).asked_client() is client
     assert Silent().asks([]) == Measures().asks({}) == []
-    assert Silent().asks_at_most(None) is None
+    assert asks_at_most(Silent(), Expected(1)) is None
 
 
-def test_a_reward_that_names_judged_criteria_asks_what_its_judge_asks() -> None:
+def test_a_rubric_asks_what_its_judge_asks() -> None:
     judge = LLMJudge(client=Priced(), prompt=PROMPT)
     sample = Sample(id="s", prompt="Sing.", rubric=[Criterion(text="It rhymes."), Criterion(text="It is kind.")])
-    reward = FromJudge(judge=judge)
+    reward = Rubric(judge=judge)
     assert reward.asks([(sample, "la la")]) == judge.asks([(sample, "la la", one) for one in sample.rubric])
     drawing = ToDraw(lambda: [sample], lambda: (1, 1), ["policy"], 4, Sampling(max_new_tokens=7))
     assert reward.asks_at_most(drawing) == [AtMost(ask, 4, 7) for ask in reward.asks([(sample, UNDRAWN)])]
     assert reward.asked_client() is judge.client
-    assert FromJudge(judge=None).asks([(sample, "la la")]) == []
-    assert FromJudge(judge=None).asks_at_most(drawing) is None
+    assert Rubric(judge=None).asks([(sample, "la la")]) == []

@@ -13,7 +13,7 @@ from fgrl import pipeline, recipe
 from fgrl.cli import inspecting
 from fgrl.components.algorithms import PPO
 from fgrl.errors import Unavailable, UsageError
-from fgrl.kinds import OnlineAlgorithm, Stage
+from fgrl.kinds import Inspectable, OnlineAlgorithm, Stage
 from fgrl.modules.trainer import OfflineSettings, check
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
@@ -33,10 +33,9 @@ class Shown(Plain):
 
 
 def test_a_stage_that_says_nothing() -> None:
-    assert (Plain().processes(), Plain().accelerator(), Plain().trains()) == (1, "auto", None)
-    assert not Plain.can_inspect()
-    assert Shown.can_inspect()
-    assert FinetuneStage.can_inspect()
+    assert (Plain().processes(), Plain().accelerator(), Plain().makes_model()) == (1, "auto", None)
+    assert not isinstance(Plain(), Inspectable)
+    assert isinstance(Shown(), Inspectable)
 
 
 def test_an_online_algorithm_passes_once_over_a_rollout() -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl.errors import DataError
 from fgrl.feedback.response_annotator import MATCHES, ResponseCase, with_responses
-from fgrl.kinds import Annotator, Expected, Run
+from fgrl.kinds import Annotator, Expected, Run, asks_at_most
 from fgrl.quotes import KINDS, Kind, locate
 from fgrl.registry import name_of, register
 from fgrl.types import Annotation, Request, Response, Sample, Span
@@ -93,7 +93,7 @@ class ValidateSpans(Annotator):
         if self.annotator is None:
             return 0
         responses = expected.responses
-        return None if responses is None else self.annotator.asks_at_most(Expected(expected.samples * responses, 1))
+        return None if responses is None else asks_at_most(self.annotator, Expected(expected.samples * responses, 1))
 
     # -- flaws ---------------------------------------------------------------------------------------------------------
 

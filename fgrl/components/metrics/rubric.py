@@ -14,7 +14,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared, mean
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json_lines
-from fgrl.kinds import AtMost, Checked, Meaning, ToDraw
+from fgrl.kinds import Checked, Meaning
 from fgrl.registry import name_of, register
 from fgrl.rules import rubrics
 from fgrl.rules.rubrics import RubricChecker
@@ -76,9 +76,6 @@ class RubricAccuracy(RubricChecker, Compared):
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return self.judge_requests([(answer.sample, answer.text) for answers in given.values() for answer in answers])
-
-    def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
-        return expected.about_each(lambda prompt, response: self.judge_requests([(prompt, response)]))
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         every = [answer for own in answers.values() for answer in own]

@@ -37,7 +37,6 @@ class CriticReward(Critic, Reward):
     """
 
     version = 2
-    reads_reference = False
 
     tries: int = Field(1, ge=1)
     """How often a critique is asked for at most when it is unparseable. A trained critic without sampling writes the same again."""
@@ -64,9 +63,6 @@ class CriticReward(Critic, Reward):
 
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})
-
-    def needs_before_setup(self) -> frozenset[str]:
-        return self.needs()
 
     def fills(self) -> frozenset[str]:
         return frozenset({"annotations"})

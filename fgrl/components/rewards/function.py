@@ -33,7 +33,6 @@ class FunctionReward(Reward):
     """
 
     version = 2
-    reads_reference = False
 
     path: Annotated[str | None, FunctionFile] = None
     """The function: `rewards.py:score`, relative to the recipe."""
@@ -92,9 +91,6 @@ class FunctionReward(Reward):
 
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"} if self._functions.needs_offsets() else ())
-
-    def needs_before_setup(self) -> frozenset[str]:
-        return self.needs()
 
     def fills(self) -> frozenset[str]:
         """ "criterion": the token rewards of each function that has some, for `rtt_grpo`."""

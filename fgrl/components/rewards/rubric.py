@@ -16,7 +16,7 @@ from fgrl.kinds import Numbers, Relevance, Reward, Run
 from fgrl.registry import register
 from fgrl.rules import rubrics
 from fgrl.rules.rubrics import RubricChecker
-from fgrl.types import Criterion, Mean, Rewards, Rollout, Sample
+from fgrl.types import Criterion, Mean, Request, Rewards, Rollout, Sample
 
 torch = lazy.load("torch")
 
@@ -30,7 +30,6 @@ class Rubric(RubricChecker, Reward):
     """
 
     former: ClassVar[Mapping[str, str]] = {"response: signed_csr": "renamed to {name: rubric_signed, response: csr}"}
-    reads_reference = False
 
     response: Literal["csr", "aon"] = "csr"
     """Reward of the response. `csr`: the share of criteria that are satisfied (Eq. 3). `aon`: 1 when all are, else 0
@@ -53,6 +52,9 @@ class Rubric(RubricChecker, Reward):
 
     def fills(self) -> frozenset[str]:
         return frozenset({"verdict"} if self.relevance is None else {"verdict", "criterion"})
+
+    def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
+        return self.judge_requests(given)
 
     def on_tokens(self) -> bool:
         return self.relevance is not None

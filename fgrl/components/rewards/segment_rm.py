@@ -19,6 +19,10 @@ rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")
 
 
+FIELDS = {"entropy": "ref_entropy", "text": "offsets"}
+"""Fields of a rollout by what a segmenter needs."""
+
+
 @register("segment_rm")
 class SegmentRM(Reward):
     """A reward model reads each segment at its last token; normalized, then spread over the segment's tokens.
@@ -26,6 +30,8 @@ class SegmentRM(Reward):
     Table 1's hybrids are values of two fields: "bandit as segment" is a bandit reward model with `segmenter: entropy`,
     "segment as bandit" is a segment reward model with `credit: response`.
     """
+
+    reads_reference = True
 
     model: ModelSpec
     """The reward model."""
@@ -82,9 +88,8 @@ class SegmentRM(Reward):
         return self._model.tokenizer
 
     def needs(self) -> frozenset[str]:
-        assert self._segmenter is not None, "setup(run) comes first"
-        fields = {"entropy": "ref_entropy", "text": "offsets"}
-        return frozenset(fields[need] for need in self._segmenter.needs)
+        segmenter = self._segmenter or self.segmenter
+        return frozenset() if segmenter is None else frozenset(FIELDS[need] for need in segmenter.needs)
 
     def on_tokens(self) -> bool:
         return self.credit == "segments"

@@ -237,7 +237,7 @@ def test_equal_responses_are_one_question_and_plans_ask_the_same(tokenizer: Any,
 
 def test_what_a_reward_needs_and_fills_is_known_before_setup() -> None:
     made = build("reward", {"name": "critic", "client": {"name": "replay", "answers": __file__}, "prompt": __file__})
-    assert made.needs_before_setup() == {"offsets"}
+    assert made.needs() == {"offsets"}
     assert made.fills() == {"annotations"}
     assert made.tries == 1
     assert registry.names("reward")

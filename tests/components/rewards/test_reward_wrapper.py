@@ -14,7 +14,6 @@ from scratch_registry import scratch
 
 from fgrl.kinds import (
     Asker,
-    Criterion,
     DrawnShape,
     PolicyWork,
     Reward,
@@ -25,10 +24,10 @@ from fgrl.kinds import (
 )
 from fgrl.recipe import load
 from fgrl.registry import Problems, Settings, register
-from fgrl.types import Message, Request, Rewards, Rollout, Sample
+from fgrl.types import Message, Request, Rewards, Rollout
 
-OWN = {"score", "scored", "asked_client", "at_step", "may_read_reference"}
-"""Methods that a wrapper has itself, that look into its parts already, or that `note_step` calls of every part."""
+OWN = {"score", "scored", "asked_client"}
+"""Methods that a wrapper has itself, or that look into its parts already."""
 
 
 class Cut(Segmenter):
@@ -52,10 +51,8 @@ class Inner(Reward):
         self._calls.append("setup")
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"ref_logp", "text"})
-
-    def needs_before_setup(self) -> frozenset[str]:
-        return frozenset({"ref_logp"})
+        """Read before and after `setup`."""
+        return frozenset({"ref_logp", "text"} if "setup" in self._calls else {"ref_logp"})
 
     def tokenizer(self) -> Any:
         return "its tokenizer"
@@ -68,9 +65,6 @@ class Inner(Reward):
 
     def at_step(self, step: int, total: int) -> None:
         self._calls.append(("at_step", step, total))
-
-    def judged(self, sample: Sample) -> list[Criterion]:
-        return [Criterion(text="It rhymes.")]
 
     def asks(self, given: Any) -> list[Request]:
         return [Request(messages=[Message(role="user", content=f"{given}")])]
@@ -116,16 +110,15 @@ def test_every_method_of_a_reward_is_passed_on() -> None:
 def test_what_the_inner_reward_says_counts_for_the_outer_one() -> None:
     inner, cut = Inner(), Cut()
     outer = Outer(reward=inner, cut=cut)
+    assert outer.needs() == {"policy", "ref_logp"}
     outer.setup(None)  # type: ignore[arg-type]
     assert cut._ready
     assert outer.needs() == {"policy", "ref_logp", "text"}
-    assert outer.needs_before_setup() == {"policy", "ref_logp"}
     assert outer.fills() == {"weight", "verdict"}
     assert outer.tokenizer() == "its tokenizer"
     outer.check_prompts(["p"])  # type: ignore[list-item]
     note_step(outer, 1, 9)
     assert inner._calls == ["setup", ("check_prompts", ["p"]), ("at_step", 1, 9)]
-    assert outer.judged(Sample(id="a", prompt="x"))[0].text == "It rhymes."
     assert outer.asks(["q"])[0].messages[0].content == "['q']"  # type: ignore[list-item]
     assert outer.asks_at_most("e") == ["e"]  # type: ignore[arg-type, comparison-overlap]
     assert outer.counts() == {"failed": 3}
@@ -153,7 +146,7 @@ def test_the_work_for_the_policy_is_stated_or_unknown() -> None:
             return PolicyWork(continuations=drawn.responses)
 
     class Overriding(Plain):
-        def needs_before_setup(self) -> frozenset[str]:
+        def needs(self) -> frozenset[str]:
             return frozenset({"policy"})
 
     drawn, parts = DrawnShape(4, 9, 5), {"reward": Inner(), "cut": Cut()}
@@ -190,8 +183,6 @@ def test_a_recipe_sees_through_a_wrapper(tmp_path: Path, tiny_model_dir: Path) -
         @register("needing")
         class Needing(Reward):
             """Needs what nothing computes."""
-
-            reads_reference = False
 
             def needs(self) -> frozenset[str]:
                 return frozenset({"moods"})

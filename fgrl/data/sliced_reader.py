@@ -32,6 +32,7 @@ class SlicedReader(Reader):
 
     def setup(self, run: Any) -> None:
         self._run = run
+        super().setup(run)
 
     def expects(self, peek: Peek) -> Expected | None:
         return None if self.limit is None else Expected(self.limit)

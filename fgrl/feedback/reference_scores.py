@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
-
-from pydantic import PrivateAttr
 
 from fgrl.evaluation.references import Labelled
 from fgrl.kinds import Annotator
@@ -18,13 +15,12 @@ class ReferenceScorer(Labelled, Annotator):
 
     keeps_responses = True
 
-    _counts: dict[str, int] = PrivateAttr(default_factory=dict)
-
     @abstractmethod
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> Sequence[float | None]:
         """The score of each row: a sample, one of its responses, and the sample's usable references. None is missing."""
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: how many samples were dropped, by reason."""
         usable = [self.usable(sample.reference) for sample in samples]
         kept = [(sample, own) for sample, own in zip(samples, usable, strict=True) if own and sample.responses]
         scores = iter(
@@ -39,7 +35,3 @@ class ReferenceScorer(Labelled, Annotator):
         }
         self._counts = {name: count for name, count in counts.items() if count}
         return annotated
-
-    def counts(self) -> dict[str, Any]:
-        """How many samples were dropped, by reason."""
-        return self._counts

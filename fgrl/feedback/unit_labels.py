@@ -51,7 +51,11 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
         return True
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. divide and ask, 2. labels to spans, 3. count."""
+        """1. divide and ask, 2. labels to spans, 3. count.
+
+        Counts: responses `annotated`, their `units`, how many units have each label, what became of the questions, and which
+        responses gave none.
+        """
         # 1.
         cases, skipped = self.cases(samples)
         units = [self.divide(case.response.text) for case in cases]
@@ -81,11 +85,6 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
             **skipped,
         }
         return with_responses(samples, responses)
-
-    def counts(self) -> dict[str, Any]:
-        """Responses `annotated`, their `units`, how many units have each label, what became of the questions, and which
-        responses gave none."""
-        return self._counts
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[ResponseCase], dict[str, int]]:
         cases, skipped = self.response_cases(samples)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import PrivateAttr
+
 from fgrl.kinds.client import Client
 from fgrl.registry import Component, walk
 from fgrl.types import Request
@@ -14,6 +16,8 @@ class Asker(Component):
 
     Its questions are stated here and nowhere else; plans count them (`fgrl.llm.estimating`), whatever the component is.
     """
+
+    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def asked_client(self) -> Client | None:
         """Who gets the requests: the client that the component or a part of it holds; None when there is none."""
@@ -26,4 +30,4 @@ class Asker(Component):
 
     def counts(self) -> dict[str, Any]:
         """What the stage's summary and log report afterwards: failures by kind, ties, unmatched quotes."""
-        return {}
+        return self._counts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from datetime import date
 from typing import Any, ClassVar
 
 from fgrl.kinds.planning import Peek
@@ -36,14 +35,6 @@ class Client(Component, ABC):
 
     def price(self) -> tuple[float, float] | None:
         """USD per million prompt tokens and per million completion tokens; None when it is not known."""
-        return None
-
-    def context_length(self) -> int | None:
-        """Return how many tokens a prompt and its answer may have together; None when it is not known."""
-        return None
-
-    def warning(self, today: date) -> str | None:
-        """Return what a plan warns about, such as a model that is no longer offered; None without a warning."""
         return None
 
     def counts(self) -> dict[str, Any]:

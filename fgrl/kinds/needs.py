@@ -42,10 +42,6 @@ class Needing(Component):
         `setup`."""
         return frozenset()
 
-    def may_read_reference(self) -> bool:
-        """True if `needs` contain outputs of the reference, or may contain them after `setup`."""
-        return self.reads_reference or bool(self.needs() & REFERENCE_OUTPUTS)
-
     @classmethod
     def contradiction(cls) -> str | None:
         if cls.reads_reference and cls.setup is Component.setup:

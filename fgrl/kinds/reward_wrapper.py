@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fgrl.kinds.planning import AtMost, asks_at_most
 from fgrl.kinds.reward import Reward
-from fgrl.kinds.run import Run
-from fgrl.registry import Component, Settings
 from fgrl.types import Request, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -38,12 +36,6 @@ class RewardWrapper(Reward):
     reward: Reward
     """What a response is worth."""
 
-    def setup(self, run: Run) -> None:
-        """Set up `reward` and every other component that a field holds, also in lists, mappings and blocks of settings."""
-        for name in type(self).model_fields:
-            for part in _components_in(getattr(self, name)):
-                part.setup(run)
-
     def needs(self) -> frozenset[str]:
         return self.own_needs | self.reward.needs()
 
@@ -70,15 +62,3 @@ class RewardWrapper(Reward):
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         return self.reward.actions(rollout)
-
-
-def _components_in(value: Any) -> Iterator[Component]:
-    """The components that a field's value is or contains; not what is inside of them."""
-    if isinstance(value, Component):
-        yield value
-    elif isinstance(value, Settings):
-        for name in type(value).model_fields:
-            yield from _components_in(getattr(value, name))
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _components_in(item)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from fgrl.kinds.planning import Expected, Peek
-from fgrl.kinds.run import Run
 from fgrl.registry import Component, Key, kind, walk
 from fgrl.specs import ModelSpec
 from fgrl.types import Product, Ref
@@ -46,15 +45,6 @@ class Stage(Component, ABC):
     makes: ClassVar[type[Product]]
     uses_torch: ClassVar[bool] = True
     """False spares a stage the seconds that loading torch takes, just to seed it."""
-
-    def setup(self, run: Run) -> None:
-        """Set up every component that a field of the stage holds; each of these sets up its own parts."""
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-            for part in parts:
-                if isinstance(part, Component):
-                    part.setup(run)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         """What `fgrl plan` says the stage will take, JSON-ready by topic: "parameters", "memory", "calls".

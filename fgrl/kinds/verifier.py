@@ -45,10 +45,6 @@ class Verifier(Component, ABC):
         """Can `check` raise `Undecided`?"""
         return False
 
-    def undecided(self) -> dict[str, int]:
-        """How many different responses were undecided, by reason."""
-        return {}
-
     def reads_variants(self) -> bool:
         """May a variant of the response (without its first line, without asterisks) be checked in its place? False for
         programs, which are other programs then."""

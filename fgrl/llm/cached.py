@@ -113,10 +113,12 @@ class Cached(Client, ABC):
         return None if tariff is None else (tariff.prompt, tariff.completion)
 
     def context_length(self) -> int | None:
+        """Return how many tokens a prompt and its answer may have together; None when it is not known."""
         identity = self.identity()
         return endpoint_models.context_length(str(identity["model"]), str(identity["endpoint"]))
 
     def warning(self, today: date) -> str | None:
+        """Return what a plan warns about, such as a model that is no longer offered; None without a warning."""
         identity = self.identity()
         return endpoint_models.warning(str(identity["model"]), str(identity["endpoint"]), today)
 

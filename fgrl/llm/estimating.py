@@ -10,7 +10,6 @@ from fgrl.errors import DataError, NotYet, Unavailable
 from fgrl.kinds import AtMost, Client, Peek
 from fgrl.llm.cached import Cached
 from fgrl.llm.store import FILE, CompletionStore
-from fgrl.registry import name_of
 from fgrl.types import Request
 
 MILLION = 1_000_000
@@ -142,18 +141,16 @@ def _bill(client: Client, load: Load, cached: int) -> dict[str, Any]:
     price, usd = client.price(), None
     if price is not None and load.completion is not None:
         usd = (load.prompt * price[0] + load.completion * price[1]) / MILLION
-    bill = {
+    bill: dict[str, Any] = {
         "calls": load.calls,
         "cached": cached,
         "prompt tokens": load.prompt,
         "completion tokens": load.completion,
         "usd": usd,
     }
-    context = client.context_length()
-    if context is None or load.longest <= context:
-        return bill
-    model = client.identity()["model"] if isinstance(client, Cached) else name_of(client)[1]
-    return bill | {TOO_LONG: [{"model": model, "context": context, "tokens": load.longest}]}
+    if isinstance(client, Cached) and (context := client.context_length()) is not None and load.longest > context:
+        bill[TOO_LONG] = [{"model": client.identity()["model"], "context": context, "tokens": load.longest}]
+    return bill
 
 
 def _sum(values: Iterable[Any]) -> Any:

@@ -36,7 +36,7 @@ class Prompted(Settings):
 
     def setup(self, run: Any) -> None:
         self.template()
-        self.client.setup(run)
+        super().setup(run)
 
     def template(self) -> Prompt:
         """The prompt. Raises `DataError` when it has an unknown placeholder, or lacks a required one."""

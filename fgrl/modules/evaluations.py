@@ -94,6 +94,9 @@ class TrainingEvaluation(Settings):
                 metric.check_models((START, TRAINED), START)
         return self
 
+    def setup(self, run: Run) -> None:
+        """Nothing: each set is set up where it is measured (`AnsweredSet`)."""
+
     def reads_reference(self) -> bool:
         """Do metrics compare with the model before training, token by token?"""
         return any(held_out.reads_reference() for held_out in self.sets.values())

@@ -10,7 +10,8 @@ from typing import Any
 
 from fgrl import registry
 from fgrl.errors import NotYet
-from fgrl.kinds import Client, Expected, Reader, Stage
+from fgrl.kinds import Expected, Reader, Stage
+from fgrl.llm.cached import Cached
 from fgrl.pipeline.offline import from_cache_only
 from fgrl.pipeline.planning import Plan
 from fgrl.registry.problems import dotted
@@ -86,6 +87,6 @@ def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
 
 def _warnings(stage: Stage) -> dict[str, Any]:
     """What the clients of a stage warn about."""
-    parts = (part.warning(date.today()) for _path, part in registry.walk(stage) if isinstance(part, Client))
+    parts = (part.warning(date.today()) for _path, part in registry.walk(stage) if isinstance(part, Cached))
     texts = list(dict.fromkeys(text for text in parts if text is not None))
     return {"warning": texts} if texts else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -123,6 +123,13 @@ class Settings(BaseModel):
         alone do not show, such as the content of files that a named file refers to."""
         return []
 
+    def setup(self, run: Any) -> None:
+        """Set up everything that the fields hold: called once, before the first use in a running stage. What needs models or files
+        overrides it to ask `run` for them, and calls `super().setup(run)` if it holds components."""
+        for name in type(self).model_fields:
+            for part in _held(getattr(self, name)):
+                part.setup(run)
+
     former: ClassVar[Mapping[str, str]] = {}
     """What older recipes may contain, and its replacement, for the error that they get. A renamed field:
     `{"alpha": "response_weight"}`. A removed field or value, with what to write instead: `{"shuffled": "use {name:
@@ -140,5 +147,11 @@ class Component(Settings):
         """Why what the class declares does not fit what it defines; None where it does. Registering it is then refused."""
         return None
 
-    def setup(self, run: Any) -> None:
-        """Ask for what costs time or memory (models, files): called once, before the first use in a running stage."""
+
+def _held(value: Any) -> Iterator[Settings]:
+    """The settings that a field's value is or contains, but not what these hold."""
+    if isinstance(value, Settings):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _held(item)

@@ -25,8 +25,7 @@ class RubricChecker(Settings):
 
     def setup(self, run: Any) -> None:
         self._rules = CriterionRules(run)
-        if self.judge is not None:
-            self.judge.setup(run)
+        super().setup(run)
 
     def criteria(self, sample: Sample) -> list[Criterion]:
         """The criteria of a prompt that count: all."""

@@ -144,14 +144,6 @@ class GradeStage(Stage):
 
     # -- run -----------------------------------------------------------------------------------------------------------
 
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        for part in (self.left, *self.right.values()):
-            if isinstance(part, SpanSet):
-                part.data.setup(run)
-        if self.judge is not None:
-            self.judge.setup(run)
-
     def run(self, run: Any) -> dict[str, Any]:
         self.setup(run)
         tokenizer = self._tokenizer(run)

@@ -245,11 +245,11 @@ class RLStage(TrainingStage):
 
     def reads_reference(self) -> bool:
         """Does the algorithm, the reward or an evaluation need log-probabilities or entropies of the reference?"""
-        return (
-            bool(self.algorithm.needs() & REFERENCE_OUTPUTS)
-            or any(part.may_read_reference() for part in scorers(self.reward).values())
-            or (self.evaluate is not None and self.evaluate.reads_reference())
-        )
+        scoring = scorers(self.reward).values()
+        needs = self.algorithm.needs().union(*(part.needs() for part in scoring))
+        declared = any(part.reads_reference for part in scoring)
+        evaluated = self.evaluate is not None and self.evaluate.reads_reference()
+        return declared or evaluated or bool(needs & REFERENCE_OUTPUTS)
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)

@@ -4,7 +4,7 @@ section 4.1 and appendix C.4)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -44,7 +44,12 @@ class ConstraintOmission(NegativeMaker):
     tries: Annotated[int, KeyedUnless(1)] = Field(1, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. draw until the criterion is broken, 2. make samples, 3. count."""
+        """1. draw until the criterion is broken, 2. make samples, 3. count.
+
+        Counts: how many `negatives`, of how many a rule is `certain`; how many withheld criteria stood in the question and were `cut
+        from the prompt` (where none did, it must not contain them); answers that were `drawn again`, and those dropped in the
+        end because the criterion was `kept all the same` or `undecided`; what became of the questions (of the last draw).
+        """
         template, (targets, skipped) = self.template(), self.cases(samples)
         # 1.
         last: dict[int, Asked[str]] = {}
@@ -97,12 +102,6 @@ class ConstraintOmission(NegativeMaker):
         remaining = [criterion for number, criterion in enumerate(case.sample.rubric) if number != case.number]
         values = {"prompt": without(question_of(case.sample), case.criterion.text), "rubric": listed(remaining)}
         return Question(self.request(template, values, sample=draw), read_answer)
-
-    def counts(self) -> dict[str, Any]:
-        """How many `negatives`, of how many a rule is `certain`; how many withheld criteria stood in the question and were `cut
-        from the prompt` (where none did, it must not contain them); answers that were `drawn again`, and those dropped in the
-        end because the criterion was `kept all the same` or `undecided`; what became of the questions (of the last draw)."""
-        return self._counts
 
 
 def _stands_in_the_question(target: Target) -> bool:

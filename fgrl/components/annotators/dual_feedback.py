@@ -47,7 +47,12 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     """Which of several answers to the same question: another number asks again where an answer is stored already."""
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`."""
+        """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`.
+
+        Counts: responses `annotated`; `spans` by list; annotations `without spans`; how quotes were found (`quotes`, `unmatched
+        rate`; of each question those of the answer that counts, or else of the last one); the `unmatched rate of first answers`,
+        which no retry has lowered; what became of the questions; and which responses gave none.
+        """
         # 1.
         cases, skipped = self.cases(samples)
         template = self.template()
@@ -78,12 +83,6 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
             **skipped,
         }
         return with_responses(samples, criticised)
-
-    def counts(self) -> dict[str, Any]:
-        """Responses `annotated`; `spans` by list; annotations `without spans`; how quotes were found (`quotes`, `unmatched
-        rate`; of each question those of the answer that counts, or else of the last one); the `unmatched rate of first answers`,
-        which no retry has lowered; what became of the questions; and which responses gave none."""
-        return self._counts
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[ResponseCase], dict[str, int]]:
         return self.response_cases(samples)

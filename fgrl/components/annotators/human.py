@@ -64,7 +64,6 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
     """Stop with an error where an annotation belongs to no response, or a quote is not found; else leave it out and count
     it. (In a quick trial with `--limit`, samples that were not read are always only counted.)"""
 
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
     _partial: bool = PrivateAttr(False)
 
     @model_validator(mode="after")
@@ -82,7 +81,10 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """Raises `DataError` with the line for what does not match (with `refuse`) or is no annotation, and for two
-        annotations of one response by the same person."""
+        annotations of one response by the same person.
+
+        Counts: how many `annotations` were attached, to how many `responses`, and `verdicts`; how quotes were found; and what belongs to nothing.
+        """
         changes = _Changes(samples)
         located = Located()
         self._counts = {"annotations": 0}
@@ -96,10 +98,6 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
         if located.quotes:
             self._counts |= located.counts()
         return changes.with_verdicts(with_responses(samples, changes.changed))
-
-    def counts(self) -> dict[str, Any]:
-        """How many `annotations` were attached, to how many `responses`, and `verdicts`; how quotes were found; and what belongs to nothing."""
-        return self._counts
 
     def _read_column(self, samples: Sequence[Sample], changes: _Changes) -> None:
         for owner, sample in enumerate(samples):

@@ -61,7 +61,6 @@ class ImprovementChain(Annotator):
     """Settings of an annotation page, whose `taxonomy` has the text of each reason that was ticked. Null shows the rewriter
     the reasons as they are stored."""
 
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
     _failed: list[Sample] = PrivateAttr(default_factory=list)
 
     def corrections(self) -> list[str]:
@@ -72,10 +71,16 @@ class ImprovementChain(Annotator):
 
     def setup(self, run: Any) -> None:
         self._texts()
-        self.rewriter.setup(run)
+        super().setup(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. a case for each annotation, 2. attempts until each is a chain, 3. records and counts."""
+        """1. a case for each annotation, 2. attempts until each is a chain, 3. records and counts.
+
+        Counts: how many `chains` with how many `steps`; how many attempts were answered (`checked`), how many of them `passed` the
+        check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by their first problem;
+        `failed: ...`, chains that could not be written by their last problem. With a language model: `questions` (one for each
+        chain, however often it was attempted), `answered` (chains), and what was spent.
+        """
         # 1.
         sources, skipped = self._sources(samples)
         history: list[list[ChainAttempt]] = [[] for _ in sources]
@@ -99,13 +104,6 @@ class ImprovementChain(Annotator):
     def failed(self) -> list[Sample]:
         """The annotated responses for which no chain could be written; `meta.chain` has the problems and the answers."""
         return self._failed
-
-    def counts(self) -> dict[str, Any]:
-        """How many `chains` with how many `steps`; how many attempts were answered (`checked`), how many of them `passed` the
-        check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by their first problem;
-        `failed: ...`, chains that could not be written by their last problem. With a language model: `questions` (one for each
-        chain, however often it was attempted), `answered` (chains), and what was spent."""
-        return self._counts
 
     def makes_at_most(self, expected: Expected) -> None:
         """Not known: it depends on how many people annotated each response."""

@@ -63,7 +63,11 @@ class MarkByLLM(Marker, QuotingAnnotator):
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`."""
+        """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`.
+
+        Counts: how many `labels` and how much is relevant; how quotes were found (`quotes`, `unmatched rate`; those of an answer
+        that could not be used count too); what became of the questions, and what gave none.
+        """
         # 1.
         plan, skipped = self.cases(samples)
         quotes = [self.quotes_of(case.response) for case in plan]
@@ -86,11 +90,6 @@ class MarkByLLM(Marker, QuotingAnnotator):
             **skipped,
         }
         return kept
-
-    def counts(self) -> dict[str, Any]:
-        """How many `labels` and how much is relevant; how quotes were found (`quotes`, `unmatched rate`; those of an answer
-        that could not be used count too); what became of the questions, and what gave none."""
-        return self._counts
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
         every, skipped = cases(samples)

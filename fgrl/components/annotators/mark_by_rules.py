@@ -32,12 +32,12 @@ class MarkByRules(Marker, Annotator):
     annotator does who only looks for what is related (Table 4, greedy)."""
 
     _run: Any = PrivateAttr(None)
-    _counts: dict[str, int] = PrivateAttr(default_factory=dict)
 
     def setup(self, run: Run) -> None:
         self._run = run
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: how many `labels`, of how many the criterion is `kept`, how much is relevant, and what gave no label."""
         rules = CriterionRules(self._run)
         labelled = []
         all_cases, skipped = cases(samples)
@@ -59,10 +59,6 @@ class MarkByRules(Marker, Annotator):
         skipped |= {"undecided": undecided} if undecided else {}
         self._counts = {**labels, "kept": sum(sample.meta["kept"] for sample in left), **skipped}
         return left
-
-    def counts(self) -> dict[str, Any]:
-        """How many `labels`, of how many the criterion is `kept`, how much is relevant, and what gave no label."""
-        return self._counts
 
 
 def related(rule: Verifier, response: str) -> list[Span]:

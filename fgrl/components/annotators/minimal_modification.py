@@ -48,6 +48,9 @@ class MinimalModification(NegativeMaker):
     """Greatest share of characters that may change (normalised Levenshtein distance)."""
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: how many `negatives`, of how many a rule is `certain`; why rewrites could not be used; what became of the questions; and
+        criteria that were `broken already` or `undecided already`.
+        """
         template, (targets, skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, target) for target in targets], self.tries)
         negatives = [
@@ -63,11 +66,6 @@ class MinimalModification(NegativeMaker):
             **skipped,
         }
         return self.with_originals(samples, negatives)
-
-    def counts(self) -> dict[str, Any]:
-        """How many `negatives`, of how many a rule is `certain`; why rewrites could not be used; what became of the questions; and
-        criteria that were `broken already` or `undecided already`."""
-        return self._counts
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[Target], dict[str, int]]:
         rules = CriterionRules(self._run)

@@ -89,6 +89,9 @@ class Preference(AskingAnnotator):
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: `pairs` of responses; `position bias`: of the judgements that chose, the share that chose the one shown first
+        (0.5 is none); `disagreements` of the two orders; `ties` and `missing` verdicts; what became of the questions.
+        """
         template, (shown, _skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, case) for case in shown], self.tries)
         ballots = [self._ballot(answer) for answer in asked]
@@ -105,11 +108,6 @@ class Preference(AskingAnnotator):
             return None
         pairs = expected.responses * (expected.responses - 1) // 2
         return expected.samples * pairs * (2 if self.orders == "both" else 1)
-
-    def counts(self) -> dict[str, Any]:
-        """`pairs` of responses; `position bias`: of the judgements that chose, the share that chose the one shown first
-        (0.5 is none); `disagreements` of the two orders; `ties` and `missing` verdicts; what became of the questions."""
-        return self._counts
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[Shown], dict[str, int]]:
         """The two orders of a pair are neighbours."""

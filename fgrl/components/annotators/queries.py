@@ -56,6 +56,9 @@ class Queries(AskingAnnotator):
     max_tokens: int | None = Field(2048, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: how many `queries` about how many `documents`, `documents without queries` since no answer could be used, what became
+        of the questions, and documents that were `empty`, `too long` or `cut`.
+        """
         template, (cases, skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, case) for case in cases], self.tries)
         written = [
@@ -72,11 +75,6 @@ class Queries(AskingAnnotator):
             **skipped,
         }
         return written
-
-    def counts(self) -> dict[str, Any]:
-        """How many `queries` about how many `documents`, `documents without queries` since no answer could be used, what became
-        of the questions, and documents that were `empty`, `too long` or `cut`."""
-        return self._counts
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, int]]:
         cases: list[Sample] = []

@@ -12,7 +12,7 @@ from fgrl.evaluation.judging import NONE
 from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.critic import PLACEHOLDERS, shown
 from fgrl.feedback.response_annotator import NamedAnnotator, ResponseCase
-from fgrl.kinds import Annotator, Expected, Run
+from fgrl.kinds import Annotator, Expected
 from fgrl.llm.asking import Asked, Question, ask, summary
 from fgrl.llm.reading import Refused, declines, read_answer
 from fgrl.registry import name_of, register
@@ -60,13 +60,12 @@ class Refine(NamedAnnotator, AskingAnnotator):
             )
         return self
 
-    def setup(self, run: Run) -> None:
-        super().setup(run)
-        if self.best is not None:
-            self.best.setup(run)
-
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. ask n times about each response, 2. score and choose, 3. put the rewrite behind the other responses."""
+        """1. ask n times about each response, 2. score and choose, 3. put the rewrite behind the other responses.
+
+        Counts: samples that were `refined`, usable `rewrites`, those that are `unchanged`, how many of the chosen ones have a score
+        (`scored`), samples `dropped` or `kept as they were`, what became of the questions, and which samples gave none.
+        """
         # 1.
         cases, skipped = self.cases(samples)
         template = self.template()
@@ -99,11 +98,6 @@ class Refine(NamedAnnotator, AskingAnnotator):
         if self.missing == "drop":
             return [refined[owner] for owner in range(len(samples)) if owner in refined]
         return [refined.get(owner, sample) for owner, sample in enumerate(samples)]
-
-    def counts(self) -> dict[str, Any]:
-        """Samples that were `refined`, usable `rewrites`, those that are `unchanged`, how many of the chosen ones have a score
-        (`scored`), samples `dropped` or `kept as they were`, what became of the questions, and which samples gave none."""
-        return self._counts
 
     def asks(self, given: Sequence[Sample]) -> list[Request]:
         template = self.template()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from fgrl.kinds import Annotator, Expected
 from fgrl.llm.asking import FAILURES
@@ -33,8 +33,6 @@ class RubricScore(RubricChecker, Annotator):
     dropped and counted."""
     least: float = Field(0.0, ge=0, le=1)
     """With `best`: drop samples whose best score is lower than this."""
-
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         owners = [sample for sample in samples for _ in sample.responses]

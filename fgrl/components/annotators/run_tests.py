@@ -29,12 +29,12 @@ class RunTests(Annotator):
     keeps_responses = True
 
     _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def setup(self, run: Any) -> None:
         self._rules = CriterionRules(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: responses by outcome, how many prompts have passing and failing ones, and how many prompts were dropped."""
         seen: Counter[str] = Counter()
         annotated = []
         for sample in samples:
@@ -51,10 +51,6 @@ class RunTests(Annotator):
 
     def asks_at_most(self, expected: Expected) -> int:
         return 0
-
-    def counts(self) -> dict[str, Any]:
-        """Responses by outcome, how many prompts have passing and failing ones, and how many prompts were dropped."""
-        return self._counts
 
     def _tests(self, sample: Sample) -> list[ProgramTests]:
         rules = [self._rules.get(criterion, sample.id) for criterion in sample.rubric]

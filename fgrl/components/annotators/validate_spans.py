@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
 from fgrl.feedback.response_annotator import MATCHES, ResponseCase, with_responses
-from fgrl.kinds import Annotator, Expected, Run, asks_at_most
+from fgrl.kinds import Annotator, Expected, asks_at_most
 from fgrl.quotes import KINDS, Kind, locate
 from fgrl.registry import name_of, register
 from fgrl.types import Annotation, Request, Response, Sample, Span
@@ -44,19 +44,16 @@ class ValidateSpans(Annotator):
     kind: Kind = "fuzzy"
     """The loosest match of a quote that is accepted: `exact`, `normalised` or `fuzzy`."""
 
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
-
     @model_validator(mode="after")
     def _annotator_for_reannotating(self) -> ValidateSpans:
         if (self.action == "reannotate") != (self.annotator is not None):
             raise ValueError("annotator: goes with `action: reannotate`, e.g. {name: dual_feedback, draw: 1, ...}")
         return self
 
-    def setup(self, run: Run) -> None:
-        if self.annotator is not None:
-            self.annotator.setup(run)
-
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Counts: how many `annotations` and `spans` were checked; flaws by kind; `flawed responses`; and what was dropped or
+        annotated again, with the counts of `annotator`.
+        """
         every = [annotation for sample in samples for one in sample.responses for annotation in self._own(one)]
         flaws = Counter(
             flaw
@@ -77,11 +74,6 @@ class ValidateSpans(Annotator):
         if self.action == "reannotate":
             samples = self._again(samples, flawed)
         return self._without_spans(samples)
-
-    def counts(self) -> dict[str, Any]:
-        """How many `annotations` and `spans` were checked; flaws by kind; `flawed responses`; and what was dropped or
-        annotated again, with the counts of `annotator`."""
-        return self._counts
 
     def asks(self, given: Sequence[Sample]) -> list[Request]:
         if self.annotator is None:

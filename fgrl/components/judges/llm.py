@@ -42,6 +42,10 @@ class LLMJudge(Prompted, Judge):
         own cases.
 
         Raises `OverBudget` from the client; all answers until then are in the client's cache.
+
+        Counts: of the last cases (of all processes): `questions` (equal ones count once), `cached` answers, questions that were
+        `asked_again`, and verdicts that are missing because the model `refused`, was `unparsed` (neither YES nor NO, or cut
+        off at the length limit), or the request `failed`.
         """
         shown = [_shown(*case) for case in cases]
         own = dict.fromkeys(case for case in shown if case is not None)
@@ -52,12 +56,6 @@ class LLMJudge(Prompted, Judge):
         prompt = self.template()
         shown = [_shown(*case) for case in given]
         return [self._question(prompt, case).request for case in dict.fromkeys(shown) if case is not None]
-
-    def counts(self) -> dict[str, float]:
-        """Of the last cases (of all processes): `questions` (equal ones count once), `cached` answers, questions that were
-        `asked_again`, and verdicts that are missing because the model `refused`, was `unparsed` (neither YES nor NO, or cut
-        off at the length limit), or the request `failed`."""
-        return self._counts
 
     def _verdicts(self, distinct: Sequence[Shown]) -> dict[Shown, bool | None]:
         """The verdict on each; counts what became of the questions."""

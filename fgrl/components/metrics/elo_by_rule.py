@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -37,11 +36,6 @@ class EloByRule(RatedMetric):
         if (self.rule is None) == (self.reward is None):
             raise ValueError("elo_by_rule: set either `rule` or `reward`")
         return self
-
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        if self.rule is not None:
-            self.rule.setup(run)
 
     def check_rewards(self, names: Collection[str]) -> None:
         if self.reward is not None and self.reward not in names:

@@ -64,20 +64,16 @@ class RubricAccuracy(RubricChecker, Compared):
     `csr length_constraints`, and `csr judged`."""
 
     _out: Path | None = PrivateAttr(default=None)
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def setup(self, run: Any) -> None:
         super().setup(run)
         self._out = run.out
 
-    def counts(self) -> dict[str, Any]:
-        """The outcomes of the judge's questions."""
-        return self._counts
-
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return self.judge_requests([(answer.sample, answer.text) for answers in given.values() for answer in answers])
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
+        """Counts: the outcomes of the judge's questions."""
         every = [answer for own in answers.values() for answer in own]
         texts = [answer.text for answer in every]
         checked = rubrics.by_response(self.check([answer.sample for answer in every], texts), len(every))

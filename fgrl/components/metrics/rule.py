@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison, mean
@@ -28,9 +27,6 @@ class RuleShare(Comparison):
 
     rule: Verifier
     """The rule."""
-
-    def setup(self, run: Any) -> None:
-        self.rule.setup(run)
 
     def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
         if self.rule.may_be_undecided():  # a program, which would run again

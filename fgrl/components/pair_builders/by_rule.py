@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import Field
 
@@ -32,9 +31,6 @@ class ByRule(ResponsePairs):
     rule and less in length, which a reward model would learn instead."""
     seed: int = 0
     """Which responses are taken when there are more than needed."""
-
-    def setup(self, run: Any) -> None:
-        self.rule.setup(run)
 
     def build(self, sample: Sample) -> list[Pair]:
         kept, broken = self._sides(distinct(self.usable(sample)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,10 +33,6 @@ class Critiques(SlicedReader):
     """The JSON object that the critic learns to write."""
     by: str | None = None
     """Only annotations by this person or model; null takes all."""
-
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        self.data.setup(run)
 
     def expects(self, peek: Peek) -> Expected | None:
         return None if self.limit is None else Expected(self.limit, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -65,11 +65,6 @@ class Mixed(SlicedReader, SystemPrompt):
             if name not in self.weights:
                 raise ValueError(f'weights: "{name}" has none; leave the reader out under `of`, or give it a weight')
         return self
-
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        for reader in self.of.values():
-            reader.setup(run)
 
     def expects(self, peek: Peek) -> Expected | None:
         each = {name: reader.expects(peek) for name, reader in self.of.items()}

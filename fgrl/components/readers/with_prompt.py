@@ -31,9 +31,6 @@ class WithPrompt(Reader):
     prompt: Annotated[str, File]
     """The prompt file, with {prompt}."""
 
-    def setup(self, run: Any) -> None:
-        self.data.setup(run)
-
     def expects(self, peek: Peek) -> Expected | None:
         return self.data.expects(peek)
 

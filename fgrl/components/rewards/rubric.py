@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from fgrl import lazy, ops
-from fgrl.kinds import Numbers, Relevance, Reward, Run
+from fgrl.kinds import Numbers, Relevance, Reward
 from fgrl.registry import register
 from fgrl.rules import rubrics
 from fgrl.rules.rubrics import RubricChecker
@@ -38,11 +38,6 @@ class Rubric(RubricChecker, Reward):
     """Which tokens a verdict depends on; null gives no rewards for single criteria."""
     max_criteria: int | None = Field(None, ge=1)
     """Number of criteria of a rubric that count, from its beginning (20 in the authors' release); null counts all."""
-
-    def setup(self, run: Run) -> None:
-        super().setup(run)
-        if self.relevance is not None:
-            self.relevance.setup(run)
 
     def needs(self) -> frozenset[str]:
         return frozenset() if self.relevance is None else self.relevance.needs()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import chain
-from typing import Any
 
 from pydantic import Field
 
@@ -26,15 +24,8 @@ class AllOf(Rule):
     rules: list[Verifier] = Field(min_length=1)
     """The rules."""
 
-    def setup(self, run: Any) -> None:
-        for rule in self.rules:
-            rule.setup(run)
-
     def may_be_undecided(self) -> bool:
         return any(rule.may_be_undecided() for rule in self.rules)
-
-    def undecided(self) -> dict[str, int]:
-        return dict(sum((Counter(rule.undecided()) for rule in self.rules), Counter()))
 
     def keeps(self, response: str) -> bool:
         """One broken rule decides; without one, an undecided rule leaves the whole undecided."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -11,7 +10,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from fgrl.errors import Undecided
 from fgrl.registry import register
 from fgrl.rules.rule import Rule
-from fgrl.sandbox import Call, Outcome, SandboxSpec, shared
+from fgrl.sandbox import Call, SandboxSpec, shared
 from fgrl.types import Span
 
 RESPONSE = "response"
@@ -45,7 +44,6 @@ class CodeChecker(Rule):
     """Where it runs."""
 
     _seen: dict[str, bool | str] = PrivateAttr(default_factory=dict)
-    _undecided: Counter[str] = PrivateAttr(default_factory=Counter)
 
     @model_validator(mode="after")
     def _given(self) -> CodeChecker:
@@ -68,9 +66,6 @@ class CodeChecker(Rule):
 
     def may_be_undecided(self) -> bool:
         return True
-
-    def undecided(self) -> dict[str, int]:
-        return dict(self._undecided)
 
     def keeps(self, response: str) -> bool:
         """Raises `Undecided`; raises `Unavailable` when the sandbox is too weak."""
@@ -103,17 +98,10 @@ class CodeChecker(Rule):
             ValueError,
             RecursionError,
         ) as problem:  # what is no JSON, nested too deep or too large is not handed over
-            self._undecided["request"] += 1
             return f"{self.title()}: request: {problem}"
         value = outcome.value
         if outcome.returned and (isinstance(value, bool) or (isinstance(value, int) and value in (0, 1))):
             return bool(value)
-        kind, why = _why(outcome)
-        self._undecided[kind] += 1
-        return f"{self.title()}: {why}"
-
-
-def _why(outcome: Outcome) -> tuple[str, str]:
-    if outcome.returned:
-        return "no verdict", f"it returned {type(outcome.value).__name__}, not true or false"
-    return outcome.kind, f"{outcome.kind}: {outcome.detail}"
+        if outcome.returned:
+            return f"{self.title()}: it returned {type(outcome.value).__name__}, not true or false"
+        return f"{self.title()}: {outcome.kind}: {outcome.detail}"

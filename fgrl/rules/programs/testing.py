@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -32,8 +31,6 @@ class ProgramOutcome:
     """The test that failed and its first error, or why there is no verdict; one line."""
     replayed: bool = False
     """A pass was confirmed in a process in which the program never ran."""
-    kind: str = ""
-    """What a verdict that is missing is counted under."""
 
 
 class ProgramTests(Rule):
@@ -66,7 +63,6 @@ class ProgramTests(Rule):
     """Where they run."""
 
     _seen: dict[str, ProgramOutcome] = PrivateAttr(default_factory=dict)
-    _undecided: Counter[str] = PrivateAttr(default_factory=Counter)
 
     @field_validator("tests", mode="before")
     @classmethod
@@ -94,9 +90,6 @@ class ProgramTests(Rule):
     def reads_variants(self) -> bool:
         return False
 
-    def undecided(self) -> dict[str, int]:
-        return dict(self._undecided)
-
     def keeps(self, response: str) -> bool:
         """Raises `Undecided`; raises `Unavailable` when the sandbox is too weak."""
         tested = self.tested(response)
@@ -121,9 +114,7 @@ class ProgramTests(Rule):
         if program not in self._seen:
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
-            tested = self._seen[program] = self._test(program)
-            if tested.passed is None:
-                self._undecided[tested.kind] += 1
+            self._seen[program] = self._test(program)
         return self._seen[program]
 
     def _test(self, program: str) -> ProgramOutcome:
@@ -138,14 +129,14 @@ class ProgramTests(Rule):
         except UnicodeEncodeError:
             return ProgramOutcome(False, "the program has half of a character")
         except (ValueError, RecursionError) as problem:  # the tests are too large for a call
-            return ProgramOutcome(None, str(problem), kind="request")
+            return ProgramOutcome(None, str(problem))
         if outcome.lost:
-            return ProgramOutcome(None, outcome.detail, kind="sandbox")
+            return ProgramOutcome(None, outcome.detail)
         answer = outcome.value
         if not _is_answer(answer, nonce):
             return ProgramOutcome(False, _why(outcome))
         if answer["passed"] is None:
-            return ProgramOutcome(None, answer["detail"], kind="tests")
+            return ProgramOutcome(None, answer["detail"])
         if not answer["passed"]:
             return ProgramOutcome(False, answer["detail"])
         return self._confirmed(task, answer)
@@ -156,7 +147,7 @@ class ProgramTests(Rule):
         if answer["record"] is not None:
             outcome = shared(self.sandbox).run(Call(_harness(), "replay", [{**task, "program": ""}, answer["record"]]))
             if outcome.lost:
-                return ProgramOutcome(None, outcome.detail, kind="sandbox")
+                return ProgramOutcome(None, outcome.detail)
             if outcome.returned and outcome.value["passed"]:
                 return ProgramOutcome(True, replayed=True)
             if outcome.returned and outcome.value["passed"] is False:

@@ -22,6 +22,7 @@ from fgrl.kinds import (
     note_step,
     policy_work,
 )
+from fgrl.kinds.needs import Needing
 from fgrl.recipe import load
 from fgrl.registry import Problems, Settings, register
 from fgrl.types import Message, Request, Rewards, Rollout
@@ -101,9 +102,9 @@ class Plain(Outer):
 def test_every_method_of_a_reward_is_passed_on() -> None:
     """Also one that `Reward` gets later."""
     public = {
-        name for cls in (Reward, Asker) for name, member in vars(cls).items()
+        name for cls in (Reward, Needing, Asker) for name, member in vars(cls).items()
         if inspect.isfunction(member) and not name.startswith("_")
-    } | {"setup"}  # fmt: skip
+    }  # fmt: skip
     assert public - OWN <= vars(RewardWrapper).keys()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run
 from fgrl.modules.rounds import Process, Rounds
@@ -81,9 +80,6 @@ class OfflineRounds(Rounds):
             rank=process.rank, world=process.world, shared=self.model.shares_prompts(gradient=True),
         )  # fmt: skip
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
-        return self.algorithm.loss(self.model, batch)
-
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
         self.run.log(metrics, step=number)
         return {name: metrics[name] for name in ("loss", "accuracy") if name in metrics}
@@ -106,5 +102,5 @@ class OfflineRounds(Rounds):
     def _metrics(self, encoded: EncodedUnits, units: Sequence[int]) -> tuple[int, Numbers]:
         """Rows and metrics of a step that is not taken."""
         (batch,) = StepLoader(encoded, [Step(list(units))], micro_batches=1)
-        _loss, metrics = self.algorithm.loss(self.model, batch.to(self.model.device))
+        _loss, metrics = self.loss(batch.to(self.model.device))
         return len(batch.mask), metrics

@@ -52,7 +52,7 @@ class OfflineRounds(Rounds):
         self.model, self.algorithm, self.settings, self.run = model, algorithm, settings, run
         self.units = self._encoded(units)
         size = settings.units_at_once(algorithm.unit_by_unit())
-        self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.devices)
+        self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.world)
         self._begun = False
         self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]
         self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)

@@ -53,7 +53,7 @@ class OnlineRounds(Rounds):
         self.total_steps = self.count * steps
         self.steps: list[Step] = []
         """Of the iteration: fewer than planned where rewards are missing or responses are left out."""
-        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.devices)
+        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.world)
         needs = algorithm.needs()
         if steps == 1 and algorithm.can_skip_old_logp():
             rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution

@@ -1,5 +1,5 @@
 # make quickstart   install, train a small policy with segment rewards, open the report it names
-# make test         install, run the tests
+# make test         install, run the tests (TEST_DRAWS=1: with other weights of the tests' models and other cases)
 # make check        ruff and mypy
 # make docs         the documentation site, and the slower commands and snippets of its pages
 # make bench        measurements, side by side
@@ -23,10 +23,11 @@ quickstart: $(VENV)/.small
 	$(BIN)/fgrl run recipes/quickstart.yaml
 	@echo "$(NEXT)"
 
-# one process a core, one thread each: the tests are many small models
+# one process a core, one thread each: the tests are many small models. In the order of folders, or one long test in a file of
+# few would be the last
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

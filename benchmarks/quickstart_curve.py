@@ -1,4 +1,4 @@
-"""Draw the README's curve from the newest run of a recipe: `python benchmarks/quickstart_curve.py [recipe] [runs]`."""
+"""Draw the catalogue's curve from the newest finished run of a recipe: `python benchmarks/quickstart_curve.py [recipe] [runs]`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from fgrl.pipeline.log import read_log
 
 
 def main(recipe: str = "quickstart", runs: str = "runs") -> None:
-    folder = max(path for path in (Path(runs) / recipe).iterdir() if (path / "summary.json").exists())
-    stages = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["stages"]
+    summaries = {file.parent: json.loads(file.read_text("utf-8")) for file in Path(runs, recipe).glob("*/summary.json")}
+    folder = max(folder for folder, summary in summaries.items() if "evaluate" in summary["stages"])
+    stages = summaries[folder]["stages"]
     place = {name: (folder / stage["dir"]).resolve() for name, stage in stages.items()}
     log = read_log(place["policy"] / "log.jsonl")
     report = json.loads((place["evaluate"] / "out" / "metrics.json").read_text(encoding="utf-8"))

@@ -13,14 +13,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 
+DRAWS = int(os.environ.get("TEST_DRAWS", "0"))
+"""Seed of what tests draw: the tiny model's weights (and so its responses) and, unless it is 0, hypothesis's cases."""
+
 # the same cases in every run; HYPOTHESIS_PROFILE=default draws new ones (make evidence). No test depends on time
-settings.register_profile(
-    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+repeatable = settings(
+    derandomize=DRAWS == 0, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("repeatable", repeatable)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+if DRAWS:
+    hypothesis.core.global_force_seed = DRAWS
 
 CORPUS = [
     "The river runs past the old mill, and in spring the water turns brown.",
@@ -115,7 +122,7 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.2,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.manual_seed(DRAWS)
         model = LlamaForCausalLM(config)
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["<|end|>", "<|stop|>"])
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"

@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import socket
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from forks import forked
 from safetensors.torch import load_file
 from scratch_registry import scratch_imports
 from tiny_recipe import a_run
@@ -86,24 +85,6 @@ def train(method: str, folder: Path, overrides: Sequence[str], rank: int = 0) ->
         stage: Any = load(FOLDER / f"{method}.yaml", overrides).stages["policy"]
         stage.run(a_run(folder, rank=rank))
     return folder / "out"
-
-
-def forked(work: Callable[[], Any]) -> int:
-    """Start a copy of this process that does `work` and ends with status 0, or 1 after an error. Returns its id."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if process := os.fork():
-        return process
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
 
 
 def train_in_two_processes(method: str, folder: Path, overrides: Sequence[str], strategy: str = "ddp") -> Path:

@@ -66,6 +66,7 @@ def as_rollout(
         offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
         row=torch.arange(len(rows)) + first_row if "policy" in needs else None,
         lent_policy=lent_policy if "policy" in needs else None,
+        ends=frozenset(model.eos_ids),
         **scores,
     )
     if entropies is not None:

@@ -11,11 +11,14 @@ reporting       `UserCodeError`s of at most five lines, also for components of i
 from fgrl.functions.calling import Caller, Form, Texts, TrainerState
 from fgrl.functions.components import (
     as_filled,
+    checked_advantages,
+    checked_loss,
     checked_measured,
     checked_rewards,
     checked_starts,
     checked_state,
     own_code,
+    written_at,
 )
 from fgrl.functions.file import FunctionFile, key_of
 from fgrl.functions.reporting import as_user_error

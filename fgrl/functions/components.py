@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from fgrl.registry.names import NotRegistered, name_of
 from fgrl.registry.outside import is_user_file
 from fgrl.registry.settings import Component
 from fgrl.registry.shielding import shielded
-from fgrl.types import Rewards, Rollout, Segmentable
+from fgrl.types import Advantages, Mean, Most, Number, Rewards, Rollout, Segmentable
 
 if TYPE_CHECKING:
     import torch
@@ -40,23 +41,15 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
             reward, "score", shape(value), expected,
             "a function that returns a list is the reward {name: function, path: file.py:name}",
         )  # fmt: skip
-    for name, tensor, wanted in (
-        ("response", value.response, [rows]),
-        ("token", value.token, [rows, tokens]),
-        ("credit_mask", value.credit_mask, [rows, tokens]),
-    ):
-        if list(tensor.shape) != wanted:
-            raise _wrong(reward, "score", f"{name} of the shape {list(tensor.shape)}", expected)
-        if tensor.requires_grad:
-            raise _wrong(reward, "score", f"{name} that is part of an autograd graph", expected, "detach() it")
+    _check_tensors(reward, "score", expected, [
+        ("response", value.response, [[rows]]),
+        ("token", value.token, [[rows, tokens]]),
+        ("credit_mask", value.credit_mask, [[rows, tokens]]),
+    ])  # fmt: skip
     if value.credit_mask.dtype != torch.bool:
         raise _wrong(reward, "score", f"credit_mask of {value.credit_mask.dtype}", expected)
     columns = f"columns (fgrl.types.Rewards): tensors [{rows}] or [{rows}, {tokens}]"
-    for name, tensor in value.columns.items():
-        if list(tensor.shape) not in ([rows], [rows, tokens]):
-            raise _wrong(reward, "score", f'the column "{name}" of the shape {list(tensor.shape)}', columns)
-        if tensor.requires_grad:
-            raise _wrong(reward, "score", f'the column "{name}" as part of an autograd graph', columns, "detach() it")
+    _check_tensors(reward, "score", columns, _columns(value.columns, rows, tokens))
     known, mask = ~torch.isnan(value.response).cpu(), rollout.mask.cpu()
     if bool((value.response.abs() > LARGEST).any()):
         raise _wrong(
@@ -81,6 +74,84 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
                 "a response that cannot be scored has the reward NaN", error=Stopped,
             )  # fmt: skip
     return value
+
+
+def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:
+    """Return what an algorithm's `advantages` returned for a rollout of B responses of at most T tokens. Raises `UserCodeError` (TypeError
+    for an algorithm of fgrl itself) for other types and shapes, and where the user's own algorithm returns numbers that are not finite."""
+    rows, tokens = rollout.mask.shape
+    expected = f"Advantages (fgrl.types): advantage [{rows}, {tokens}], returns [{rows}, {tokens}] or None"
+    method = "advantages"
+    if not isinstance(value, Advantages):
+        raise _wrong(algorithm, method, shape(value), expected)
+    of_tokens = {"advantage": value.advantage, "returns": value.returns}
+    masks = {"keep": (value.keep, [rows]), "trained": (value.trained, [rows, tokens])}
+    _check_tensors(algorithm, method, expected, [
+        *((name, tensor, [[rows, tokens]]) for name, tensor in of_tokens.items() if tensor is not None),
+        *((name, tensor, [wanted]) for name, (tensor, wanted) in masks.items() if tensor is not None),
+    ])  # fmt: skip
+    for name, (tensor, wanted) in masks.items():
+        if tensor is not None and tensor.dtype != torch.bool:
+            raise _wrong(algorithm, method, f"{name} of {tensor.dtype}", f"{name} {wanted} of bool, or None")
+    columns = f"columns (fgrl.types.Advantages): tensors [{rows}] or [{rows}, {tokens}]"
+    _check_tensors(algorithm, method, columns, _columns(value.columns, rows, tokens))
+    if _code(algorithm, method) is not None:
+        for name, tensor in of_tokens.items():
+            if tensor is not None and not bool(torch.isfinite(tensor[rollout.mask]).all()):
+                raise _wrong(
+                    algorithm, method, f"{name} that is not finite for a token", expected,
+                    "a division by a standard deviation of 0 is one cause; `fgrl inspect` shows the rewards",
+                )  # fmt: skip
+    return value
+
+
+def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Number]]:
+    """Return what an algorithm's `loss` returned for a micro-batch. Raises `UserCodeError` (TypeError for an algorithm of fgrl itself)."""
+    expected = "(loss, metrics): a tensor of one number on the model's autograd graph, and numbers by name"
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise _wrong(algorithm, "loss", shape(value), expected)
+    loss, metrics = value
+    if not isinstance(loss, torch.Tensor) or loss.ndim or not loss.is_floating_point():
+        got = (
+            f"a loss of the shape {list(loss.shape)}"
+            if isinstance(loss, torch.Tensor)
+            else f"{shape(loss)} as the loss"
+        )
+        step = "ops.aggregate(x, batch.mask, how, **batch.totals()) is a micro-batch's share of the mean"
+        raise _wrong(algorithm, "loss", got, expected, step)
+    if torch.is_grad_enabled() and not loss.requires_grad:
+        step = "detach() and item() cut it off; so does a loss that does not use the model's log-probabilities"
+        raise _wrong(algorithm, "loss", "a loss that does not depend on the model's weights", expected, step)
+    for name, number in metrics.items() if isinstance(metrics, Mapping) else [("metrics", metrics)]:
+        single = isinstance(number, torch.Tensor) and number.numel() == 1
+        if not isinstance(name, str) or not (single or isinstance(number, Real | Mean | Most)):
+            step = "x.mean() is a number of a tensor; Mean(total, count) is averaged over the whole step"
+            raise _wrong(algorithm, "loss", f"{shape(number)} for the metric {name!r}", expected, step)
+    return loss, dict(metrics)
+
+
+def written_at(component: Component, method: str) -> str:
+    """Where the user wrote a method of a component, such as "own.py:12 (loss of the online_algorithm own)"; "" for one of fgrl itself."""
+    code = _code(component, method)
+    if code is None:
+        return ""
+    kind, name = _named(component)
+    return f"{nearby(Path(code.co_filename))}:{_definition(code)} ({method} of the {kind} {name})"
+
+
+def _columns(columns: Mapping[str, Tensor], rows: int, tokens: int) -> list[tuple[str, Tensor, list[list[int]]]]:
+    return [(f'the column "{name}"', tensor, [[rows], [rows, tokens]]) for name, tensor in columns.items()]
+
+
+def _check_tensors(
+    component: Component, method: str, expected: str, tensors: Iterable[tuple[str, Tensor, list[list[int]]]]
+) -> None:
+    """Refuse a tensor that has none of its allowed shapes, or that is part of an autograd graph."""
+    for name, tensor, allowed in tensors:
+        if list(tensor.shape) not in allowed:
+            raise _wrong(component, method, f"{name} of the shape {list(tensor.shape)}", expected)
+        if tensor.requires_grad:
+            raise _wrong(component, method, f"{name} that is part of an autograd graph", expected, "detach() it")
 
 
 def checked_state(component: Component, state: Any) -> Any:

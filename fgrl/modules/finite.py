@@ -33,12 +33,21 @@ def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards,
             )
 
 
-def check_loss(loss: torch.Tensor, when: str, lr: float, agree: Agree) -> None:
-    """Raise `Stopped` in all processes when the loss of a micro-batch is not finite in one of them."""
-    if not agree(bool(torch.isfinite(loss))):
-        raise Stopped(
-            f"the loss is not finite at {when}. Lower train.lr (now {lr:g}), or look at the curves with `fgrl report`. {KEPT}"
-        )
+def check_loss(
+    loss: torch.Tensor, when: str, lr: float, agree: Agree, written_at: Callable[[], str] = lambda: ""
+) -> None:
+    """Raise `Stopped` in all processes when the loss of a micro-batch is not finite in one of them.
+
+    written_at: returns where the user wrote the loss; "" for one of fgrl itself.
+    """
+    if agree(bool(torch.isfinite(loss))):
+        return
+    place = written_at()
+    whose = f"that {place} returned " if place else ""
+    first = "Look for a division by 0 or a logarithm of 0 there. " if place else ""
+    raise Stopped(
+        f"the loss {whose}is not finite at {when}. {first}Lower train.lr (now {lr:g}), or look at the curves with `fgrl report`. {KEPT}"
+    )
 
 
 def check_gradient(norm: float, network: str, when: str, clip_norm: float | None) -> None:

@@ -163,7 +163,7 @@ def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str
     if not role.trained or train is None:
         return {"weights": round(weights)}
     trained_width = own_width if model.trainable <= model.own else width
-    copies = 2 if train.strategy == "ddp" and train.devices > 1 else 1
+    copies = 2 if train.strategy == "ddp" and train.world > 1 else 1
     gradients = model.trainable * (4 if train.deepspeed else copies * trained_width)
     states = model.trainable * (12 if train.deepspeed else 2 * trained_width)
     replicated_by = {
@@ -175,7 +175,7 @@ def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str
     replicated = replicated_by.get(train.strategy, (1, 1, 1))
     parts = dict(zip(("weights", "gradients", "optimizer"), (weights, gradients, states), strict=True))
     return {
-        name: round(value if on_each else value / train.devices)
+        name: round(value if on_each else value / train.world)
         for (name, value), on_each in zip(parts.items(), replicated, strict=True)
     }
 

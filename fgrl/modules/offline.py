@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run
 from fgrl.modules.rounds import Process, Rounds
@@ -53,7 +52,7 @@ class OfflineRounds(Rounds):
         self.model, self.algorithm, self.settings, self.run = model, algorithm, settings, run
         self.units = self._encoded(units)
         size = settings.units_at_once(algorithm.unit_by_unit())
-        self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.devices)
+        self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.world)
         self._begun = False
         self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]
         self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)
@@ -81,9 +80,6 @@ class OfflineRounds(Rounds):
             rank=process.rank, world=process.world, shared=self.model.shares_prompts(gradient=True),
         )  # fmt: skip
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
-        return self.algorithm.loss(self.model, batch)
-
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
         self.run.log(metrics, step=number)
         return {name: metrics[name] for name in ("loss", "accuracy") if name in metrics}
@@ -106,5 +102,5 @@ class OfflineRounds(Rounds):
     def _metrics(self, encoded: EncodedUnits, units: Sequence[int]) -> tuple[int, Numbers]:
         """Rows and metrics of a step that is not taken."""
         (batch,) = StepLoader(encoded, [Step(list(units))], micro_batches=1)
-        _loss, metrics = self.algorithm.loss(self.model, batch.to(self.model.device))
+        _loss, metrics = self.loss(batch.to(self.model.device))
         return len(batch.mask), metrics

@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fgrl import models, rollouts, seeds
 from fgrl.errors import FAILED, DataError, FgrlError, Stopped
-from fgrl.functions import as_filled, as_user_error, checked_state, own_code
-from fgrl.kinds import Engine, Numbers, OnlineAlgorithm, Reward, Run, note_step
+from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
+from fgrl.kinds import Engine, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
 from fgrl.modules import finite, gather
 from fgrl.modules.alarms import Alarms, Watch
@@ -27,7 +26,7 @@ from fgrl.modules.units import RolloutUnits
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
 from fgrl.specs import Sampling
-from fgrl.types import Batch, Rewards, Rollout, Sample
+from fgrl.types import Rewards, Rollout, Sample
 
 
 class OnlineRounds(Rounds):
@@ -54,7 +53,7 @@ class OnlineRounds(Rounds):
         self.total_steps = self.count * steps
         self.steps: list[Step] = []
         """Of the iteration: fewer than planned where rewards are missing or responses are left out."""
-        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.devices)
+        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.world)
         needs = algorithm.needs()
         if steps == 1 and algorithm.can_skip_old_logp():
             rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution
@@ -111,7 +110,8 @@ class OnlineRounds(Rounds):
                 rewards, changes = self.token_rewards.applied(rollout, rewards)
             check_known(rewards, rollout, self.algorithm, number)
             with own_code(self.algorithm, "advantages"):
-                advantages = self.algorithm.advantages(rollout, as_filled(rewards, self.reward))
+                returned = self.algorithm.advantages(rollout, as_filled(rewards, self.reward))
+            advantages = checked_advantages(self.algorithm, returned, rollout)
             finite.check_advantages(advantages, rollout, rewards, f"iteration {number}")
             if self.store is not None:
                 self.store.add(number, *everything, advantages)
@@ -127,7 +127,7 @@ class OnlineRounds(Rounds):
             self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
         self._example = rollout.texts[0]
         self.watch.look(self.metrics, example=self._example)
-        # 7. the responses to train on, in optimizer steps of micro-batches
+        # 7. the responses to train on, in optimizer steps of micro-batches: `TrainingModule` adds up their gradients
         if advantages.keep is not None:
             kept = advantages.keep.nonzero().flatten()
             rollout, rewards, advantages = rollout.take(kept), rewards.take(kept), advantages.take(kept)
@@ -141,12 +141,8 @@ class OnlineRounds(Rounds):
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
         )  # fmt: skip
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
-        """8. The loss of a micro-batch. `TrainingModule` adds up its gradient, clips it, and takes the optimizer step."""
-        return self.algorithm.loss(self.model, batch)
-
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
-        """9. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
+        """8. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
         everything = self.metrics | metrics | {"seconds/train": time.perf_counter() - self._training_since}
         self.run.log(everything, step=number)
         late = {name: value for name, value in metrics.items() if name not in self.metrics}

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
+from fgrl.functions import checked_loss
 from fgrl.kinds import Numbers, Run
 from fgrl.modules.trainer import TrainSettings
 from fgrl.types import Batch
@@ -39,6 +40,8 @@ class Rounds(ABC):
     """When `report` is called: after each optimizer step, or after each round."""
 
     model: Any
+    algorithm: Any
+    """An `OnlineAlgorithm` or an `OfflineAlgorithm`."""
     settings: TrainSettings
     run: Run
     count: int
@@ -52,9 +55,9 @@ class Rounds(ABC):
     def start(self, number: int, process: Process) -> Iterable[Batch]:
         """The micro-batches of a round. Every library's random generator has been seeded for it."""
 
-    @abstractmethod
     def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
         """Loss and metrics of a micro-batch."""
+        return checked_loss(self.algorithm, self.algorithm.loss(self.model, batch))
 
     @abstractmethod
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:

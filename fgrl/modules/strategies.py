@@ -51,9 +51,9 @@ def _strategy(settings: TrainSettings) -> Any:
         return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True, timeout=limit)
     if settings.strategy == "fsdp":
         return ModelParallelStrategy(
-            settings.devices, tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=limit
+            settings.world, tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=limit
         )
-    if settings.strategy == "ddp" or settings.devices > 1:
+    if settings.strategy == "ddp" or settings.world > 1:
         return DDPStrategy(process_group_backend="gloo" if settings.accelerator == "cpu" else None, timeout=limit)
     return settings.strategy
 

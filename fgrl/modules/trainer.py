@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fgrl import lazy
 from fgrl.errors import Aborted, Unavailable
@@ -70,7 +70,9 @@ class TrainSettings(Settings):
     strategy: Strategy = "auto"
     """Lightning's strategy. `deepspeed_stage_1` is for `32-true` only."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes, one per device."""
+    """Processes on each node, one per device."""
+    nodes: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Machines that train together. More than one is refused: that does not work yet."""
     wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
     """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the longest wait of a healthy
     run: for the process that draws and scores the longest responses, or for the one that asks an endpoint for all."""
@@ -86,11 +88,20 @@ class TrainSettings(Settings):
                 f"micro_batch_size {self.micro_batch_size} is larger than batch_size {self.batch_size}, the rows of a whole "
                 "optimizer step: make it smaller, or leave it out"
             )
-        if self.batch_size < self.devices:
+        if self.batch_size < self.world:
             raise ValueError(
-                f"batch_size {self.batch_size} is smaller than devices {self.devices}: a device would have no rows"
+                f"batch_size {self.batch_size} is smaller than devices {self.world}: a device would have no rows"
             )
         return self
+
+    @field_validator("nodes")
+    @classmethod
+    def _one_node(cls, nodes: int) -> int:
+        if nodes > 1:
+            raise ValueError(
+                "training on several nodes does not work yet: leave it out, and use the devices of one machine"
+            )
+        return nodes
 
     @model_validator(mode="after")
     def _zero_1_in_float32(self) -> TrainSettings:
@@ -100,6 +111,11 @@ class TrainSettings(Settings):
                 "another way; use deepspeed_stage_2"
             )
         return self
+
+    @property
+    def world(self) -> int:
+        """Number of processes that train together."""
+        return self.devices * self.nodes
 
     @property
     def deepspeed(self) -> bool:
@@ -199,6 +215,7 @@ def trainer(
     return lightning.pytorch.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
+        num_nodes=settings.nodes,
         max_epochs=rounds,
         accumulate_grad_batches=micro_batches,
         gradient_clip_val=settings.clip_norm,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fgrl import models, seeds
 from fgrl.errors import DataError
+from fgrl.functions import written_at
 from fgrl.kinds import Ticker
 from fgrl.modules import finite, launching, strategies
 from fgrl.modules.callbacks import BetweenRounds
@@ -129,7 +130,10 @@ class TrainingModule(LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         loss, metrics = self.rounds.loss(batch)
-        finite.check_loss(loss, self.when(), self.settings.lr, self.trainer.strategy.reduce_boolean_decision)
+        finite.check_loss(
+            loss, self.when(), self.settings.lr, self.trainer.strategy.reduce_boolean_decision,
+            written_at=lambda: written_at(self.rounds.algorithm, "loss"),
+        )  # fmt: skip
         self.tally.add(metrics, rows=len(batch.mask) if batch.scale else 0)
         if batch.scale:
             self._loss += float(loss.detach()) / batch.scale

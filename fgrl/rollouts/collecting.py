@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS
-from fgrl.rollouts.padding import in_micro_batches, pad
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad
 from fgrl.rollouts.text import decode, encode_prompt, offsets
 from fgrl.specs import Sampling
 from fgrl.types import Response, Rollout, Sample, Tokens
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fgrl import models
     from fgrl.kinds import Ended, Engine
-    from fgrl.models import LanguageModel
+    from fgrl.models import LanguageModel, Scores
     from fgrl.rollouts.policies import LentPolicy
 else:
     models = lazy.load("fgrl.models")
@@ -115,6 +115,35 @@ def score(
         return in_micro_batches(tokens, compute, micro_batch_size, model.device, shared=shared)
 
 
+def score_with(
+    rollout: Rollout,
+    model: LanguageModel,
+    *,
+    temperature: float | None = None,
+    entropy: bool = False,
+    micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
+) -> Scores:
+    """Log-probabilities and entropies [B,T] in nats of a rollout's responses under another frozen model, float32, 0 outside the mask.
+
+    The model reads the policy's token ids, so it needs the policy's tokenizer (`check_same_tokens`). Where the policy could draw no end
+    token, the model has none either.
+
+    temperature: None takes `rollout.temperature`, at which `old_logp` and `ref_logp` are taken: log-ratios need the same.
+    micro_batch_size: responses of one pass.
+    """
+    at = rollout.temperature if temperature is None else temperature
+
+    def compute(part: Tokens) -> dict[str, Tensor]:
+        scores = model.score_states(
+            model.states(part), part, temperature=at, entropy=entropy, ends=rollout.ends or None
+        )
+        return {name: value.float() for name, value in vars(scores).items() if value is not None}
+
+    with torch.no_grad(), models.evaluating(model):
+        shared = model.shares_prompts(gradient=False)
+        return models.Scores(**in_micro_batches(rollout, compute, micro_batch_size, model.device, shared=shared))
+
+
 def collect(
     model: LanguageModel,
     reference: LanguageModel | None,
@@ -173,6 +202,8 @@ def collect(
         offsets=[offsets(model.tokenizer, row.ids) for row in rows] if "offsets" in needs else None,
         row=torch.arange(len(rows)) + first * per_prompt if "policy" in needs else None,
         lent_policy=lent_policy if "policy" in needs else None,
+        temperature=temperature or 1.0,
+        ends=frozenset(model.eos_ids),
         **scored,
     )
 

@@ -330,6 +330,8 @@ class Policy:
             samples=[whole.samples[row] for row in rows],
             texts=[decode(model.tokenizer, ids) for ids in responses],
             offsets=[offsets(model.tokenizer, ids) for ids in responses],
+            temperature=whole.temperature,
+            ends=whole.ends,
         )
 
     def _read(self, row: int, position: int) -> list[int]:

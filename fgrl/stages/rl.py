@@ -154,10 +154,10 @@ class RLStage(TrainingStage):
                 f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and sampling needs "
                 "all of them: use ddp or deepspeed_stage_2"
             )
-        if self.rollout.batch_size // self.rollout.per_prompt < self.train.devices:
+        if self.rollout.batch_size // self.rollout.per_prompt < self.train.world:
             raise ValueError(
                 f"rollout.batch_size {self.rollout.batch_size} has {self.rollout.batch_size // self.rollout.per_prompt} "
-                f"prompts, fewer than devices {self.train.devices}: a device would have nothing to sample"
+                f"prompts, fewer than devices {self.train.world}: a device would have nothing to sample"
             )
         return self
 
@@ -183,7 +183,7 @@ class RLStage(TrainingStage):
         if frozen and not self.model.lora:
             roles.append(Role("reference", self.model))
         roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
-        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.devices))
+        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
         sampled = max([drawn, *self.drawn_in_evaluations()], key=lambda shape: shape.rows * shape.tokens)
         workload = Workload(
             roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
@@ -237,7 +237,7 @@ class RLStage(TrainingStage):
         at_once = self.rollout.batch_size // self.rollout.per_prompt
         if limit is None:
             return at_once, self.train
-        at_once = max(self.train.devices, min(at_once, limit))
+        at_once = max(self.train.world, min(at_once, limit))
         return at_once, self.limited("iterations", max(1, limit // at_once))
 
     def _to_draw(self, prompt: Sample) -> ToDraw:

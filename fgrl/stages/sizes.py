@@ -22,7 +22,7 @@ def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
 def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: bool = False) -> PassShape:
     """A micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
     `OfflineAlgorithm.unit_by_unit`."""
-    units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.devices))
+    units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.world))
     return PassShape(units * each, tokens)
 
 

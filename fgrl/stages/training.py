@@ -80,7 +80,7 @@ class TrainingStage(Stage):
             )
 
     def processes(self) -> int:
-        return self.train.devices
+        return self.train.world
 
     def accelerator(self) -> Accelerator:
         return self.train.accelerator

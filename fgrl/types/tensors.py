@@ -110,6 +110,7 @@ NAMED = {"column": named()}
 METRICS = {"column": of_all_rows(lambda values, counts: merged(zip(values, counts, strict=True)))}
 WHOLE_STEP = {"column": of_all_rows()}
 LENT_POLICY = {"column": of_all_rows(lambda values, counts: the_same(values))}
+OF_SAMPLING = {"column": of_all_rows(lambda values, counts: as_drawn(values))}
 NEED_OF_FIELD = {"lent_policy": "policy", "row": "policy"}
 """What to ask for in `needs` where it is not called as the field that it fills."""
 
@@ -118,6 +119,13 @@ def the_same(values: Sequence[Any]) -> Any:
     """The object that all parts have. Raises ValueError for different ones."""
     if any(value is not values[0] for value in values):
         raise ValueError("the parts were drawn by different models")
+    return values[0]
+
+
+def as_drawn(values: Sequence[Any]) -> Any:
+    """The value that all parts have. Raises ValueError for different ones."""
+    if any(value != values[0] for value in values):
+        raise ValueError("the parts were drawn in different ways")
     return values[0]
 
 
@@ -156,6 +164,9 @@ class Rollout(Tokens):
     # [B] long: the response's number among all that are drawn together, which names its random stream
     row: Tensor | None = field(default=None, metadata=RESPONSE)
     lent_policy: Any = field(default=None, metadata=LENT_POLICY)  # `fgrl.rollouts.policies.LentPolicy`
+    # at which `old_logp` and `ref_logp` are taken: in training that of sampling, 1 for greedy decoding
+    temperature: float = field(default=1.0, metadata=OF_SAMPLING)
+    ends: frozenset[int] = field(default=frozenset(), metadata=OF_SAMPLING)  # token ids that end a response
 
     @property
     def policy(self) -> Any:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from credit_training import forked
+from forks import command
 from hostile_rewards import HARMLESS, OTHER_CODES, PLAIN, WRONG, Case
 from tiny_recipe import weights
-
-from fgrl.cli import main
 
 RECIPE = """
 about: "A hostile reward."
@@ -54,20 +50,7 @@ def run(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
         (folder / "topics.txt").write_text("rivers\nlamps\nbirds\nbread\n", encoding="utf-8")
         (folder / "rewards.py").write_text(source, encoding="utf-8")
 
-        def work() -> None:
-            os.chdir(folder)
-            said = os.open("said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
-            # pytest has replaced them
-            sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
-            with pytest.raises(SystemExit) as left:
-                main(["run", "recipe.yaml"])
-            (folder / "code").write_text(str(left.value.code or 0), encoding="utf-8")
-
-        process = forked(work)
-        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, (folder / "said").read_text()
-        return Ran(folder, int((folder / "code").read_text()), (folder / "said").read_text())
+        return Ran(folder, *command(folder, "run", "recipe.yaml"))
 
     return ran
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import shutil
 import signal
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +14,11 @@ from pathlib import Path
 import peft
 import pytest
 import transformers
+from forks import command
 from hostile_folders import CASES, Base, Case
 from model_helpers import LORA, stir, tiny
 
-from fgrl import cli, models
+from fgrl import models
 
 MEMORY, SECONDS = 3 * 2**30, 60
 """Limits of a process that runs one folder: address space beyond that of the tests, and time."""
@@ -60,37 +58,19 @@ def run(folder: Path, recipe: str, memory: int = MEMORY, seconds: int = SECONDS)
     (folder / "topics.txt").write_text("rivers\nlamps\n")
     pairs = [{"prompt": f"Say {word}.", "chosen": "It is good.", "rejected": "No."} for word in ("one", "two", "three")]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    child = os.fork()
-    if child == 0:
-        _limited(folder, memory, seconds)
-    _child, status = os.waitpid(child, 0)
-    product = [
-        file.read_text() for file in sorted(folder.glob("runs/stages/*/out/*.json*")) if file.name != "fgrl.json"
-    ]
-    return Ended(os.waitstatus_to_exitcode(status), (folder / "said").read_text(errors="replace"), "\n".join(product))
 
-
-def _limited(folder: Path, memory: int, seconds: int) -> None:
-    """The child's side of `run`: never returns."""
-    code = 70
-    try:
-        said = os.open(folder / "said", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-        for number in (1, 2):
-            os.dup2(said, number)
-        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, encoding="utf-8")
-        os.chdir(folder)
+    def limit() -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
-        cli.main(["run", "recipe.yaml"])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    except BaseException:
-        os.write(2, traceback.format_exc().encode())
-    finally:
-        os._exit(code)
+
+    code, said = command(folder, "run", "recipe.yaml", limit=limit)
+    product = [
+        file.read_text() for file in sorted(folder.glob("runs/stages/*/out/*.json*")) if file.name != "fgrl.json"
+    ]
+    return Ended(code, said, "\n".join(product))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from fgrl.components.algorithms import GRPO, SFT
 from fgrl.errors import Stopped, UserCodeError
 from fgrl.modules import finite
 from fgrl.modules.alarms import Alarms
+from fgrl.modules.online import check_known
 from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import build, import_file
+from fgrl.types import Rewards
 
 LORA = {"r": 4, "alpha": 8}
 INFINITY = float("inf")
@@ -218,6 +221,22 @@ def test_an_algorithm_does_not_train_without_the_field_that_it_reads(
     with scratch():  # one that can do without says so
         (tmp_path / "again").mkdir()
         own(tiny_model_dir, tmp_path / "again", condition="getattr(rewards, 'criterion', None) is not None").fit(1)
+
+
+def test_an_algorithm_of_criteria_does_not_train_when_all_their_rewards_are_missing() -> None:
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    rollout = SimpleNamespace(mask=mask)
+    criterion = torch.full((2, 2, 3), torch.nan)
+    rewards = Rewards(torch.zeros(2), torch.zeros(2, 3), mask, criterion=criterion)
+    algorithm = build("online_algorithm", "rtt_grpo")
+    with pytest.raises(Stopped, match="reads the rewards of single criteria, and all of iteration 3 are missing"):
+        check_known(rewards, rollout, algorithm, 3)
+    criterion[1, 1, 0] = 0.0
+    check_known(rewards, rollout, algorithm, 3)
+    criterion[1, 1, 0], criterion[0, 0, 2] = torch.nan, 1.0  # behind the response
+    with pytest.raises(Stopped):
+        check_known(rewards, rollout, algorithm, 3)
+    check_known(rewards, rollout, GRPO(), 3)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from credit_training import forked
+from forks import forked
 from pipeline_helpers import Bench, fake_recipe, fakes
 
 from fgrl import report

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tiny_recipe
 from conftest import train_tokenizer
-from credit_training import forked
+from forks import forked
 from function_helpers import component, rollout_of, write
 from pipeline_helpers import fgrl
 from torch import distributed

@@ -43,6 +43,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     (PPO, "stages.policy.prompts.limit=4", "stages.policy.prompts.limit", "below the 32 prompts of one iteration"),
     (PPO, "stages.samples.per_prompt=1", "stages.pairs.data.of", "draws one response per prompt, and a pair needs two"),
     ("recipes/rla_llama3.yaml", "stages.samples.per_prompt=1", "stages.pairs.data.of", 'stage "samples" draws one response per prompt'),
+    (PPO, "stages.policy.train.nodes=2", "stages.policy.train.nodes", "training on several nodes does not work yet"),
     (PPO, "stages.policy.train.micro_batch_size=17", "stages.policy.train.micro_batch_size", "larger than batch_size 16"),
     (PPO, "stages.reward_model.holdout=0.999", "stages.reward_model.holdout", "wants a number <= 0.5, got 0.999"),
     (PPO, "stages.policy.train.lr=1e9", "stages.policy.train.lr", "wants a number <= 1"),

@@ -1,4 +1,4 @@
-"""Small models and token batches for the tests of this folder."""
+"""Small models and token batches."""
 
 from __future__ import annotations
 

@@ -1,0 +1,59 @@
+"""Copies of this process, which has loaded everything: hundreds of runs of the command line in the time of a few."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fgrl import cli
+
+
+def forked(work: Callable[[], Any]) -> int:
+    """Start a copy of this process that does `work` and ends with status 0, or 1 after an error. Return its id."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if process := os.fork():
+        return process
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+
+def command(folder: Path, *arguments: str, limit: Callable[[], Any] = lambda: None) -> tuple[int, str]:
+    """Run `fgrl` with these arguments in a fork that works in `folder`. Return its exit code and what it printed.
+
+    limit: called in the fork before the command, to bound its memory or time. Negative codes are signals.
+    """
+    said = folder / "said"
+
+    def work() -> None:
+        os.chdir(folder)
+        file = os.open(said, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        # pytest has replaced them
+        sys.stdout, sys.stderr = (
+            os.fdopen(number, "w", buffering=1, encoding="utf-8", closefd=False) for number in (1, 2)
+        )
+        limit()
+        try:
+            cli.main(list(arguments))
+        except SystemExit as end:
+            # without Python's own end, which a function under test may have broken
+            os._exit(int(end.code or 0))
+
+    _process, status = os.waitpid(forked(work), 0)
+    return os.waitstatus_to_exitcode(status), said.read_text(encoding="utf-8", errors="replace")

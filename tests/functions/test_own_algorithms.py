@@ -1,0 +1,123 @@
+"""What an algorithm of the user returns is checked as rewards are: a mistake is reported at the line of the method, with the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from function_helpers import rollout_of, write
+from scratch_registry import scratch
+
+from fgrl.errors import UserCodeError
+from fgrl.functions import checked_advantages, checked_loss, written_at
+from fgrl.registry import build, import_file
+from fgrl.types import Advantages, Mean
+
+OWN = '''
+from fgrl.components.algorithms import GRPO
+from fgrl.registry import register
+
+@register("own")
+class Own(GRPO):
+    """One of my own."""
+
+    def advantages(self, rollout, rewards):
+        pass
+
+    def loss(self, model, batch):
+        pass
+'''
+ADVANTAGES, LOSS = 9, 12
+"""Lines of the methods."""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.chdir(tmp_path)
+    with scratch():
+        import_file(write(tmp_path, OWN, "own.py"))
+        yield build("online_algorithm", "own")
+
+
+@pytest.fixture
+def rollout() -> Any:
+    return rollout_of(["a", "bird"])
+
+
+def of(rollout: Any, **changes: Any) -> Advantages:
+    return Advantages(**{"advantage": torch.zeros(rollout.mask.shape)} | changes)
+
+
+MISTAKES = {
+    "nothing": (lambda _rollout: None, "returned None"),
+    "a tensor": (lambda rollout: torch.zeros(rollout.mask.shape), "returned a Tensor"),
+    "one number for each response": (lambda rollout: of(rollout, advantage=torch.zeros(len(rollout.mask), 1)), "advantage of the shape"),
+    "returns of other rows": (lambda rollout: of(rollout, returns=torch.zeros(9, rollout.mask.shape[1])), "returns of the shape [9"),
+    "a graph": (lambda rollout: of(rollout, advantage=torch.zeros(rollout.mask.shape, requires_grad=True)), "part of an autograd graph"),
+    "keep of numbers": (lambda rollout: of(rollout, keep=torch.ones(len(rollout.mask))), "keep of torch.float32"),
+    "trained of responses": (lambda rollout: of(rollout, trained=torch.ones(9, 9, dtype=torch.bool)), "trained of the shape [9, 9]"),
+    "a wide column": (lambda rollout: of(rollout, columns={"weight": torch.ones(9)}), 'the column "weight" of the shape [9]'),
+    "NaN": (lambda rollout: of(rollout, advantage=torch.full(rollout.mask.shape, torch.nan)), "advantage that is not finite for a token"),
+    "infinite returns": (lambda rollout: of(rollout, returns=torch.full(rollout.mask.shape, torch.inf)), "returns that is not finite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_advantages_is_reported_at_its_line(mistake: str, own: Any, rollout: Any) -> None:
+    make, says = MISTAKES[mistake]
+    with pytest.raises(UserCodeError) as caught:
+        checked_advantages(own, make(rollout), rollout)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(f"own.py:{ADVANTAGES}: advantages of the online_algorithm 'own' returned")
+    assert says in lines[0]
+    assert len(lines) <= 5
+
+
+def test_advantages_behind_a_response_do_not_count(own: Any, rollout: Any) -> None:
+    assert not rollout.mask.all()
+    behind = torch.where(rollout.mask, 0.0, torch.nan)
+    checked_advantages(own, of(rollout, advantage=behind, columns={"weight": torch.ones(2)}), rollout)
+
+
+WEIGHT = torch.ones(3, requires_grad=True)
+WRONG_LOSSES = {
+    "nothing": (lambda: None, "returned None"),
+    "no metrics": (lambda: WEIGHT.sum(), "returned a Tensor"),
+    "a number": (lambda: (0.5, {}), "0.5 (float) as the loss"),
+    "one loss for each row": (lambda: (WEIGHT * 2, {}), "a loss of the shape [3]"),
+    "an integer": (lambda: (torch.tensor(1), {}), "a loss of the shape []"),
+    "detached": (lambda: (WEIGHT.sum().detach(), {}), "does not depend on the model's weights"),
+    "metrics of text": (lambda: (WEIGHT.sum(), {"kl": "high"}), "for the metric 'kl'"),
+    "a metric of several numbers": (lambda: (WEIGHT.sum(), {"kl": torch.ones(2)}), "for the metric 'kl'"),
+    "metrics in a list": (lambda: (WEIGHT.sum(), [0.5]), "for the metric 'metrics'"),
+    "a metric without a name": (lambda: (WEIGHT.sum(), {1: 0.5}), "for the metric 1"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_LOSSES)
+def test_a_mistake_in_a_loss_is_reported_at_its_line(mistake: str, own: Any) -> None:
+    make, says = WRONG_LOSSES[mistake]
+    with pytest.raises(UserCodeError) as caught:
+        checked_loss(own, make())
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(f"own.py:{LOSS}: loss of the online_algorithm 'own' returned")
+    assert says in lines[0]
+    assert len(lines) <= 5
+
+
+def test_a_loss_as_it_should_be(own: Any) -> None:
+    metrics = {"kl": Mean(1.0, 2), "tokens": 3, "entropy": torch.tensor(0.5)}
+    loss, given = checked_loss(own, (WEIGHT.sum(), metrics))
+    assert (float(loss.detach()), given) == (3.0, metrics)
+    with torch.no_grad():  # a measurement
+        checked_loss(own, (WEIGHT.sum(), {}))
+
+
+def test_a_method_is_named_where_the_user_wrote_it(own: Any) -> None:
+    assert written_at(own, "loss") == f"own.py:{LOSS} (loss of the online_algorithm own)"
+    assert written_at(own, "state_dict") == ""
+    with pytest.raises(TypeError, match="expected Advantages"):
+        checked_advantages(build("online_algorithm", "grpo"), None, rollout_of(["a"]))

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fgrl import models
+from fgrl import models, rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.rollouts import encode_prompt, pad
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
@@ -85,7 +85,7 @@ def measure(
 
 def by_engine(model: Any, prompts: list[list[int]], new: int, seed: int, fold: bool = False) -> list[list[int]]:
     sampling = Sampling(max_new_tokens=new, batch_size=len(prompts))
-    return HF(fold=fold).generate(model, prompts, sampling, seed=seed, rows=range(len(prompts)))
+    return [drawn.ids for drawn in rollouts.sample(HF(fold=fold).open(model), prompts, sampling, seed=seed)]
 
 
 def by_transformers(model: Any, prompts: list[list[int]], new: int, seed: int) -> list[list[int]]:

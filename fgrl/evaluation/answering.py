@@ -16,7 +16,7 @@ from fgrl.evaluation.answer import Answer, FollowUp, read_answers, write_answers
 from fgrl.evaluation.attributing import as_rollout, attributions
 from fgrl.evaluation.given import follow_ups, prompt_alone
 from fgrl.evaluation.held_out import HeldOut
-from fgrl.kinds import Engine, Reward
+from fgrl.kinds import Drawer, Reward
 from fgrl.rollouts import Generated, as_response, draw
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
@@ -51,16 +51,17 @@ def answers(
     needs = needs_of_rewards | {"offsets"} | {fields[need] for need in asked.needs()}
     if reference is None and not without_adapter and needs & {"ref_logp", "ref_kl", "ref_entropy"}:
         raise DataError("a reward reads the reference model, and there is none: name one of `models` as `reference`")
+    drawer = asked.engine.open(model)
     lent_policy = None
     if needs_of_rewards & {"policy", "entropy"}:
         lent_policy = LentPolicy(
-            model, asked.engine, sampling, seed=seed, name=name, fingerprint=fingerprint,
+            model, drawer, sampling, seed=seed, name=name, fingerprint=fingerprint,
             micro_batch_size=FROZEN_MICRO_BATCH_SIZE,
         )  # fmt: skip
 
     def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
         # 1. draw
-        drawn = draw(model, asked.engine, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
+        drawn = draw(model, drawer, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
         flat = [(sample, response) for sample, group in zip(asked_now, drawn, strict=True) for response in group]
         samples = [sample for sample, _generated in flat]
         # 2. score
@@ -77,14 +78,14 @@ def answers(
         ]
         # 3. ask on
         streams = range(place * asked.per_prompt, place * asked.per_prompt + len(flat))
-        ask_follow_ups(model, asked.engine, sampling, samples, answers, seed=seed, streams=streams)
+        ask_follow_ups(model, drawer, sampling, samples, answers, seed=seed, streams=streams)
         return answers
 
     every: list[Answer] = []
     if parts is not None:
         parts.mkdir(parents=True, exist_ok=True)
     chunk = max(1, sampling.batch_size // asked.per_prompt)
-    with run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
+    with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
         for start in range(0, len(prompts), chunk):
             asked_now, place = prompts[start : start + chunk], first + start
             part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"
@@ -101,7 +102,7 @@ def answers(
 
 
 def ask_follow_ups(
-    model: Any, engine: Engine, sampling: Sampling, prompts: Sequence[Sample], answers: Sequence[Answer], *,
+    model: Any, drawer: Drawer, sampling: Sampling, prompts: Sequence[Sample], answers: Sequence[Answer], *,
     seed: int, streams: Sequence[int],
 ) -> None:  # fmt: skip
     """Ask each prompt's follow-ups in turn and append the responses to `Answer.follow_ups`. Answer i is drawn from the
@@ -112,11 +113,11 @@ def ask_follow_ups(
         chats = [_chat(answers[i], asked[i][turn]) for i in rows]
         encoded = [rollouts.encode_prompt(model.tokenizer, chat, sampling.max_prompt_tokens) for chat in chats]
         drawn = rollouts.sample(
-            model, encoded, sampling, engine, seed=seeds.of_turn(seed, turn + 1), rows=[streams[i] for i in rows]
+            drawer, encoded, sampling, seed=seeds.of_turn(seed, turn + 1), rows=[streams[i] for i in rows]
         )
-        for i, ids in zip(rows, drawn, strict=True):
-            response = as_response(model, ids)
-            answers[i].follow_ups.append(FollowUp(question=asked[i][turn], response=response, n_tokens=len(ids)))
+        for i, each in zip(rows, drawn, strict=True):
+            response = as_response(model, each.ids)
+            answers[i].follow_ups.append(FollowUp(question=asked[i][turn], response=response, n_tokens=len(each.ids)))
 
 
 def _chat(answer: Answer, question: str) -> list[Message]:

@@ -3,45 +3,105 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from fgrl.registry import Component, build, kind
 from fgrl.specs import Sampling
 
-Ended = Callable[[Sequence[int]], bool]
-"""Is a response of these token ids complete, although it has no end-of-sequence token?"""
+
+@dataclass(frozen=True)
+class Early:
+    """Where a response is complete although it has no end-of-sequence token: behind the first token with which one of these holds."""
+
+    strings: tuple[str, ...] = ()
+    """The text of the response contains one of them."""
+    ids: frozenset[int] = frozenset()
+    """The token is one of them."""
+    json_object: bool = False
+    """The text has a complete, valid JSON object."""
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """A response that is to be drawn."""
+
+    prompt: Sequence[int]
+    """Token ids."""
+    sampling: Sampling
+    seed: int
+    row: int
+    """(`seed`, `row`) names the random stream of the response."""
+    early: Early | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A response that was drawn."""
+
+    ids: list[int]
+    """Token ids, with the end-of-sequence token unless the response was cut off or ended early."""
+    finish: Literal["end", "early", "length"]
+    """How it ended: by an end-of-sequence token, by `DrawRequest.early`, or at `max_new_tokens`. There is no other way: a request
+    that an engine gave up is an error, never a response."""
+    version: int = 0
+    """Version of the weights it was drawn from (`Drawer.take`)."""
+    logp: list[float] | None = None
+    """Log-probabilities of the tokens, nats, at the temperature of sampling, as the engine computed them; None where the engine draws
+    from the very model that is trained."""
+
+
+class Drawer(ABC):
+    """A model that an engine has opened. A context manager, which closes it."""
+
+    version = 0
+
+    @abstractmethod
+    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+        """Return a response to each request, in their order.
+
+        The drawer chooses its batches (`Sampling.batch_size` bounds them): neither they nor the order change a response. An engine that
+        computes elsewhere calls `fgrl.stops.point()` while it waits, so that a run can stop.
+        """
+
+    def stream(self, request: DrawRequest) -> Iterator[int]:
+        """Token ids of one response, as soon as they are there. Who stops reading ends the response."""
+        yield from self.draw([request])[0].ids
+
+    def take(self, weights: Any, version: int) -> None:
+        """Draw from these weights from now on. weights: the `fgrl.models.LanguageModel` that has them."""
+        self.version = version
+
+    def rest(self) -> None:  # noqa: B027
+        """Free the memory that only drawing needs, until `wake`."""
+
+    def wake(self) -> None:  # noqa: B027
+        """Be ready to draw again after `rest`."""
+
+    def close(self) -> None:  # noqa: B027
+        """End what `open` started."""
+
+    def __enter__(self) -> Drawer:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 @kind("engine")
 class Engine(Component, ABC):
-    """Draws responses from a model."""
+    """Draws responses from models."""
 
     @abstractmethod
-    def generate(
-        self,
-        model: Any,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        seed: int,
-        rows: Sequence[int],
-        ended: Ended | None = None,
-    ) -> list[list[int]]:
-        """Token ids of each response, with its end-of-sequence token. Row `i` is drawn from the random stream
-        (`seed`, `rows[i]`), so neither the order nor the batching of rows changes the responses.
-
-        ended: also end a response behind the first token with which this is true of all its ids; it is asked behind every
-        token, and changes nothing before it. Passed only where it is needed.
-
-        Each pass of `model` is a place where a run can stop; an engine that computes elsewhere calls `fgrl.stops.point()` between steps.
-        """
+    def open(self, model: Any) -> Drawer:
+        """Return a drawer of a `fgrl.models.LanguageModel`. Each has a state of its own, so an engine may have several models open."""
 
     def copies_weights(self) -> bool:
-        """Does it keep a second copy of the model's weights while sampling? `fgrl plan` counts it."""
+        """True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""
         return False
 
 
 def default_engine() -> Engine:
-    """Transformers, in this process."""
+    """Return transformers, in this process."""
     return build(Engine, "hf")

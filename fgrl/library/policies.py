@@ -93,8 +93,8 @@ class Policy:
         )  # fmt: skip
         samples = [Sample(id=str(i), prompt=prompt) for i, prompt in enumerate(asked)]
         recipe.know_components()
-        with random_state_kept(), libraries_quiet():
-            drawn = rollouts.draw(self.language_model, default_engine(), samples, sampling, n, seed=seed)
+        with random_state_kept(), libraries_quiet(), default_engine().open(self.language_model) as drawer:
+            drawn = rollouts.draw(self.language_model, drawer, samples, sampling, n, seed=seed)
         return [
             Generated(prompt, each.response.text, bool(each.response.finished), each.ids)
             for prompt, group in zip(asked, drawn, strict=True)

@@ -12,7 +12,7 @@ import torch
 from fgrl import models, rollouts, seeds
 from fgrl.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
-from fgrl.kinds import Engine, OnlineAlgorithm, Reward, Run, note_step
+from fgrl.kinds import Drawer, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
 from fgrl.modules import finite, gather
 from fgrl.modules.alarms import Alarms, Watch
@@ -25,6 +25,7 @@ from fgrl.modules.trainer import OnlineSettings
 from fgrl.modules.units import RolloutUnits
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
+from fgrl.rollouts.kept import FILE, Kept
 from fgrl.specs import Sampling
 from fgrl.types import Rewards, Rollout, Sample
 
@@ -38,12 +39,13 @@ class OnlineRounds(Rounds):
 
     def __init__(
         self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
-        settings: OnlineSettings, run: Run, *, engine: Engine, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
+        settings: OnlineSettings, run: Run, *, drawer: Drawer, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
         reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
     ) -> None:  # fmt: skip
         self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
         self.settings, self.run, self.reference = settings, run, reference
-        self.engine, self.sampling, self.per_prompt = engine, sampling, per_prompt
+        self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
+        self._kept = Kept(drawer, run.dir / FILE.format(rank=run.rank))
         self.token_rewards = token_rewards
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
@@ -85,10 +87,12 @@ class OnlineRounds(Rounds):
             # 1. the iteration's prompts, and this process's share of them
             prompts = self.prompts_of(number)
             share = split(range(len(prompts)), process.world)[process.rank]
+            self.drawer.wake()
+            self.drawer.take(self.model.actor, number)
             # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
             rollout = rollouts.collect(
                 self.model.actor, self.reference, [prompts[i] for i in share],
-                self.sampling, self.engine, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
+                self.sampling, self._kept, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
                 seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
             )  # fmt: skip
             collected = time.perf_counter()
@@ -112,6 +116,7 @@ class OnlineRounds(Rounds):
             with own_code(self.algorithm, "advantages"):
                 returned = self.algorithm.advantages(rollout, as_filled(rewards, self.reward))
             advantages = checked_advantages(self.algorithm, returned, rollout)
+            self.drawer.rest()
             finite.check_advantages(advantages, rollout, rewards, f"iteration {number}")
             if self.store is not None:
                 self.store.add(number, *everything, advantages)
@@ -180,7 +185,7 @@ class OnlineRounds(Rounds):
 
     def _lent_policy(self, seed: int, number: int) -> policies.LentPolicy:
         return policies.LentPolicy(
-            self.model.actor, self.engine, self.sampling, seed=seed, name=f"in iteration {number}",
+            self.model.actor, self.drawer, self.sampling, seed=seed, name=f"in iteration {number}",
             micro_batch_size=self.settings.micro_batch_size,
         )  # fmt: skip
 

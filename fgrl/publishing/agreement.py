@@ -92,7 +92,8 @@ def of_stage(folder: Path, head: str, *, with_base: bool) -> Answers:
         lengths = [len(response) for response in responses]
         return Answers(written, responses, [], [row[:n] for row, n in zip(rewards, lengths, strict=True)])
     sampling = Sampling(max_new_tokens=room, temperature=0.0)
-    responses = rollouts.sample(model, prompts, sampling, default_engine(), seed=0)
+    with default_engine().open(model) as drawer:
+        responses = [drawn.ids for drawn in rollouts.sample(drawer, prompts, sampling, seed=0)]
     tokens = rollouts.pad(prompts, responses, model.pad_id, model.eos_ids)
     logp = torch.log_softmax(model.logits(model.states(tokens)).float(), -1)
     base_kl = None

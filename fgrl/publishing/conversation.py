@@ -9,7 +9,7 @@ from typing import Any
 
 from fgrl import lazy, rollouts, seeds
 from fgrl.errors import UsageError
-from fgrl.kinds import Engine, Reward, default_engine
+from fgrl.kinds import DrawRequest, Engine, Reward, default_engine
 from fgrl.rollouts.text import UNFINISHED
 from fgrl.specs import Sampling
 from fgrl.types import Message, Sample
@@ -86,21 +86,17 @@ class Conversation:
         ids = rollouts.encode_prompt(self.model.tokenizer, prompt, room)
         drawn: list[int] = []
         printed = ""
-
-        def watch(so_far: Sequence[int]) -> bool:
-            nonlocal printed
-            drawn[:] = so_far
-            text = rollouts.decode(self.model.tokenizer, drawn)
-            if not text.endswith(UNFINISHED) and text.startswith(printed):
-                new, printed = text[len(printed) :], text
-                shown(new)
-            return False
-
         sampling = Sampling(max_new_tokens=self.max_tokens, max_prompt_tokens=len(ids), temperature=self.temperature)
         began, stopped = time.monotonic(), False
+        seed = seeds.of_turn(self.seed, len(self.turns) // 2)
         try:
-            seed = seeds.of_turn(self.seed, len(self.turns) // 2)
-            (drawn,) = rollouts.sample(self.model, [ids], sampling, self.engine, seed=seed, ended=watch)
+            with self.engine.open(self.model) as drawer:
+                for token in drawer.stream(DrawRequest(ids, sampling, seed, row=0)):
+                    drawn.append(token)
+                    text = rollouts.decode(self.model.tokenizer, drawn)
+                    if not text.endswith(UNFINISHED) and text.startswith(printed):
+                        new, printed = text[len(printed) :], text
+                        shown(new)
         except KeyboardInterrupt:
             stopped = True
         text = rollouts.decode(self.model.tokenizer, drawn)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS
+from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad
 from fgrl.rollouts.text import decode, encode_prompt, offsets
 from fgrl.specs import Sampling
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fgrl import models
-    from fgrl.kinds import Ended, Engine
+    from fgrl.kinds import Drawer, Drawn, Early
     from fgrl.models import LanguageModel, Scores
     from fgrl.rollouts.policies import LentPolicy
 else:
@@ -38,20 +38,19 @@ def check_exact(sampling: Sampling) -> None:
 
 
 def sample(
-    model: LanguageModel,
+    drawer: Drawer,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
-    engine: Engine,
     *,
     seed: int,
     rows: Sequence[int] | None = None,
-    ended: Ended | None = None,
-) -> list[list[int]]:
-    """Responses to encoded prompts; row i uses the random stream (seed, rows[i]). `ended`: see `Engine.generate`."""
-    streams = list(range(len(prompts))) if rows is None else list(rows)
-    options = {} if ended is None else {"ended": ended}  # an engine that does not know it works for all else
-    with torch.no_grad():
-        return engine.generate(model, prompts, sampling, seed=seed, rows=streams, **options)
+    early: Early | None = None,
+) -> list[Drawn]:
+    """Responses to encoded prompts; row i uses the random stream (seed, rows[i])."""
+    streams = range(len(prompts)) if rows is None else rows
+    return drawer.draw([
+        DrawRequest(prompt, sampling, seed, row, early) for prompt, row in zip(prompts, streams, strict=True)
+    ])  # fmt: skip
 
 
 def score(
@@ -149,7 +148,7 @@ def collect(
     reference: LanguageModel | None,
     prompts: Sequence[Sample],
     sampling: Sampling,
-    engine: Engine,
+    drawer: Drawer,
     needs: frozenset[str],
     *,
     per_prompt: int = 1,
@@ -179,7 +178,7 @@ def collect(
         raise ValueError("the reference is needed; give one, or train with lora (then it is the base)")
 
     # 1. responses: row b answers prompt b // per_prompt
-    drawn = draw(model, engine, prompts, sampling, per_prompt, seed=seed, first=first)
+    drawn = draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first)
     rows = [generated for group in drawn for generated in group]
     tokens = pad(
         [row.prompt_ids for row in rows],
@@ -219,14 +218,17 @@ class Generated:
 
 
 def draw(
-    model: Any, engine: Engine, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
+    model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
 ) -> list[list[Generated]]:  # fmt: skip
     """`per_prompt` responses to each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt."""
     encoded = [encode_prompt(model.tokenizer, prompt.prompt, sampling.max_prompt_tokens) for prompt in prompts]
     repeated = [ids for ids in encoded for _ in range(per_prompt)]
     rows = [first * per_prompt + i for i in range(len(repeated))]
-    responses = sample(model, repeated, sampling, engine, seed=seed, rows=rows)
-    drawn = [Generated(prompt, ids, as_response(model, ids)) for prompt, ids in zip(repeated, responses, strict=True)]
+    responses = sample(drawer, repeated, sampling, seed=seed, rows=rows)
+    drawn = [
+        Generated(prompt, response.ids, as_response(model, response.ids))
+        for prompt, response in zip(repeated, responses, strict=True)
+    ]
     return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
 
 

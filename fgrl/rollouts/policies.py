@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
 from fgrl.errors import PolicyNotLent
+from fgrl.kinds import DrawRequest
 from fgrl.rollouts.lent_modules import LentModule
 from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad
 from fgrl.rollouts.text import decode, offsets
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fgrl import models
-    from fgrl.kinds import Engine
+    from fgrl.kinds import Drawer
     from fgrl.models import LanguageModel, Scores
 else:
     models = lazy.load("fgrl.models")
@@ -69,11 +70,11 @@ class LentPolicy:
     """A model, lent to the components that score one batch of its responses."""
 
     def __init__(
-        self, model: LanguageModel, engine: Engine, sampling: Sampling, *, seed: int, name: str,
+        self, model: LanguageModel, drawer: Drawer, sampling: Sampling, *, seed: int, name: str,
         fingerprint: str | None = None, micro_batch_size: int = 8,
     ) -> None:  # fmt: skip
         """seed: that of the responses. name and fingerprint: which model it is, and what identifies its weights."""
-        self.engine, self.sampling, self.seed, self.name, self.fingerprint = engine, sampling, seed, name, fingerprint
+        self._drawer, self.sampling, self.seed, self.name, self.fingerprint = drawer, sampling, seed, name, fingerprint
         self.micro_batch_size = micro_batch_size
         self.use = PolicyUse()
         self._model, self._lent = model, False
@@ -104,6 +105,11 @@ class LentPolicy:
                 "other responses with it; take `rollout.policy` of the rollout that is given, each time"
             )
         return self._model
+
+    def drawer(self) -> Drawer:
+        """What draws from the model. Raises `PolicyNotLent` outside of `lend`."""
+        self.lent_model()
+        return self._drawer
 
     @property
     def temperature(self) -> float:
@@ -264,43 +270,26 @@ class Policy:
             budget = self.sampling.max_new_tokens - position
             if budget > 0 and not bool(rollout.eos[row, :position].any()):
                 left[number] = budget
-        for together in self._drawn_together(places, left, k):
-            longest = max(left[number] for number in together)
-            position = places[together[0]][1]
-            drawn = self._lent.engine.generate(
-                self._model, [self._read(*places[number]) for number in together for _ in range(k)],
-                self.sampling.model_copy(
-                    update={"max_new_tokens": longest, "min_new_tokens": max(0, self.sampling.min_new_tokens - position)}
-                ),
-                seed=self._lent.seed, rows=[self._stream(*places[number], i, stream) for number in together for i in range(k)],
-            )  # fmt: skip
-            for place, number in enumerate(together):
-                endings[number] = [ids[: left[number]] for ids in drawn[place * k : (place + 1) * k]]
+        asked = [
+            DrawRequest(
+                self._read(*places[number]), self._limited(budget, places[number][1]), self._lent.seed,
+                self._stream(*places[number], i, stream),
+            )
+            for number, budget in left.items() for i in range(k)
+        ]  # fmt: skip
+        drawn = iter(self._lent.drawer().draw(asked))
+        for number in left:
+            endings[number] = [next(drawn).ids for _ in range(k)]
         use = self._lent.use
         use.continuations += len(left) * k
         use.generated_tokens += sum(len(ids) for own in endings for ids in own)
         use.seconds += time.perf_counter() - began
         return endings
 
-    def _drawn_together(self, places: Sequence[Place], left: dict[int, int], k: int) -> Iterator[list[int]]:
-        """The numbers of `places` in groups that are drawn with one limit on length; what exceeds a response's own is cut off.
-
-        Where the model has positions for no more than that, or some tokens must not end a response yet, only equal limits are
-        drawn together.
-        """
-        most = self._model.max_tokens
-        at_once = max(1, self.sampling.batch_size // k)
-        group: list[int] = []
-        for number in sorted(left, key=lambda number: (-left[number], number)):
-            first = group[0] if group else number
-            longest = len(self._read(*places[number])) + left[first]
-            exact = self.sampling.min_new_tokens > 0 or (most is not None and longest > most)
-            if group and (len(group) == at_once or (exact and left[number] != left[first])):
-                yield group
-                group = []
-            group.append(number)
-        if group:
-            yield group
+    def _limited(self, budget: int, position: int) -> Sampling:
+        """How to draw what follows the first `position` tokens of a response."""
+        least = max(0, self.sampling.min_new_tokens - position)
+        return self.sampling.model_copy(update={"max_new_tokens": budget, "min_new_tokens": least})
 
     def completed(self, places: Sequence[Place], k: int, stream: str = "") -> Rollout:
         """`continuations_at` as whole responses: rows i k to i k + k - 1 begin with the tokens before `places[i]`; their `group` is i."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fgrl.modules.training_module import TrainingModule
 models = lazy.load("fgrl.models")
 gather = lazy.load("fgrl.modules.gather")
+kept = lazy.load("fgrl.rollouts.kept")
 online = lazy.load("fgrl.modules.online")
 policies = lazy.load("fgrl.rollouts.policies")
 previews = lazy.load("fgrl.stages.previews")
@@ -273,15 +274,17 @@ class RLStage(TrainingStage):
         if cut.cut:
             run.say(cut.warning())
         responses = at_once * self.rollout.per_prompt
+        drawer = self.rollout.engine.open(actor)
         rounds = online.OnlineRounds(
             models.ActorCritic(actor, critic), self.algorithm, self.reward, prompts, train, run,
-            engine=self.rollout.engine, sampling=self.rollout.sampling, rollout_batch_size=responses,
+            drawer=drawer, sampling=self.rollout.sampling, rollout_batch_size=responses,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
             stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards,
         )  # fmt: skip
         digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
-        module = self.fit(run, rounds, self.train.checkpoint_every, made)
+        with drawer:
+            module = self.fit(run, rounds, self.train.checkpoint_every, made)
         if rounds.store is not None:
             rounds.store.hand_on(run.out)
         self.record_prompts(run, digests)
@@ -289,6 +292,9 @@ class RLStage(TrainingStage):
             f"last {name}": value for name, value in rounds.metrics.items() if name in ("reward", "kl", "tokens")
         }
         return summary | (made.summary() if made else {})
+
+    def temporary(self) -> Sequence[str]:
+        return (*super().temporary(), *(kept.FILE.format(rank=rank) for rank in range(self.train.world)))
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
         """The policy alone."""
@@ -304,14 +310,15 @@ class RLStage(TrainingStage):
         critic = None
         if "values" in needs:
             critic = run.model((self.critic or self.model).model_copy(update={"lora": None}), head="scalar")
+        drawer = self.rollout.engine.open(model)
         lent = policies.LentPolicy(
-            model, self.rollout.engine, self.rollout.sampling, seed=run.seed, name="before training",
+            model, drawer, self.rollout.sampling, seed=run.seed, name="before training",
             micro_batch_size=self.train.micro_batch_size,
         )  # fmt: skip
         prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
-        with torch.no_grad(), lent.lend():
+        with drawer, torch.no_grad(), lent.lend():
             rollout = rollouts.collect(
-                model, model, prompts, self.rollout.sampling, self.rollout.engine, needs, per_prompt=per_prompt,
+                model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
             )  # fmt: skip
             note_step(self.reward, 0, self.train.iterations or self.train.epochs)

@@ -57,7 +57,8 @@ class SampleStage(Stage):
         cut = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
         if cut.cut:
             run.say(cut.warning())
-        with run.progress("responses", len(prompts) * self.per_prompt) as ticker:
+        responses = len(prompts) * self.per_prompt
+        with self.engine.open(model) as drawer, run.progress("responses", responses) as ticker:
             for start in range(0, len(prompts), chunk):
                 batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
@@ -65,7 +66,7 @@ class SampleStage(Stage):
                 parts.append(part)
                 if not part.exists():
                     drawn = rollouts.draw(
-                        model, self.engine, batch, self.sampling, self.per_prompt, seed=run.seed, first=start
+                        model, drawer, batch, self.sampling, self.per_prompt, seed=run.seed, first=start
                     )
                     write_jsonl(
                         part, (with_drawn(sample, generated) for sample, generated in zip(batch, drawn, strict=True))

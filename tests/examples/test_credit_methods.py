@@ -60,8 +60,10 @@ def lent_and_drawn(
     model: Any, tokens: int, needs: frozenset[str], temperature: float = 0.8
 ) -> tuple[LentPolicy, Rollout]:
     sampling = Sampling(max_new_tokens=tokens, temperature=temperature)
-    lent = LentPolicy(model, HF(), sampling, seed=5, name="policy", micro_batch_size=3)
-    drawn = rollouts.collect(model, model, PROMPTS, sampling, HF(), needs, per_prompt=2, seed=5, lent_policy=lent)
+    lent = LentPolicy(model, HF().open(model), sampling, seed=5, name="policy", micro_batch_size=3)
+    drawn = rollouts.collect(
+        model, model, PROMPTS, sampling, HF().open(model), needs, per_prompt=2, seed=5, lent_policy=lent
+    )
     return lent, drawn
 
 

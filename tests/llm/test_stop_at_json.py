@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from fgrl import models, rollouts
 from fgrl.components.clients.local import Local
 from fgrl.components.engines.hf import HF
-from fgrl.kinds import Client
+from fgrl.kinds import Client, Early
 from fgrl.llm.json_object import first_object
 from fgrl.pipeline.run import Run
 from fgrl.registry import build, dump
@@ -66,14 +66,10 @@ def test_an_answer_is_the_beginning_of_what_would_have_been_drawn(writer, tmp_pa
 
 
 def test_rows_that_are_complete_leave_the_batch(tiny_model_dir) -> None:
-    """Any condition works; the others are drawn as without it, and finished rows are no longer computed."""
+    """The others are drawn as without it, and finished rows are no longer computed."""
     model = models.load(ModelSpec(base=str(tiny_model_dir)))
-    engine, prompts = HF(), [[1, 20 + i] for i in range(6)]
+    drawer, prompts = HF().open(model), [[1, 20 + i] for i in range(6)]
     sampling = Sampling(max_new_tokens=12)
-    limits = {
-        tuple(row[:1]): 1 + i for i, row in enumerate(engine.generate(model, prompts, sampling, seed=0, rows=range(6)))
-    }
-    assert len(limits) == 6
     widths = []
     trunk = model.trunk.forward
 
@@ -82,26 +78,30 @@ def test_rows_that_are_complete_leave_the_batch(tiny_model_dir) -> None:
         return trunk(*args, **inputs)
 
     model.trunk.forward = counted
-    through = engine.generate(model, prompts, sampling, seed=0, rows=range(6))
+    through = rollouts.sample(drawer, prompts, sampling, seed=0)
     whole_cost, widths[:] = sum(widths), []
-    short = engine.generate(
-        model, prompts, sampling, seed=0, rows=range(6), ended=lambda ids: len(ids) >= limits[tuple(ids[:1])]
-    )
-    assert [len(ids) for ids in short] == [min(i + 1, len(row)) for i, row in enumerate(through)]
-    assert all(long[: len(ids)] == ids for ids, long in zip(short, through, strict=True))
+    marks = frozenset(row.ids[i] for i, row in enumerate(through[:4])) - model.eos_ids
+    short = rollouts.sample(drawer, prompts, sampling, seed=0, early=Early(ids=marks))
+    for row, long in zip(short, through, strict=True):
+        first = next((count for count, token in enumerate(long.ids) if token in marks), None)
+        assert row.ids == (long.ids if first is None else long.ids[: first + 1])
+        assert (row.finish == "early") == (first is not None)
     assert sum(widths) < whole_cost / 2
 
 
-def test_an_engine_that_cannot_stop_works_where_nothing_stops(tiny_model_dir) -> None:
-    class Older(HF):
-        def generate(self, model, prompts, sampling, *, seed, rows):  # type: ignore[override]
-            return super().generate(model, prompts, sampling, seed=seed, rows=rows)
-
-    model, sampling = models.load(ModelSpec(base=str(tiny_model_dir))), Sampling(max_new_tokens=3)
-    plain = rollouts.sample(model, [[1, 20]], sampling, HF(), seed=0)
-    assert rollouts.sample(model, [[1, 20]], sampling, Older(), seed=0) == plain
-    with pytest.raises(TypeError, match="ended"):
-        rollouts.sample(model, [[1, 20]], sampling, Older(), seed=0, ended=lambda ids: False)
+@pytest.mark.parametrize("letters", ["ab", "q"])
+def test_a_response_ends_behind_a_string(letters: str, tiny_model_dir) -> None:
+    """Also where the string lies in several tokens; the others are drawn as without it."""
+    model = models.load(ModelSpec(base=str(tiny_model_dir)))
+    drawer, prompts, sampling = HF().open(model), [[1, 20 + i] for i in range(40)], Sampling(max_new_tokens=30)
+    through = rollouts.sample(drawer, prompts, sampling, seed=0)
+    short = rollouts.sample(drawer, prompts, sampling, seed=0, early=Early(strings=(letters,)))
+    assert {"early"} < {row.finish for row in short}
+    for row, long in zip(short, through, strict=True):
+        texts = [rollouts.decode(model.tokenizer, long.ids[: count + 1]) for count in range(len(long.ids))]
+        first = next((count for count, text in enumerate(texts) if letters in text), None)
+        assert row.ids == (long.ids if first is None else long.ids[: first + 1])
+        assert (row.finish == "early") == (first is not None)
 
 
 def test_it_counts_for_keys_only_where_it_is_set(writer, tmp_path) -> None:

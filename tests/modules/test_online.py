@@ -104,7 +104,7 @@ def module_of(
     settings = {"lr": 1e-30, "batch_size": 3, "micro_batch_size": 2, "accelerator": "cpu", "iterations": 2} | train
     rounds = OnlineRounds(
         ActorCritic(actor, critic), algorithm or PPO(), reward, prompts, OnlineSettings(**settings),
-        a_run(folder, seed=seed), engine=HF(), token_rewards=token_rewards, stored_rollouts=stored,
+        a_run(folder, seed=seed), drawer=HF().open(actor), token_rewards=token_rewards, stored_rollouts=stored,
         sampling=Sampling(max_new_tokens=8, min_new_tokens=min_new_tokens, temperature=temperature),
         rollout_batch_size=per_iteration, per_prompt=per_prompt, alarms=alarms,
         reference=None if lora else tiny(model_dir),

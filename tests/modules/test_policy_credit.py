@@ -13,7 +13,7 @@ from torch import Tensor
 from training_helpers import fake_actor_critic, fake_batch
 
 from fgrl.components.algorithms import GRPO
-from fgrl.components.engines.hf import HF
+from fgrl.components.engines.hf import InProcess
 from fgrl.errors import DataError, PolicyNotLent
 from fgrl.modules import gather
 from fgrl.modules.units import RolloutUnits
@@ -127,17 +127,17 @@ def test_a_reward_that_asks_for_nothing_costs_no_pass(
         micro_batch_size=2,
     )
     drawing, passes = [False], {"drawing": 0, "elsewhere": 0}
-    generate, calls = HF.generate, [0]
+    draw, calls = InProcess.draw, [0]
 
-    def counted(self: Any, *positional: Any, **named: Any) -> Any:
+    def counted(self: Any, requests: Any) -> Any:
         calls[0] += 1
         drawing[0] = True
         try:
-            return generate(self, *positional, **named)
+            return draw(self, requests)
         finally:
             drawing[0] = False
 
-    monkeypatch.setattr(HF, "generate", counted)
+    monkeypatch.setattr(InProcess, "draw", counted)
     module.model.actor.transformer.get_input_embeddings().register_forward_pre_hook(
         lambda *_: passes.update({(k := "drawing" if drawing[0] else "elsewhere"): passes[k] + 1})
     )

@@ -31,7 +31,7 @@ def model(tiny_model_dir: Path) -> Any:
 @pytest.fixture(scope="module")
 def rollout(model: Any) -> Rollout:
     prompts = [Sample(id=f"p{i}", prompt=f"Question {i}", meta={"secret": "x"}) for i in range(6)]
-    return collect(model, model, prompts, Sampling(max_new_tokens=8), HF(), frozenset(), seed=1)
+    return collect(model, model, prompts, Sampling(max_new_tokens=8), HF().open(model), frozenset(), seed=1)
 
 
 def scored(rollout: Rollout, **more: Any) -> Rewards:

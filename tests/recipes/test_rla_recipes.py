@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from scratch_registry import scratch
 from test_recipes import ADDRESSES
 
 from fgrl import registry
-from fgrl.kinds import Engine
+from fgrl.kinds import Drawer, Drawn, DrawRequest, Engine
 from fgrl.pipeline import execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
@@ -134,10 +134,21 @@ def reduced(name: str, model_dir: Path, *more: str) -> Recipe:
 class Given(Engine):
     """Three answers to each prompt, which do not depend on the model."""
 
-    def generate(self, model: Any, prompts: Any, sampling: Any, *, seed: int, rows: Any, ended: Any = None) -> Any:
+    def open(self, model: Any) -> Drawer:
+        return GivenAnswers(model)
+
+
+class GivenAnswers(Drawer):
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
         texts = ["a fish", "to run very fast", "zzz"]
-        encoded = [model.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
-        return [[*encoded[row % 3][: sampling.max_new_tokens - 1], model.end_id] for row in rows]
+        encoded = [self.model.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+        return [
+            Drawn([*encoded[one.row % 3][: one.sampling.max_new_tokens - 1], self.model.end_id], "end")
+            for one in requests
+        ]
 
 
 @pytest.fixture

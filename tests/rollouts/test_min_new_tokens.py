@@ -46,7 +46,16 @@ def expected(logs: Tensor, values: Tensor) -> Tensor:
 def test_log_probabilities_entropies_and_kl_are_those_of_the_drawing(model: Any) -> None:
     policy = lent(model, SAMPLING)
     rollout = rollouts.collect(
-        model, None, PROMPTS, SAMPLING, HF(), EVERYTHING, per_prompt=2, seed=3, lent_policy=policy, micro_batch_size=4
+        model,
+        None,
+        PROMPTS,
+        SAMPLING,
+        HF().open(model),
+        EVERYTHING,
+        per_prompt=2,
+        seed=3,
+        lent_policy=policy,
+        micro_batch_size=4,
     )
     with policy.lend():
         scores = rollout.policy.score(rollout, entropy=True)

@@ -36,12 +36,21 @@ def model(tiny_model_dir: Path) -> Any:
 
 
 def lent(model: Any, sampling: Sampling = SAMPLING, **options: Any) -> LentPolicy:
-    return LentPolicy(model, HF(), sampling, seed=3, name="policy", **options)
+    return LentPolicy(model, HF().open(model), sampling, seed=3, name="policy", **options)
 
 
 def drawn(model: Any, policy: LentPolicy, prompts: Any = PROMPTS, first: int = 0) -> Rollout:
     return rollouts.collect(
-        model, None, prompts, policy.sampling, HF(), NEEDS, per_prompt=2, seed=3, first=first, lent_policy=policy
+        model,
+        None,
+        prompts,
+        policy.sampling,
+        HF().open(model),
+        NEEDS,
+        per_prompt=2,
+        seed=3,
+        first=first,
+        lent_policy=policy,
     )
 
 
@@ -153,7 +162,9 @@ def test_the_entropy_costs_no_pass_and_is_a_column_of_the_batch(model: Any, monk
     for needs in ({"old_logp"}, {"old_logp", "entropy"}, {"entropy"}):
         passes.clear()
         asked.clear()
-        rollout = rollouts.collect(model, None, PROMPTS, SAMPLING, HF(), frozenset(needs), per_prompt=2, seed=3)
+        rollout = rollouts.collect(
+            model, None, PROMPTS, SAMPLING, HF().open(model), frozenset(needs), per_prompt=2, seed=3
+        )
         assert (len(passes), asked) == (1, ["entropy" in needs])
         columns.append(RolloutUnits(rollout, pad_id=model.pad_id).batch([0, 1]).columns)
     plain, both, alone = columns
@@ -240,7 +251,7 @@ def test_more_continuations_extend_the_first_and_another_seed_draws_others(model
         few, many = (rollout.policy.continuations_at(places, k) for k in (3, 6))
     assert [own[:3] for own in many] == few
     assert all(own[3:] != own[:3] for own in many)
-    other = LentPolicy(model, HF(), SAMPLING, seed=4, name="policy")
+    other = LentPolicy(model, HF().open(model), SAMPLING, seed=4, name="policy")
     with other.lend():
         drawn_anew = replace(rollout, lent_policy=other).policy.continuations_at(places, 3)
     assert all(one != another for one, another in zip(drawn_anew, few, strict=True))
@@ -325,9 +336,9 @@ def test_a_kept_model_or_a_part_of_it_is_refused_too(model: Any) -> None:
 
 
 def test_a_rollout_without_a_policy_says_how_to_get_one(model: Any) -> None:
-    rollout = rollouts.collect(model, None, PROMPTS, SAMPLING, HF(), frozenset({"old_logp"}))
+    rollout = rollouts.collect(model, None, PROMPTS, SAMPLING, HF().open(model), frozenset({"old_logp"}))
     with pytest.raises(ValueError, match="the rollout has no policy; ask for it in `needs`"):
         _ = rollout.policy
     assert rollout.row is None
     with pytest.raises(ValueError, match="the policy is needed"):
-        rollouts.collect(model, None, PROMPTS, SAMPLING, HF(), frozenset({"policy"}))
+        rollouts.collect(model, None, PROMPTS, SAMPLING, HF().open(model), frozenset({"policy"}))

@@ -233,7 +233,9 @@ EVERYTHING = frozenset({"old_logp", "ref_logp", "ref_entropy", "ref_kl", "values
 
 
 def collect(model, reference=None, needs=EVERYTHING, sampling=SAMPLING, **options) -> Rollout:
-    return rollouts.collect(model, reference, PROMPTS, sampling, HF(), needs, per_prompt=2, seed=3, **options)
+    return rollouts.collect(
+        model, reference, PROMPTS, sampling, HF().open(model), needs, per_prompt=2, seed=3, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +364,9 @@ def test_what_is_missing_is_named(model):
 
 def test_rows_have_their_own_random_streams(model):
     whole = collect(model, needs=frozenset())
-    later = rollouts.collect(model, None, PROMPTS[1:], SAMPLING, HF(), frozenset(), per_prompt=2, seed=3, first=1)
+    later = rollouts.collect(
+        model, None, PROMPTS[1:], SAMPLING, HF().open(model), frozenset(), per_prompt=2, seed=3, first=1
+    )
     assert whole.texts[2:] == later.texts
     assert whole.texts[0] != whole.texts[1]
     assert collect(model, needs=frozenset()).texts == whole.texts

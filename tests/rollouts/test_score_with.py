@@ -29,7 +29,9 @@ def other(tiny_model_dir: Path) -> Any:
 def drawn(policy: Any, reference: Any, **sampling: Any) -> Any:
     asked = Sampling(**{"max_new_tokens": 8, "max_prompt_tokens": 16} | sampling)
     needs = frozenset({"old_logp", "ref_logp", "ref_entropy"})
-    return rollouts.collect(policy, reference, PROMPTS, asked, default_engine(), needs, per_prompt=3, seed=4)
+    return rollouts.collect(
+        policy, reference, PROMPTS, asked, default_engine().open(policy), needs, per_prompt=3, seed=4
+    )
 
 
 @pytest.mark.parametrize("micro_batch_size", [1, 4, 16])

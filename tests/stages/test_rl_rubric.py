@@ -15,7 +15,7 @@ from training_helpers import a_run, tiny
 
 from fgrl import recipe
 from fgrl.components.algorithms import GRPO
-from fgrl.components.engines.hf import HF
+from fgrl.components.engines.hf import HF, InProcess
 from fgrl.errors import DataError
 from fgrl.kinds import Reward
 from fgrl.models import ActorCritic
@@ -135,10 +135,8 @@ def test_a_trial_answers_at_most_so_many_prompts(
 ) -> None:
     """Of two iterations with two prompts each; every prompt is answered four times."""
     drawn: list[int] = []
-    generate = HF.generate
-    monkeypatch.setattr(
-        HF, "generate", lambda self, m, ids, *a, **k: drawn.append(len(ids)) or generate(self, m, ids, *a, **k)
-    )
+    draw = InProcess.draw
+    monkeypatch.setattr(InProcess, "draw", lambda self, asked: drawn.append(len(asked)) or draw(self, asked))
     loaded = recipe.load(write(tmp_path, tiny_model_dir))
     summary = execute(loaded, tmp_path / "runs", Options(limit=limit))
     assert summary.exit == 0, summary.error
@@ -217,11 +215,12 @@ def test_groups_that_teach_nothing_are_in_no_step(skip: bool, tiny_model_dir: Pa
     algorithm = GRPO(skip_zero_variance=skip)
     loss = algorithm.loss
     object.__setattr__(algorithm, "loss", lambda model, batch: trained.append(batch) or loss(model, batch))
+    actor = tiny(tiny_model_dir, trainable=True)
     rounds = OnlineRounds(
-        ActorCritic(tiny(tiny_model_dir, trainable=True)), algorithm, reward,
+        ActorCritic(actor), algorithm, reward,
         [Sample(id=str(i), prompt=f"Question {i}") for i in range(2)],
         OnlineSettings(lr=1e-3, batch_size=4, micro_batch_size=4, accelerator="cpu", iterations=1), a_run(tmp_path),
-        engine=HF(), sampling=Sampling(max_new_tokens=6), rollout_batch_size=8, per_prompt=4,
+        drawer=HF().open(actor), sampling=Sampling(max_new_tokens=6), rollout_batch_size=8, per_prompt=4,
         alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )  # fmt: skip
     TrainingModule(rounds).fit(checkpoint_every=1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -18,11 +17,10 @@ from pydantic import Field, PrivateAttr
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.files import sha256_of_file
-from fgrl.kinds import Ended, Engine, Peek, Run, default_engine
+from fgrl.kinds import Drawn, Early, Engine, Peek, Run, default_engine
 from fgrl.llm import together, tokens
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
-from fgrl.llm.json_object import first_object
 from fgrl.llm.prices import Price
 from fgrl.registry import KeyedUnless, Unkeyed, register
 from fgrl.specs import ModelSpec, Sampling
@@ -173,26 +171,27 @@ class Local(Cached):
         wanted = [prompt.request.logprobs for prompt in work]
         rows = [row for row, count in enumerate(wanted) if count]
         likely: list[dict[str, float] | None] = [None] * len(work)
-        complete = _completes_json(model.tokenizer) if self.stop_at_json else None
         logits = _first_logits(model, [prompts[row] for row in rows]) if rows else None
         if logits is not None:
             for row, line in zip(rows, logits.log_softmax(1), strict=True):
                 likely[row] = _most_likely(model.tokenizer, line, wanted[row])
-        if logits is not None and len(rows) == len(work) and sampling.max_new_tokens == 1:
+        if logits is not None and len(rows) == len(work) and sampling.max_new_tokens == 1 and not self.stop_at_json:
             # verdicts of one token: one pass serves both
             uniform = drawing.uniforms(self.seed, streams, 1)[:, 0].to(logits.device)
             first = drawing.draw(logits, uniform, temperature=sampling.temperature, top_p=sampling.top_p)
-            drawn = [[token] for token in first.tolist()]
+            drawn = [Drawn([token], "end" if token in model.eos_ids else "length") for token in first.tolist()]
         else:
-            drawn = rollouts.sample(model, prompts, sampling, self.engine, seed=self.seed, rows=streams, ended=complete)
+            early = Early(json_object=True) if self.stop_at_json else None
+            with self.engine.open(model) as drawer:
+                drawn = rollouts.sample(drawer, prompts, sampling, seed=self.seed, rows=streams, early=early)
         return [
             Completion(
-                text=rollouts.decode(model.tokenizer, ids),
-                finish="stop" if ids[-1] in model.eos_ids or (complete is not None and complete(ids)) else "length",
-                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids), usd=0.0),
+                text=rollouts.decode(model.tokenizer, response.ids),
+                finish="length" if response.finish == "length" else "stop",
+                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(response.ids), usd=0.0),
                 logprobs=logprobs,
             )
-            for prompt, ids, logprobs in zip(prompts, drawn, likely, strict=True)
+            for prompt, response, logprobs in zip(prompts, drawn, likely, strict=True)
         ]
 
     def _name(self) -> str:
@@ -228,19 +227,6 @@ def encode(tokenizer: Any, request: Request) -> list[int]:
             "prompt file without [system] and [user] lines"
         )
     return rollouts.encode_prompt(tokenizer, request.messages[0].content)
-
-
-def _completes_json(tokenizer: Any) -> Ended:
-    """Does the last of the token ids complete the first JSON object of their text?"""
-
-    @cache
-    def closes(token: int) -> bool:
-        return "}" in tokenizer.decode([token])
-
-    def complete(ids: Sequence[int]) -> bool:
-        return closes(ids[-1]) and first_object(rollouts.decode(tokenizer, ids)) is not None
-
-    return complete
 
 
 def _first_logits(model: Any, prompts: list[list[int]]) -> Tensor:

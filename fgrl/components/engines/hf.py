@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fgrl import console, lazy
-from fgrl.kinds import Ended, Engine
+from fgrl.kinds import Drawer, Drawn, DrawRequest, Engine
+from fgrl.llm.early import complete
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
-from fgrl.specs import Sampling
 
 if TYPE_CHECKING:
     import torch
@@ -39,40 +40,81 @@ class HF(Engine):
     """Merge a LoRA adapter into a temporary copy of the weights while sampling: faster, but needs memory for the copy. In
     bfloat16 the sum is rounded stochastically, which preserves the adapter's effect on average."""
 
-    def generate(
-        self,
-        model: Any,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        seed: int,
-        rows: Sequence[int],
-        ended: Ended | None = None,
-    ) -> list[list[int]]:
-        """Responses in the order of `prompts`, each with its end-of-sequence token unless it was cut off."""
-        if len(rows) != len(prompts):
-            raise ValueError(f"{len(prompts)} prompts, but {len(rows)} row numbers")
-        longest = max(map(len, prompts), default=0) + sampling.max_new_tokens
-        model.check_length(
-            longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
-        )
-        numbers = uniforms(seed, list(rows), sampling.max_new_tokens)
-        order = sorted(range(len(prompts)), key=lambda index: (-len(prompts[index]), tuple(prompts[index])))
-        responses: list[list[int]] = [[] for _ in prompts]
-        with torch.no_grad(), models.evaluating(model), model.low_precision(), self._weights(model, seed):
-            for start in range(0, len(order), sampling.batch_size):
-                batch = order[start : start + sampling.batch_size]
-                part = _Part(start, len(batch), len(order), sampling.max_new_tokens)
-                drawn = _decode(model, [prompts[index] for index in batch], sampling, numbers[batch], ended, part)
-                for index, response in zip(batch, drawn, strict=True):
-                    responses[index] = response
-        return responses
+    def open(self, model: Any) -> Drawer:
+        return InProcess(model, self.fold)
 
     def copies_weights(self) -> bool:
         return self.fold
 
-    def _weights(self, model: Any, seed: int) -> AbstractContextManager[Any]:
-        return copies.decoding_weights(model, seed) if self.fold else nullcontext()
+
+class InProcess(Drawer):
+    """The model itself: its weights are there as soon as they change."""
+
+    def __init__(self, model: Any, fold: bool) -> None:
+        self.model, self.fold = model, fold
+
+    def take(self, weights: Any, version: int) -> None:
+        if weights is not self.model:
+            raise ValueError("this drawer draws from the model that it was opened with: open another one")
+        super().take(weights, version)
+
+    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+        self._check(requests)
+        order = sorted(range(len(requests)), key=lambda i: (_shared(requests[i]), _similar(requests[i])))
+        responses: list[list[int]] = [[] for _ in requests]
+        early, done = [False] * len(requests), 0
+        for _shared_by_all, group in groupby(order, key=lambda i: _shared(requests[i])):
+            rows = list(group)
+            first = requests[rows[0]]
+            with self._passes(), self._weights(first.seed):
+                for start in range(0, len(rows), first.sampling.batch_size):
+                    places = rows[start : start + first.sampling.batch_size]
+                    batch = [requests[i] for i in places]
+                    part = _Part(done, len(batch), len(order), max(one.sampling.max_new_tokens for one in batch))
+                    for row, token, is_complete in _decode(self.model, batch, part):
+                        responses[places[row]].append(token)
+                        early[places[row]] = is_complete
+                    done += len(batch)
+        return [
+            Drawn(ids, "early" if ended else "end" if ids[-1] in self.model.eos_ids else "length", self.version)
+            for ids, ended in zip(responses, early, strict=True)
+        ]
+
+    def stream(self, request: DrawRequest) -> Iterator[int]:
+        self._check([request])
+        steps = _decode(self.model, [request], _Part(0, 1, 1, request.sampling.max_new_tokens))
+        with self._weights(request.seed):
+            while True:
+                with self._passes():  # not while the caller has the token
+                    step = next(steps, None)
+                if step is None:
+                    return
+                yield step[1]
+
+    def _check(self, requests: Sequence[DrawRequest]) -> None:
+        longest = max((len(one.prompt) + one.sampling.max_new_tokens for one in requests), default=0)
+        self.model.check_length(
+            longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
+        )
+
+    @contextmanager
+    def _passes(self) -> Iterator[None]:
+        with torch.no_grad(), models.evaluating(self.model), self.model.low_precision():
+            yield
+
+    def _weights(self, seed: int) -> AbstractContextManager[Any]:
+        return copies.decoding_weights(self.model, seed) if self.fold else nullcontext()
+
+
+def _shared(request: DrawRequest) -> tuple[Any, ...]:
+    """What requests have in common that are decoded together."""
+    drawing = request.sampling
+    return drawing.temperature, drawing.top_p, drawing.top_k, repr(request.early), request.seed
+
+
+def _similar(request: DrawRequest) -> tuple[Any, ...]:
+    """Order of requests in which neighbours read prompts of similar length, or the same one."""
+    return -len(request.prompt), tuple(request.prompt)
 
 
 @dataclass(frozen=True)
@@ -83,7 +125,7 @@ class _Part:
     rows: int
     total: int
     steps: int
-    """Tokens of a row, at most."""
+    """Upper bound on the tokens of a row."""
 
     def report(self, step: int, unfinished: int) -> None:
         """After a step: rows that ended are done, the others have `step` of their tokens."""
@@ -95,26 +137,29 @@ SHRINK = 0.8
 """Finished rows are removed when less than this share of the batch is unfinished: removing them copies the cache."""
 
 
-def _decode(
-    model: Any, prompts: list[Sequence[int]], sampling: Sampling, uniform: Tensor, ended: Ended | None, part: _Part
-) -> list[list[int]]:
-    """Responses to one batch; uniform [B, max_new_tokens] float64."""
+def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterator[tuple[int, int, bool]]:
+    """The tokens of one batch, step by step: row, token id, and True where the response is complete early with it."""
     device = model.device
+    prompts, sampling = [request.prompt for request in requests], requests[0].sampling
+    limits = torch.tensor([request.sampling.max_new_tokens for request in requests], device=device)
+    least = torch.tensor([request.sampling.min_new_tokens for request in requests], device=device)
+    most, bound = int(limits.max()), int(least.max())
+    uniform = uniforms(requests[0].seed, [request.row for request in requests], most).to(device)
     ends = torch.tensor(sorted(model.eos_ids), device=device)
-    uniform = uniform.to(device)
-    responses: list[list[int]] = [[] for _ in prompts]
+    is_complete = None if requests[0].early is None else complete(requests[0].early, model.tokenizer)
+    so_far: list[list[int]] = [[] for _ in prompts]
 
     # 1. read each distinct prompt once, then give every row its own copy of the keys and values
     distinct = list(dict.fromkeys(tuple(prompt) for prompt in prompts))
     lengths = {len(prompt) for prompt in distinct}
     # without padding, transformers passes no mask and takes an attention path that is several times slower on a CPU
     width = max(lengths) + (len(lengths) == 1 and device.type == "cpu")
-    mask = torch.zeros(len(distinct), width + sampling.max_new_tokens, dtype=torch.long, device=device)
+    mask = torch.zeros(len(distinct), width + most, dtype=torch.long, device=device)
     ids = torch.full((len(distinct), width), model.pad_id, dtype=torch.long, device=device)
     for row, prompt in enumerate(distinct):
         mask[row, width - len(prompt) :] = 1
         ids[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
-    cache = caches.new_cache(model.transformer.config, width + sampling.max_new_tokens)
+    cache = caches.new_cache(model.transformer.config, width + most)
     positions = (mask[:, :width].cumsum(1) - 1).clamp_min(0)
     states = _step(model, ids, mask[:, :width], positions, cache)
     place = {prompt: index for index, prompt in enumerate(distinct)}
@@ -126,24 +171,26 @@ def _decode(
     # 2. token by token; `alive` are the indices of the rows still in the batch
     alive = torch.arange(len(prompts), device=device)
     running = torch.ones(len(prompts), dtype=torch.bool, device=device)
-    for step in range(sampling.max_new_tokens):
+    for step in range(most):
         logits = model.logits(states).float()
-        if step < sampling.min_new_tokens:
-            logits[:, ends] = -torch.inf
+        if step < bound:
+            barred = (least[alive] > step)[:, None].expand(-1, len(ends))
+            logits[:, ends] = logits[:, ends].masked_fill(barred, -torch.inf)
         token = draw(
             logits, uniform[alive, step], temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
         )
-        for index, drawn, unfinished in zip(alive.tolist(), token.tolist(), running.tolist(), strict=True):
+        drawn = list(zip(alive.tolist(), token.tolist(), running.tolist(), strict=True))
+        running = running & ~torch.isin(token, ends) & (limits[alive] > step + 1)
+        for place_in_batch, (index, one, unfinished) in enumerate(drawn):
             if unfinished:
-                responses[index].append(drawn)
-        running = running & ~torch.isin(token, ends)
-        if ended is not None:
-            rows_left = zip(alive.tolist(), running.tolist(), strict=True)
-            complete = [unfinished and ended(responses[index]) for index, unfinished in rows_left]
-            running = running & ~torch.tensor(complete, device=device)
+                so_far[index].append(one)
+                ended_early = is_complete is not None and one not in model.eos_ids and is_complete(so_far[index])
+                if ended_early:
+                    running[place_in_batch] = False
+                yield index, one, ended_early
         unfinished_rows = int(running.sum())
         part.report(step, unfinished_rows)
-        if unfinished_rows == 0 or step + 1 == sampling.max_new_tokens:
+        if unfinished_rows == 0:
             break
         if unfinished_rows < SHRINK * len(alive):
             keep = running.nonzero().squeeze(1)
@@ -152,7 +199,6 @@ def _decode(
             running = running[keep]
         position = position + 1
         states = _step(model, token[:, None], mask[:, : width + step + 1], position, cache)
-    return responses
 
 
 def _step(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:

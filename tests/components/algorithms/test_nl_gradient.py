@@ -143,7 +143,9 @@ def test_full_kl_is_the_exact_one_over_the_vocabulary(tiny_model_dir: Path) -> N
                 parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(len(name)))
     algorithm = ppo(**PLAIN | {"kl": "full", "kl_coef": 0.2, "lam": 0.0})
     prompts = [Sample(id=str(i), prompt=f"the {word}") for i, word in enumerate(("sea", "old mill"))]
-    rollout = rollouts.collect(model, None, prompts, Sampling(max_new_tokens=6), HF(), algorithm.needs(), seed=1)
+    rollout = rollouts.collect(
+        model, None, prompts, Sampling(max_new_tokens=6), HF().open(model), algorithm.needs(), seed=1
+    )
     exact = torch.zeros(rollout.mask.shape)
     for i, real in enumerate(rollout.mask):
         prompt, response = rollout.prompt_ids[i][rollout.prompt_mask[i]], rollout.response_ids[i][real]
@@ -329,7 +331,7 @@ def test_a_model_without_a_critic_is_trained_with_tokens_left_out(tiny_model_dir
     algorithm = ppo(skip_text=[",", ".", "e", "th"], **PLAIN)
     prompts = [Sample(id=str(i), prompt=f"the {word}") for i, word in enumerate(("sea", "mill", "lamp", "birds"))]
     rollout = rollouts.collect(
-        model, model, prompts, Sampling(max_new_tokens=24), HF(), algorithm.needs(), per_prompt=2, seed=3
+        model, model, prompts, Sampling(max_new_tokens=24), HF().open(model), algorithm.needs(), per_prompt=2, seed=3
     )
     skipped = algorithm.skipped(rollout)
     texts = [rollouts.token_texts(model.tokenizer, ids.tolist()) for ids in rollout.response_ids]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +12,10 @@ import torch
 from fgrl import models
 from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError
+from fgrl.kinds import DrawRequest
 from fgrl.models.decoding import copies
 from fgrl.models.decoding.draw import _first_above, draw, uniforms
+from fgrl.rollouts import sample
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65], [1, 20, 30, 40], [1, 77, 78]]
@@ -84,9 +88,7 @@ def policy(tiny_model_dir) -> models.LanguageModel:
 
 def generate(model, prompts=PROMPTS, rows=None, seed=0, fold=False, **sampling) -> list[list[int]]:
     settings = Sampling(**{"max_new_tokens": 12, **sampling})
-    return HF(fold=fold).generate(
-        model, prompts, settings, seed=seed, rows=range(len(prompts)) if rows is None else rows
-    )
+    return [each.ids for each in sample(HF(fold=fold).open(model), prompts, settings, seed=seed, rows=rows)]
 
 
 # -- one draw ----------------------------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ def test_drawn_tokens_follow_the_model(model):
 
 
 def test_row_numbers_must_fit(model):
-    with pytest.raises(ValueError, match="5 prompts, but 2 row numbers"):
+    with pytest.raises(ValueError, match="shorter"):
         generate(model, rows=[0, 1])
 
 
@@ -329,6 +331,69 @@ def test_folding_into_bfloat16_keeps_small_steps_in_the_mean(tiny_model_dir):
 def test_responses_that_may_grow_beyond_the_models_positions_are_refused(gpt2_dir: Path) -> None:
     model = models.load(ModelSpec(base=str(gpt2_dir)))
     sampling = Sampling(max_new_tokens=60)
-    assert len(HF().generate(model, [[1, 20, 30, 40]], sampling, seed=0, rows=[0])[0]) <= 60
+    drawer = HF().open(model)
+    assert len(sample(drawer, [[1, 20, 30, 40]], sampling, seed=0)[0].ids) <= 60
     with pytest.raises(DataError, match=r"reads at most 64 tokens.* up to 65: lower `max_prompt_tokens`"):
-        HF().generate(model, [[1], [1, 20, 30, 40, 50]], sampling, seed=0, rows=[0, 1])
+        sample(drawer, [[1], [1, 20, 30, 40, 50]], sampling, seed=0)
+
+
+# -- requests of different kinds ---------------------------------------------------------------------------------------
+
+
+def requests_of_all_kinds() -> list[DrawRequest]:
+    settings: list[dict[str, Any]] = [
+        {"max_new_tokens": 3}, {"max_new_tokens": 12}, {"max_new_tokens": 12, "min_new_tokens": 9}, {"max_new_tokens": 7, "min_new_tokens": 7},
+        {"max_new_tokens": 12, "temperature": 0.0}, {"max_new_tokens": 9, "temperature": 2.0}, {"max_new_tokens": 12, "top_k": 5},
+    ]  # fmt: skip
+    return [
+        DrawRequest(prompt, Sampling(**setting), seed, row)
+        for row, (prompt, setting, seed) in enumerate(product(PROMPTS, settings, range(6)))
+    ]
+
+
+def test_each_response_is_what_it_is_alone(model) -> None:
+    """Whatever the other requests ask for: limits, temperatures, seeds."""
+    requests = requests_of_all_kinds()
+    with HF().open(model) as drawer:
+        drawn = drawer.draw(requests)
+        assert drawn[::7] == [drawer.draw([request])[0] for request in requests[::7]]
+        assert drawn == drawer.draw(requests[::-1])[::-1]
+    for request, each in zip(requests, drawn, strict=True):
+        ended = each.ids[-1] in model.eos_ids
+        assert each.finish == ("end" if ended else "length")
+        assert not any(token in model.eos_ids for token in each.ids[:-1])
+        assert request.sampling.min_new_tokens < len(each.ids) + (not ended)
+        assert len(each.ids) == request.sampling.max_new_tokens or ended
+    assert {each.finish for each in drawn} == {"end", "length"}
+
+
+def test_a_stream_has_the_tokens_of_the_response(policy) -> None:
+    request = DrawRequest(PROMPTS[0], Sampling(max_new_tokens=12), 0, 0)
+    for fold in (False, True):
+        drawer = HF(fold=fold).open(policy)
+        (drawn,) = drawer.draw([request])
+        policy.train()
+        tokens = drawer.stream(request)
+        first = next(tokens)
+        assert torch.is_grad_enabled()
+        assert policy.training
+        assert [first, *tokens] == drawn.ids
+        policy.eval()
+
+
+def test_a_stream_that_nobody_reads_on_ends(model) -> None:
+    tokens = HF().open(model).stream(DrawRequest(PROMPTS[0], Sampling(max_new_tokens=200), 0, 0))
+    next(tokens)
+    tokens.close()
+    assert list(tokens) == []
+
+
+def test_responses_name_the_version_of_the_weights(model, policy) -> None:
+    drawer = HF().open(model)
+    request = DrawRequest(PROMPTS[0], Sampling(max_new_tokens=2), 0, 0)
+    assert drawer.draw([request])[0].version == 0
+    drawer.take(model, 7)
+    assert drawer.draw([request])[0].version == 7
+    with pytest.raises(ValueError, match="the model that it was opened with"):
+        drawer.take(policy, 8)
+    assert drawer.draw([]) == []

@@ -1,0 +1,113 @@
+"""Drawn responses are on disk before they are scored, and a training that is killed meanwhile goes on with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_online
+
+from fgrl.kinds import Drawer, Drawn, DrawRequest
+from fgrl.modules.online import OnlineRounds
+from fgrl.rollouts.kept import FILE, Kept
+from fgrl.specs import Sampling
+
+
+class Counting(Drawer):
+    """Draws something else each time, as an engine does whose random numbers are not reproducible."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+        self.calls += 1
+        return [Drawn([self.calls, one.row], "length", self.version, [-0.5, -1.0]) for one in requests]
+
+
+REQUESTS = [DrawRequest([1, 20 + row], Sampling(max_new_tokens=2), 3, row) for row in range(3)]
+
+
+def test_the_same_requests_get_the_responses_in_the_file(tmp_path: Path) -> None:
+    drawer, file = Counting(), tmp_path / "drawn.json"
+    drawn = Kept(drawer, file).draw(REQUESTS)
+    assert Kept(drawer, file).draw(REQUESTS) == drawn
+    other_batches = [replace(one, sampling=Sampling(max_new_tokens=2, batch_size=1)) for one in REQUESTS]
+    assert Kept(drawer, file).draw(other_batches) == drawn
+    assert drawer.calls == 1
+
+
+CHANGES = {
+    "fewer": lambda asked: asked[1:],
+    "another order": lambda asked: asked[::-1],
+    "another prompt": lambda asked: [replace(asked[0], prompt=[1, 2]), *asked[1:]],
+    "another seed": lambda asked: [replace(one, seed=4) for one in asked],
+    "another row": lambda asked: [replace(asked[0], row=9), *asked[1:]],
+    "another limit": lambda asked: [replace(one, sampling=Sampling(max_new_tokens=3)) for one in asked],
+    "another temperature": lambda asked: [replace(one, sampling=Sampling(max_new_tokens=2, temperature=0.5)) for one in asked],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_requests_are_drawn(change: str, tmp_path: Path) -> None:
+    drawer, file = Counting(), tmp_path / "drawn.json"
+    Kept(drawer, file).draw(REQUESTS)
+    assert Kept(drawer, file).draw(CHANGES[change](REQUESTS))[0].ids[0] == 2
+
+
+def test_other_weights_are_drawn_from(tmp_path: Path) -> None:
+    drawer, file = Counting(), tmp_path / "drawn.json"
+    Kept(drawer, file).draw(REQUESTS)
+    drawer.take(None, 1)
+    assert [each.version for each in Kept(drawer, file).draw(REQUESTS)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("content", ["", '{"asked": "', "[", "\x00\x00"])
+def test_a_file_that_was_cut_off_has_no_responses(content: str, tmp_path: Path) -> None:
+    drawer, file = Counting(), tmp_path / "drawn.json"
+    file.write_text(content)
+    assert len(Kept(drawer, file).draw(REQUESTS)) == 3
+    assert json.loads(file.read_text())["drawn"][0]["logp"] == [-0.5, -1.0]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_training_that_is_killed_while_it_scores_goes_on_with_what_it_drew(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def module(folder: Path) -> Any:
+        return test_online.module_of(
+            tiny_model_dir, folder, test_online.reward_of(test_online.by_ids), lr=1e-2, iterations=3
+        )
+
+    undisturbed = module(tmp_path / "undisturbed")
+    undisturbed.fit(checkpoint_every=1)
+    score, scored = OnlineRounds._scored, []
+
+    def killed_at_the_second(self: Any, rollout: Any) -> Any:
+        scored.append(rollout.response_ids)
+        if len(scored) == 2:
+            raise Killed
+        return score(self, rollout)
+
+    monkeypatch.setattr(OnlineRounds, "_scored", killed_at_the_second)
+    with pytest.raises(Killed):
+        module(tmp_path / "killed").fit(checkpoint_every=1)
+    assert (tmp_path / "killed" / FILE.format(rank=0)).exists()
+    monkeypatch.setattr(OnlineRounds, "_scored", score)
+    again = module(tmp_path / "killed")
+    drawer, calls = again.rounds.drawer, []
+    draw = type(drawer).draw
+    monkeypatch.setattr(type(drawer), "draw", lambda self, asked: calls.append(self.version) or draw(self, asked))
+    again.fit(checkpoint_every=1)
+    assert calls == [2]
+    trained, wanted = (
+        {name: weight for name, weight in each.model.named_parameters() if weight.requires_grad}
+        for each in (again, undisturbed)
+    )
+    assert all(bool((trained[name] == wanted[name]).all()) for name in wanted)

@@ -95,7 +95,7 @@ class Engine(Component, ABC):
 
     @abstractmethod
     def open(self, model: Any) -> Drawer:
-        """Return a drawer of a `fgrl.models.LanguageModel`. Each has a state of its own, so an engine may have several models open."""
+        """Return a drawer of a `fgrl.models.LanguageModel`. Each has a separate state, so an engine may have several models open."""
 
     def copies_weights(self) -> bool:
         """True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""

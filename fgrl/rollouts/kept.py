@@ -19,7 +19,7 @@ FILE = "drawn-{rank}.json"
 
 
 class Kept(Drawer):
-    """Another drawer, whose last responses are kept in a file. That drawer is told of new weights and closed, not this one."""
+    """Another drawer, whose last responses are kept in a file. New weights go to that drawer, which is also the one to close."""
 
     def __init__(self, drawer: Drawer, file: Path) -> None:
         self._drawer, self._file = drawer, file

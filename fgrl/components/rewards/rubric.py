@@ -6,8 +6,8 @@ Left out: weights of criteria, and partial credit for a criterion.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,6 @@ class Rubric(RubricChecker, Reward):
     (+1 or -1) times each token's relevance, and the token reward is their mean.
     """
 
-    former: ClassVar[Mapping[str, str]] = {"response: signed_csr": "renamed to {name: rubric_signed, response: csr}"}
     reads_reference = False
 
     response: Literal["csr", "aon"] = "csr"

@@ -1,9 +1,9 @@
 """Who may ask the annotation server for what: token links, sessions, and the server's own addresses.
 
-A link starts a session and is sent once. A session has two random secrets: one in a cookie, which no script can read, and one that the
-page keeps and sends as `X-Session`. A browser sends a cookie to every port of the host, so the cookie alone opens nothing; what the page
-keeps is read by no page of another port, and a link that is opened later in the same browser changes nothing for a page that is open.
-Only hashes are stored.
+A link starts a session and is sent once. A session has two random secrets: one in a cookie, which no script can read,
+and one that the page keeps and sends as `X-Session`. A browser sends a cookie to every port of the host, so the cookie
+alone opens nothing; what the page keeps is read by no page of another port, and a link that is opened later in the same
+browser changes nothing for a page that is open. Only hashes are stored.
 """
 
 from __future__ import annotations

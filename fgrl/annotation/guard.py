@@ -1,10 +1,11 @@
 """The outermost layers of the annotation server, and where each rule is kept:
 
-1. A request names the server by an address that it was started with. A name that a foreign DNS points to this machine is
-   refused (DNS rebinding).
+1. A request names the server by an address that it was started with. A name that a foreign DNS points to this machine
+   is refused (DNS rebinding).
 2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
    `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.
-3. Whatever is below `/api/` needs a session (`fgrl.annotation.access`): Starlette's AuthenticationMiddleware asks for it.
+3. Whatever is below `/api/` needs a session (`fgrl.annotation.access`), for which Starlette's AuthenticationMiddleware
+   asks.
 4. A body is read once all of this holds, up to a limit and within a time.
 5. Every response forbids scripts, styles and frames of other origins, and is never cached.
 """

@@ -1,7 +1,7 @@
 """The process inside the sandbox. It is run as a script by the bare interpreter and imports nothing of fgrl.
 
-It runs a prelude, which is fgrl's own and trusted. Then it waits for calls on its standard input and forks a child for each, which
-runs the untrusted code; it never runs that itself.
+It runs a prelude, which is fgrl's own and trusted. Then it waits for calls on its standard input and forks a child for
+each, which runs the untrusted code; it never runs that itself.
 A child and its parent share the parent's memory as it was before any call (the child has a copy), read-only files and an
 empty folder. If a child touched the folder, the answer reports it (`touched`), and the caller replaces the whole sandbox.
 

@@ -94,7 +94,8 @@ _shared: dict[tuple[int, str, str, str], Sandbox] = {}
 
 
 def shared(spec: SandboxSpec | None = None, prelude: str = "") -> Sandbox:
-    """One sandbox for all callers with the same limits and prelude: thousands of checkers need one process, not thousands.
+    """One sandbox for all callers with the same limits and prelude: thousands of checkers need one process, not
+    thousands.
 
     A forked process gets its own. Raises `Unavailable` as `Sandbox` does.
     """

@@ -380,12 +380,13 @@ def change(value: Any, after: Any) -> None:
         value.update(after)
 
 
-# -- pytest ---------------------------------------------------------------------------------------------------------------
+# -- pytest ------------------------------------------------------------------------------------------------------------
 
-PLUGINS = ("assertion", "cacheprovider", "doctest", "faulthandler", "junitxml", "legacypath", "pastebin", "reports", "setuponly",
-           "setupplan", "skipping", "stepwise", "threadexception", "unraisableexception", "warnings")  # fmt: skip
-"""Parts of pytest that are switched off: those that only make reports, and those that skip tests or let them fail by a mark,
-which could come from the program through `from solution import *`."""
+PLUGINS = ("assertion", "cacheprovider", "doctest", "faulthandler", "junitxml", "legacypath", "pastebin", "reports",
+           "setuponly", "setupplan", "skipping", "stepwise", "threadexception", "unraisableexception",
+           "warnings")  # fmt: skip
+"""Parts of pytest that are switched off: those that only make reports, and those that skip tests or let them fail by a
+mark, which could come from the program through `from solution import *`."""
 ARGUMENTS = ["-x", "-s", "-qq", "--tb=no", "--no-header", "--no-summary", "--noconftest", "--rootdir=.",
              f"--config-file={os.devnull}", *(f"-pno:{name}" for name in PLUGINS)]  # fmt: skip
 
@@ -404,7 +405,7 @@ with contextlib.suppress(ImportError):  # the sandbox of other formats does not 
 class Run:
     """A plugin of pytest: gives it the tests, which stand in no file, and notes what came of them.
 
-    A test has passed when pytest reports that its call did and reports nothing else of it. pytest's exit code decides nothing.
+    A test has passed when pytest reports that its call did and reports nothing else of it. Its exit code is ignored.
     """
 
     def __init__(self, module: types.ModuleType) -> None:

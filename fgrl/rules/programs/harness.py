@@ -506,8 +506,12 @@ def prepared(task: Mapping[str, Any]) -> list[tuple[str, Any]]:
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     if task["format"] == "human_eval" and "check" not in defined:
         raise Unusable("the tests define no function check(candidate)")
-    if task["format"] == "pytest_functions" and not any(map(_may_be_test, body)):
-        raise Unusable("there is no test: no function's name begins with test")
+    if task["format"] == "pytest_functions":
+        tests = [node for node in body if _may_be_test(node)]
+        if not tests:
+            raise Unusable("there is no test: no function's name begins with test")
+        if any(isinstance(node, ast.AsyncFunctionDef) for node in tests):
+            raise Unusable("the tests are asynchronous functions, which pytest runs only with a plugin")
     return parts
 
 

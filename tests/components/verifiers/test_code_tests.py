@@ -201,6 +201,7 @@ def test_what_exceeds_a_limit_fails(program: str, kind: str) -> None:
         ("import nothing_like_this\ndef test_a(): pass\n", "the tests import nothing_like_this"),
         ("from solution import square\n", "there is no test"),
         ("def test_a(mocker): pass\n", "the tests use the fixture 'mocker'"),
+        ("async def test_a(): pass\n", "the tests are asynchronous functions"),
     ],
 )
 def test_tests_that_cannot_run_leave_the_verdict_missing(tests: str, why: str) -> None:

@@ -118,7 +118,7 @@ def _annotation(name: str, state: ItemState, place: int, settings: PageSettings)
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """One span for each passage and label, with all reasons and notes: older stores accepted identical ones."""
+    """One span for each passage and label, with all reasons and notes: an imported file may have identical ones."""
     merged: dict[tuple[int, int, float], Span] = {}
     for span in spans:
         passage = (span.start, span.end, span.label)

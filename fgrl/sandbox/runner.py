@@ -1,6 +1,7 @@
 """The process inside the sandbox. It is run as a script by the bare interpreter and imports nothing of fgrl.
 
-It waits for calls on its standard input and forks a child for each, which runs the untrusted code; it never runs that itself.
+It runs a prelude, which is fgrl's own and trusted. Then it waits for calls on its standard input and forks a child for
+each, which runs the untrusted code; it never runs that itself.
 A child and its parent share the parent's memory as it was before any call (the child has a copy), read-only files and an
 empty folder. If a child touched the folder, the answer reports it (`touched`), and the caller replaces the whole sandbox.
 
@@ -91,6 +92,8 @@ def main() -> None:
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     program = base64.b64decode(limits["filter"]) if limits["filter"] else None
     sys.path.append(limits["packages"])
+    space: dict[str, Any] = {"__name__": "sandboxed", "__builtins__": __builtins__}
+    exec(compile(limits["prelude"], "<prelude>", "exec", dont_inherit=True), space)
     os.chdir(limits["folder"])
     limits["opened"] = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     os.umask(0o077)
@@ -99,7 +102,7 @@ def main() -> None:
     fresh = folder_state()
     write_frame({"ready": can_seal(libc, program)})
     while (frame := read_frame()) is not None:
-        answer = one_call(frame, limits, libc, program)
+        answer = one_call(frame, space, limits, libc, program)
         answer["touched"] = folder_state() != fresh
         write_frame(answer)
 
@@ -127,13 +130,15 @@ def folder_state() -> tuple[int, bool]:
         return 0, False
 
 
-def one_call(frame: bytes, limits: dict[str, Any], libc: Any, program: bytes | None) -> dict[str, Any]:
+def one_call(
+    frame: bytes, space: dict[str, Any], limits: dict[str, Any], libc: Any, program: bytes | None
+) -> dict[str, Any]:
     started = time.monotonic()
     answer_in, answer_out = os.pipe()
     printed_in, printed_out = os.pipe()
     child = os.fork()
     if child == 0:
-        be_child(frame, limits, libc, program, answer_out, printed_out)
+        be_child(frame, space, limits, libc, program, answer_out, printed_out)
     os.close(answer_out)
     os.close(printed_out)
     try:
@@ -208,7 +213,13 @@ def too_many_files(folder: int) -> bool:
 
 
 def be_child(
-    frame: bytes, limits: dict[str, Any], libc: Any, program: bytes | None, answer: int, printed: int
+    frame: bytes,
+    space: dict[str, Any],
+    limits: dict[str, Any],
+    libc: Any,
+    program: bytes | None,
+    answer: int,
+    printed: int,
 ) -> NoReturn:
     """Close all file descriptors, set limits, run the code, answer, end. Never returns."""
     try:
@@ -229,7 +240,7 @@ def be_child(
     except BaseException:
         os._exit(UNSEALED)
     try:
-        reply = run(frame)
+        reply = run(frame, space)
     except MemoryError:
         reply = json.dumps({"error": "MemoryError", "memory": True})
     except BaseException as error:
@@ -283,10 +294,9 @@ def seal(libc: Any, program: bytes) -> None:
         raise OSError(ctypes.get_errno(), "the kernel refused the filter")
 
 
-def run(frame: bytes) -> str:
-    """The value of a call, as JSON."""
+def run(frame: bytes, space: dict[str, Any]) -> str:
+    """Return the value of a call, as JSON. space: the names of the prelude."""
     call = json.loads(frame)
-    space: dict[str, Any] = {"__name__": "sandboxed", "__builtins__": __builtins__}
     exec(compile(call["source"], "<code>", "exec", dont_inherit=True), space)
     if call["function"] is None:
         return json.dumps({"value": None})

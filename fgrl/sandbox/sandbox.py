@@ -22,11 +22,13 @@ class Sandbox:
     interpreter as it started (copied on write), read-only libraries and the machine's time. A call that touched its
     folder, or killed its process, costs a new process; others a few milliseconds. Threads take turns.
 
+    prelude: source of fgrl's own that every call starts with. It runs once, before the first call.
+
     Raises `Unavailable` if this machine has less than it requires, in strength or in packages: then no code is run at all.
     """
 
-    def __init__(self, spec: SandboxSpec | None = None, wall: Wall | None = None) -> None:
-        self.spec = spec or SandboxSpec()
+    def __init__(self, spec: SandboxSpec | None = None, wall: Wall | None = None, prelude: str = "") -> None:
+        self.spec, self.prelude = spec or SandboxSpec(), prelude
         installed_files(self.spec.packages)
         self.wall: Wall = wall_of(refuse_unless(self.spec.require)) if wall is None else wall
         self._worker: Worker | None = None
@@ -66,7 +68,7 @@ class Sandbox:
             self._close()
         if self._worker is None:
             try:
-                self._worker = Worker(self.wall, self.spec)
+                self._worker = Worker(self.wall, self.spec, self.prelude)
             except Gone as gone:
                 raise Unavailable(f"the sandbox ({self.wall}) cannot be started: {gone}; see `fgrl doctor`") from None
         return self._worker
@@ -88,19 +90,20 @@ class Sandbox:
         self.close()
 
 
-_shared: dict[tuple[int, str, str], Sandbox] = {}
+_shared: dict[tuple[int, str, str, str], Sandbox] = {}
 
 
-def shared(spec: SandboxSpec | None = None) -> Sandbox:
-    """One sandbox for all callers with the same limits: thousands of checkers need one process, not thousands.
+def shared(spec: SandboxSpec | None = None, prelude: str = "") -> Sandbox:
+    """One sandbox for all callers with the same limits and prelude: thousands of checkers need one process, not
+    thousands.
 
     A forked process gets its own. Raises `Unavailable` as `Sandbox` does.
     """
     spec = spec or SandboxSpec()
     wall = wall_of(refuse_unless(spec.require))
-    key = (os.getpid(), wall, spec.model_dump_json(exclude={"require"}))
+    key = (os.getpid(), wall, spec.model_dump_json(exclude={"require"}), prelude)
     if key not in _shared:
-        _shared[key] = Sandbox(spec, wall)
+        _shared[key] = Sandbox(spec, wall, prelude)
     return _shared[key]
 
 

@@ -43,8 +43,8 @@ class Worker:
     Raises `Gone` when it cannot be started.
     """
 
-    def __init__(self, wall: Wall, spec: SandboxSpec) -> None:
-        self._spec = spec
+    def __init__(self, wall: Wall, spec: SandboxSpec, prelude: str = "") -> None:
+        self._spec, self._prelude = spec, prelude
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._folder = Path(tempfile.mkdtemp(prefix="sandbox-")) if wall == "plain" else None
         command = walls.plain() if wall == "plain" else walls.bubblewrap(spec)
@@ -91,6 +91,7 @@ class Worker:
             "file": spec.folder_mb * 2**20,
             "folder": walls.FOLDER if self._folder is None else str(self._folder / "folder"),
             "packages": walls.PACKAGES if self._folder is None else str(self._folder / "packages"),
+            "prelude": self._prelude,
             "count_files": wall == "bubblewrap",
             "filter": base64.b64encode(program).decode("ascii") if program else "",
         }

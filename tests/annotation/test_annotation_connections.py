@@ -16,8 +16,9 @@ from annotation_browser import Site, served
 from annotation_stores import new_store
 from patience import HUNG
 
-from fgrl.annotation import access, serving
+from fgrl.annotation import serving
 
+guard = pytest.importorskip("fgrl.annotation.guard", reason="needs Starlette: pip install 'fgrl[annotate]'")
 connections = pytest.importorskip("fgrl.annotation.connections", reason="needs uvicorn: pip install 'fgrl[annotate]'")
 
 
@@ -69,7 +70,7 @@ def test_a_request_that_never_arrives_is_closed(sent: bytes, site: Site, monkeyp
 
 
 def test_a_body_that_never_arrives_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
     asking = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=HUNG)
     asking.request("GET", urlsplit(site.links["ann"]).path)
     entered = asking.getresponse()
@@ -79,6 +80,12 @@ def test_a_body_that_never_arrives_is_refused(site: Site, monkeypatch: pytest.Mo
     with connected(site) as waiting:
         waiting.sendall(f"{head}X-Session: {kept}\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert waiting.recv(12) == b"HTTP/1.1 408"
+
+
+def test_a_length_that_is_no_number_is_refused(site: Site) -> None:
+    with connected(site) as waiting:
+        waiting.sendall(f"POST / HTTP/1.1\r\nHost: {urlsplit(site.url).netloc}\r\nContent-Length: x\r\n\r\n".encode())
+        assert waiting.recv(12) == b"HTTP/1.1 400"
 
 
 def test_only_its_owner_reads_a_store(tmp_path: Path) -> None:

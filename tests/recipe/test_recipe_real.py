@@ -124,36 +124,6 @@ def test_a_recipe_that_only_waits_for_a_variable_is_right_but_cannot_be_loaded(
     assert left.value.code == 2
 
 
-def test_a_setting_that_was_renamed_or_removed_is_named_with_its_replacement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("t.txt").write_text("x\n")
-    Path("r.yaml").write_text(
-        "about: x\nstages:\n"
-        "  a:\n    name: rl\n    prompts: {name: lines, path: t.txt}\n    model: hub/model\n"
-        "    algorithm: {name: rtt_grpo, alpha: 1, beta: 0.5, released_order: true}\n"
-        "    reward:\n      name: rubric\n      response: signed_csr\n      relevance: {name: oracle, end: false}\n"
-    )
-    with pytest.raises(Problems) as caught:
-        load("r.yaml")
-    lines = str(caught.value).splitlines()
-    problems = {line: hint for line, *_, hint in zip(lines, lines[1:], lines[2:], lines[3:], strict=False)}
-    for place, message, hint in (
-        ("7:33: stages.a.algorithm.alpha", 'unknown key "alpha" of online_algorithm "rtt_grpo"',
-         'renamed to "response_weight"  (fgrl show online_algorithm rtt_grpo)'),
-        ("7:43: stages.a.algorithm.beta", 'unknown key "beta" of online_algorithm "rtt_grpo"',
-         'renamed to "token_weight"  (fgrl show online_algorithm rtt_grpo)'),
-        ("7:54: stages.a.algorithm.released_order", 'unknown key "released_order" of online_algorithm "rtt_grpo"',
-         "removed; with true it is now {name: rtt_grpo_released_order}  (fgrl show online_algorithm rtt_grpo)"),
-        ("10:7: stages.a.reward.response", 'wants one of csr, aon, got "signed_csr"',
-         "renamed to {name: rubric_signed, response: csr}  (fgrl show reward rubric)"),
-        ("11:33: stages.a.reward.relevance.end", 'unknown key "end" of relevance "oracle"',
-         'renamed to "include_eos"  (fgrl show relevance oracle)'),
-    ):  # fmt: skip
-        assert problems[f"r.yaml:{place}: {message}"] == f"    = {hint}"
-
-
 def test_the_messages_in_the_documentation_are_the_real_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ```yaml block of docs/recipes.md that names its file is followed by what `fgrl validate` says of it."""
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")

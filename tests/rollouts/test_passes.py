@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from training_helpers import a_run, row, tiny
 
 from fgrl import rollouts
@@ -141,16 +140,3 @@ def test_a_damaged_pass_is_computed_again(
     assert len(seen) == 7
     assert entropies(rows, run, tiny_model_dir) == undisturbed
     assert len(seen) == 7
-
-
-def test_a_pass_without_a_checksum_is_taken_as_it_is(
-    rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As earlier versions wrote it."""
-    run = a_run(tmp_path)
-    undisturbed = entropies(rows, run, tiny_model_dir)
-    (file,) = (tmp_path / "cache").iterdir()
-    save_file(load_file(file), file)
-    seen = counting(monkeypatch)
-    assert entropies(rows, run, tiny_model_dir) == undisturbed
-    assert not seen

@@ -29,8 +29,8 @@ def drop_defaults(line: dict) -> dict:
     return line
 
 
-def test_the_earlier_line_of_the_page_is_complete() -> None:
+def test_the_line_by_hand_is_complete() -> None:
     line = re.search(r'`(\{"id": "1".*?\})`', PAGE)
     assert line is not None
     sample = Sample.model_validate_json(line[1])
-    assert (sample.responses, sample.chosen) == ([Response(text="Because.")], 0)
+    assert sample.chosen_response == Response(text="Because.")

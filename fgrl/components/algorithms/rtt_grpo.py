@@ -7,8 +7,7 @@ weights group advantages of single criteria by a softmax of their relevances).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,13 +25,6 @@ torch = lazy.load("torch")
 @register("rtt_grpo")
 class RTTGRPO(GroupRelative):
     """GRPO with a token advantage: each criterion's verdict on the tokens that it depends on."""
-
-    former: ClassVar[Mapping[str, str]] = {
-        "alpha": "response_weight",
-        "beta": "token_weight",
-        "least_spread": "min_std",
-        "released_order": "removed; with true it is now {name: rtt_grpo_released_order}",
-    }
 
     response_weight: float = Field(1.0, ge=0, le=1e6)
     """Weight of the group advantage of the response (alpha in Eq. 7)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
@@ -32,11 +32,6 @@ class Discriminator(Relevance):
     takes the probability of the discriminator's own end-of-sequence token, which is trained to be relevant where the whole
     response is.
     """
-
-    former: ClassVar[Mapping[str, str]] = {
-        "end": "include_eos",
-        "truncated": "removed; with true it is now {name: discriminator_truncated}",
-    }
 
     head: ClassVar[str] = "token"
 

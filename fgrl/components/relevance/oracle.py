@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fgrl import ops
 from fgrl.kinds import Checked, Relevance
@@ -26,8 +26,6 @@ class Oracle(Relevance):
     """
 
     version = 2
-    former: ClassVar[Mapping[str, str]] = {"end": "include_eos"}
-
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
     """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it (`inside`),
     starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks that token."""

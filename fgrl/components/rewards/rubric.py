@@ -6,8 +6,8 @@ Left out: weights of criteria, and partial credit for a criterion.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -28,8 +28,6 @@ class Rubric(RubricChecker, Reward):
     Without `relevance` the reward is on the last token. With it each criterion has its own token rewards, its verdict
     (+1 or -1) times each token's relevance, and the token reward is their mean.
     """
-
-    former: ClassVar[Mapping[str, str]] = {"response: signed_csr": "renamed to {name: rubric_signed, response: csr}"}
 
     response: Literal["csr", "aon"] = "csr"
     """Reward of the response. `csr`: the share of criteria that are satisfied (Eq. 3). `aon`: 1 when all are, else 0

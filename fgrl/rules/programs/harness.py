@@ -1,4 +1,4 @@
-"""Runs tests on a candidate program inside the sandbox. Its text is the source of a call, and it imports nothing of fgrl.
+"""Runs tests on a candidate program inside the sandbox, of which it is the prelude. It imports nothing of fgrl.
 
 `record` runs the candidate and its tests in one process and writes down every call of the tests to the candidate: arguments,
 result or exception. `replay` runs the same tests in a process in which the candidate never runs: each call gets the recorded
@@ -20,8 +20,7 @@ import io
 import itertools
 import json
 import math
-import numbers
-import re
+import os
 import sys
 import types
 import zlib
@@ -33,17 +32,8 @@ MOST_CALLS = 20_000
 INPUT_OUTPUT = ("print", "input", "open")
 PRISTINE = dict(vars(builtins))
 """The builtins before the candidate runs: what the tests use."""
-ITERATORS: tuple[type, ...] = (types.GeneratorType, map, filter, zip, enumerate, reversed, itertools.chain, itertools.islice,
-             itertools.count, itertools.cycle, itertools.product, itertools.permutations, itertools.combinations,
-             itertools.accumulate, type(iter([])), type(iter(())), type(iter("")), type(iter({})), type(iter(set())),
-             type(iter(range(0))))  # fmt: skip
-FUNCTIONS = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    functools.partial,
-    type(functools.lru_cache(int)),
-)
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+             type(functools.lru_cache(int)))  # fmt: skip
 HEAP_TYPE = 1 << 9
 """Flag of classes that are not part of the interpreter."""
 VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()))
@@ -51,16 +41,7 @@ DATES = {
     "date": ("year", "month", "day"), "timedelta": ("days", "seconds", "microseconds"),
     "datetime": ("year", "month", "day", "hour", "minute", "second", "microsecond"),
 }  # fmt: skip
-FACTORIES = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "list": list,
-    "dict": dict,
-    "set": set,
-    "bool": bool,
-    "tuple": tuple,
-}
+FACTORIES = {kind.__name__: kind for kind in (int, float, str, list, dict, set, bool, tuple)}
 
 
 # -- plain data as JSON ---------------------------------------------------------------------------------------------------
@@ -264,7 +245,7 @@ class Recorded:
                 after = self._as_data([args, kwargs], f"{name} is called with")
                 if after != before:
                     entry["after"] = after
-            if isinstance(result, ITERATORS):
+            if isinstance(result, Iterator) and type(result).__module__ in ("builtins", "itertools"):
                 entry["items"] = []
                 return self._recording_items(entry, result)
             entry["result"] = self._as_data(result, f"{name} returns", returned=True)
@@ -340,6 +321,8 @@ class Replayed:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.record = record
         self.next = 0
+        self.diverged = ""
+        """The first difference from the record; empty: none. Tests may catch `Diverged`."""
 
     def names(self) -> list[str]:
         return [*self.record["functions"], *self.record["constants"], *self.record["modules"]]
@@ -358,7 +341,8 @@ class Replayed:
             entry = calls[self.next] if self.next < len(calls) else {}
             self.next += 1
             if entry.get("name") != name or entry.get("given") != digest(encode([args, kwargs])):
-                raise Diverged(f"call {self.next} differs from the recorded one")
+                self.diverged = self.diverged or f"call {self.next} differs from the recorded one"
+                raise Diverged(self.diverged)
             if "after" in entry:
                 change([args, kwargs], decode(entry["after"]))
             if "raises" in entry:
@@ -396,200 +380,100 @@ def change(value: Any, after: Any) -> None:
         value.update(after)
 
 
-# -- pytest, as far as tests of functions need it --------------------------------------------------------------------------
+# -- pytest ------------------------------------------------------------------------------------------------------------
+
+PLUGINS = ("assertion", "cacheprovider", "doctest", "faulthandler", "junitxml", "legacypath", "pastebin", "reports",
+           "setuponly", "setupplan", "skipping", "stepwise", "threadexception", "unraisableexception",
+           "warnings")  # fmt: skip
+"""Parts of pytest that are switched off: those that only make reports, and those that skip tests or let them fail by a
+mark, which could come from the program through `from solution import *`."""
+ARGUMENTS = ["-x", "-s", "-qq", "--tb=no", "--no-header", "--no-summary", "--noconftest", "--rootdir=.",
+             f"--config-file={os.devnull}", *(f"-pno:{name}" for name in PLUGINS)]  # fmt: skip
 
 
-class Mark:
-    def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.name, self.args, self.kwargs = name, args, kwargs
+@functools.cache
+def pytest() -> Any:
+    """The installed pytest, whatever a candidate has put in its place since the prelude."""
+    return importlib.import_module("pytest")
 
 
-class ParameterSet:
-    """`pytest.param`."""
-
-    def __init__(self, values: tuple[Any, ...]) -> None:
-        self.values = values
+with contextlib.suppress(ImportError):  # the sandbox of other formats does not have it
+    pytest()
+    importlib.import_module("unittest")
 
 
-class Marks:
-    """`pytest.mark`."""
+class Run:
+    """A plugin of pytest: gives it the tests, which stand in no file, and notes what came of them.
 
-    def __getattr__(self, name: str) -> Any:
-        def mark(*args: Any, **kwargs: Any) -> Any:
-            if len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType | type):
-                return args[0]
+    A test has passed when pytest reports that its call did and reports nothing else of it. Its exit code is ignored.
+    """
 
-            def decorate(test: Any) -> Any:
-                test.pytestmark = [*getattr(test, "pytestmark", []), Mark(name, args, kwargs)]
-                return test
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+        self.unusable = ""
+        self.waiting = {"tests": "tests"}
+        """Names of the tests that have not passed, by pytest's ids; "tests" before they are collected."""
+        self.error: tuple[str, BaseException | str] | None = None
+        """The first test that failed, and why."""
+        self.running = "tests"
 
-            return decorate
-
-        return mark
-
-
-class Raises:
-    """`pytest.raises`."""
-
-    def __init__(self, expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> None:
-        self.expected, self.match, self.value, self.type = expected, match, None, None
-        if call:
-            with self:
-                call[0](*call[1:], **kwargs)
-
-    def __enter__(self) -> Raises:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, _trace: Any) -> bool:
-        if kind is None:
-            raise AssertionError(f"DID NOT RAISE {self.expected!r}")
-        if not issubclass(kind, self.expected):
-            return False
-        self.value, self.type = error, kind
-        if self.match is not None and not re.search(self.match, str(error)):
-            raise AssertionError(f"the error {str(error)!r} does not match {self.match!r}")
+    def pytest_collection(self, session: Any) -> bool:
+        """Collect the tests of the module."""
+        node: Any = type("Tests", (pytest().Module,), {"_getobj": lambda _node: self.module})
+        items = session.items = list(session.genitems(node.from_parent(session, path=session.startpath / "tests.py")))
+        session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
+        session.testscollected = len(items)
+        if items:
+            del self.waiting["tests"]
+        for item in items:
+            self.waiting[item.nodeid] = item.nodeid.partition("::")[2].partition("[")[0].replace("::", ".")
+            for name in item.fixturenames:
+                if name not in item._fixtureinfo.name2fixturedefs and name != "request":
+                    self.unusable = f"the tests use the fixture {name!r}, which is not provided"
+        if self.unusable:
+            items.clear()
         return True
 
+    def pytest_collectreport(self, report: Any) -> None:
+        """Note what cannot be collected."""
+        if report.failed:
+            self.failed(str(report.longrepr).strip().rpartition("\n")[2])
 
-class Approx:
-    """`pytest.approx` of numbers, and of sequences and mappings of them."""
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which test begins."""
+        self.running = self.waiting[nodeid]
 
-    __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None
+    def pytest_runtest_makereport(self, call: Any) -> None:
+        """Note an error of a test, of its fixtures, or of one of its parts."""
+        if call.excinfo is not None:
+            self.failed(call.excinfo.value)
 
-    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None, nan_ok: bool = False) -> None:
-        self.expected, self.rel, self.abs, self.nan_ok = expected, rel, abs, nan_ok
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Note that a test has passed."""
+        if report.outcome != "passed":
+            self.failed(report.outcome)
+        elif report.when == "call":
+            self.waiting.pop(report.nodeid, None)
 
-    def __eq__(self, actual: Any) -> bool:
-        return self._close(self.expected, actual)
+    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
+        """Note what ended the session: KeyboardInterrupt, or `pytest.exit`."""
+        self.failed(excinfo.value)
 
-    def _close(self, expected: Any, actual: Any) -> bool:
-        if isinstance(expected, dict):
-            return set(expected) == set(actual) and all(self._close(expected[key], actual[key]) for key in expected)
-        if isinstance(expected, list | tuple):
-            return len(expected) == len(actual) and all(map(self._close, expected, actual))
-        if expected == actual:
-            return True
-        if not _are_numbers(expected, actual):
-            return False
-        if expected != expected or actual != actual:
-            return self.nan_ok and expected != expected and actual != actual
-        if math.isinf(abs(expected)) or math.isinf(abs(actual)):
-            return False
-        least = 1e-12 if self.abs is None else self.abs
-        relative = 0.0 if self.rel is None and self.abs is not None else (self.rel or 1e-6) * abs(expected)
-        return bool(abs(expected - actual) <= max(least, relative))
+    def pytest_internalerror(self, excinfo: Any) -> bool:
+        """Note an error of pytest itself."""
+        self.failed(excinfo.value)
+        return True
 
-    def __repr__(self) -> str:
-        return f"approx({self.expected!r})"
+    def failed(self, why: BaseException | str) -> None:
+        self.error = self.error or (self.running, why)
 
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(value, numbers.Number) for value in values)
-
-
-class Fixture:
-    """`pytest.fixture`."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def _get_wrapped_function(self) -> Any:
-        return self.function
-
-
-def stand_in_for_pytest() -> types.ModuleType:
-    def fixture(function: Any = None, **_settings: Any) -> Any:
-        return Fixture if function is None else Fixture(function)
-
-    def fail(reason: str = "", **_settings: Any) -> None:
-        raise AssertionError(reason)
-
-    def main(*_args: Any, **_kwargs: Any) -> None:
-        return None
-
-    module = types.ModuleType("pytest")
-    vars(module).update(raises=Raises, approx=Approx, mark=Marks(), fixture=fixture, fail=fail, main=main)
-    vars(module)["param"] = lambda *values, **_settings: ParameterSet(values)
-    return module
-
-
-CaptureResult = collections.namedtuple("CaptureResult", ["out", "err"])
-
-
-def capsys() -> Iterator[Any]:
-    """The fixture `capsys`: `readouterr()` returns what was printed since the last time."""
-    out, err = io.StringIO(), io.StringIO()
-
-    class Captured:
-        def readouterr(self) -> Any:
-            texts = out.getvalue(), err.getvalue()
-            for stream in (out, err):
-                stream.seek(0)
-                stream.truncate()
-            return CaptureResult(*texts)
-
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        yield Captured()
-
-
-def tmp_path() -> Any:
-    """The fixture `tmp_path`: an empty folder."""
-    folder = importlib.import_module("tempfile").mkdtemp(dir=".")
-    return importlib.import_module("pathlib").Path(folder)
-
-
-FIXTURES = {"capsys": capsys, "tmp_path": tmp_path}
-
-
-class NoFixture(Exception):
-    """A test wants what neither the tests nor this stand-in for pytest provide."""
-
-
-def cases(test: Any) -> list[dict[str, Any]]:
-    """The arguments of each run of a test: one run for each combination that `parametrize` asks for."""
-    runs: list[dict[str, Any]] = [{}]
-    for mark in getattr(test, "pytestmark", []):
-        if mark.name == "parametrize":
-            given = mark.args[0] if mark.args else mark.kwargs["argnames"]
-            rows = mark.args[1] if len(mark.args) > 1 else mark.kwargs["argvalues"]
-            names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
-            more = [dict(zip(names, _values(row, len(names)), strict=True)) for row in rows]
-            runs = [run | row for run in runs for row in more]
-    return runs
-
-
-def _values(row: Any, count: int) -> Sequence[Any]:
-    if type(row).__name__ == "ParameterSet":
-        return list(row.values)
-    return row if count > 1 else (row,)
-
-
-def arguments(
-    function: Any, given: Mapping[str, Any], space: Mapping[str, Any], stack: contextlib.ExitStack
-) -> dict[str, Any]:
-    """The arguments of a test or a fixture: given by `parametrize`, or made by fixtures."""
-    code = getattr(function, "__code__", None)
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
-    optional = len(getattr(function, "__defaults__", None) or ())
-    wanted = names[1:] if isinstance(function, types.MethodType) else names
-    values = {}
-    for place, name in enumerate(wanted):
-        if name in given:
-            values[name] = given[name]
-            continue
-        defined = getattr(space.get(name), "_get_wrapped_function", None)
-        if defined is None and name not in FIXTURES:
-            if place >= len(wanted) - optional:
-                continue
-            raise NoFixture(f"the tests use the fixture {name!r}, which is not provided")
-        maker = defined() if defined is not None else FIXTURES[name]
-        value = maker(**arguments(maker, given, space, stack))
-        if isinstance(value, types.GeneratorType):
-            stack.callback(next, value, None)
-            value = next(value)
-        values[name] = value
-    return values
+    def outcome(self) -> tuple[str, BaseException | str] | None:
+        """Run the tests: (the first that failed, why), or None. Raises `Unusable`."""
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        pytest().main(ARGUMENTS, plugins=[self])
+        if self.error is None and self.unusable:
+            raise Unusable(self.unusable)
+        return self.error or next(((name, "it did not run to its end") for name in self.waiting.values()), None)
 
 
 # -- the tests ------------------------------------------------------------------------------------------------------------
@@ -616,12 +500,25 @@ def prepared(task: Mapping[str, Any]) -> list[tuple[str, Any]]:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for module in names:
-                if module.partition(".")[0] not in ("solution", "pytest", "") and not _can_import(module):
+                if module.partition(".")[0] not in ("solution", "") and not _can_import(module):
                     raise Unusable(f"the tests import {module}, which the sandbox does not have")
-    defined = {node.name for node in ast.parse("\n".join(task["tests"])).body if isinstance(node, ast.FunctionDef)}
+    body = ast.parse("\n".join(task["tests"])).body
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     if task["format"] == "human_eval" and "check" not in defined:
         raise Unusable("the tests define no function check(candidate)")
+    if task["format"] == "pytest_functions":
+        tests = [node for node in body if _may_be_test(node)]
+        if not tests:
+            raise Unusable("there is no test: no function's name begins with test")
+        if any(isinstance(node, ast.AsyncFunctionDef) for node in tests):
+            raise Unusable("the tests are asynchronous functions, which pytest runs only with a plugin")
     return parts
+
+
+def _may_be_test(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return bool(node.bases) or node.name.startswith("Test")
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
 
 
 def _can_import(module: str) -> bool:
@@ -634,37 +531,31 @@ def _can_import(module: str) -> bool:
 def run_tests(task: Mapping[str, Any], parts: Sequence[tuple[str, Any]], candidate: Any) -> str:
     """Run all tests until one fails: what failed, or "". Raises `Unusable` and `Diverged`."""
     texts = {name: text for (name, _code), text in zip(parts, [task["setup"], *task["tests"]], strict=True)}
-    space: dict[str, Any] = {"__name__": "test_solution", "__builtins__": dict(PRISTINE)}
+    module = types.ModuleType("test_solution")
+    space = vars(module)
+    space["__builtins__"] = dict(PRISTINE)
     if task["format"] == "pytest_functions":
-        sys.modules["solution"] = _module(candidate)
-        if not _can_import("pytest"):
-            sys.modules["pytest"] = stand_in_for_pytest()
+        sys.modules.update(solution=_module(candidate), test_solution=module, pytest=pytest())
     else:
         for name in used_names(texts.values()) & set(candidate.names()):
             if name not in PRISTINE or name == task["entry_point"]:
                 space[name] = candidate.get(name)
-    running = "tests"
+    running: str = "tests"
+    error: BaseException | str
     try:
         for running, code in parts:  # noqa: B007
             exec(code, space)
         if task["format"] == "human_eval":
             running = "check"
             space["check"](candidate.get(task["entry_point"]))
-        if task["format"] == "pytest_functions":
-            ran = 0
-            for running, test, given in _functions(space):  # noqa: B007
-                with contextlib.ExitStack() as stack:
-                    test(**(given if test.__name__ == "debug" else arguments(test, given, space, stack)))
-                ran += 1
-            if not ran:
-                raise Unusable("there is no test: no function's name begins with test")
+        if task["format"] != "pytest_functions" or (failed := Run(module).outcome()) is None:
+            return ""
+        running, error = failed
     except (Unusable, Diverged):
         raise
-    except NoFixture as missing:
-        raise Unusable(str(missing)) from None
-    except BaseException as error:
-        return f"{running}: {describe(error, texts.get(running) or chr(10).join(task['tests']))}"
-    return ""
+    except BaseException as other:
+        error = other
+    return f"{running}: {describe(error, texts.get(running) or chr(10).join(task['tests']))}"
 
 
 def used_names(texts: Iterable[str]) -> set[str]:
@@ -683,31 +574,13 @@ def used_names(texts: Iterable[str]) -> set[str]:
     return read - bound
 
 
-def _functions(space: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """(name, function, arguments) of each run of each test."""
-    unittest: Any = sys.modules.get("unittest")
-    for name, value in list(space.items()):
-        if name.startswith("test") and isinstance(value, types.FunctionType):
-            yield from ((name, value, given) for given in cases(value))
-        elif isinstance(value, type) and unittest is not None and issubclass(value, unittest.TestCase):
-            for case in unittest.defaultTestLoader.loadTestsFromTestCase(value):
-                yield f"{name}.{case.id().rpartition('.')[2]}", case.debug, {}
-        elif isinstance(value, type) and name.startswith("Test"):
-            for method in [method for method in vars(value) if method.startswith("test")]:
-                for given in cases(getattr(value, method)):
-                    owner = value()
-                    if hasattr(owner, "setup_method"):
-                        owner.setup_method()
-                    yield f"{name}.{method}", getattr(owner, method), given
-
-
 def _module(candidate: Any) -> types.ModuleType:
     """The module `solution` as tests import it."""
 
     class Solution(types.ModuleType):
         def __getattr__(self, name: str) -> Any:
             if name == "__all__":
-                return [name for name in candidate.names() if not name.startswith("_")]
+                return [name for name in candidate.names() if not name.startswith(("_", "pytest"))]
             try:
                 return candidate.get(name)
             except KeyError:
@@ -716,8 +589,10 @@ def _module(candidate: Any) -> types.ModuleType:
     return Solution("solution")
 
 
-def describe(error: BaseException, tests: str) -> str:
+def describe(error: BaseException | str, tests: str) -> str:
     """The error in one line, with the line of the tests or of the program that raised it."""
+    if isinstance(error, str):
+        return error[:500]
     try:
         text = f"{type(error).__name__}: {error}".strip().rstrip(":")[:500]
         last: dict[str, int] = {}
@@ -782,8 +657,12 @@ def record(task: dict[str, Any], most: int, nonce: str) -> dict[str, Any]:
 
 def replay(task: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """Run the tests on recorded calls: {passed, detail, why_not}; `passed` is None when the tests made other calls."""
+    sys.stdout = sys.stderr = Nowhere()
+    candidate = Replayed(data)
     try:
-        detail = run_tests(task, prepared(task), Replayed(data))
+        detail = run_tests(task, prepared(task), candidate)
     except (Unusable, Diverged, KeyError, NotPlain) as why:
         return {"passed": None, "detail": "", "why_not": str(why)}
+    if candidate.diverged:
+        return {"passed": None, "detail": "", "why_not": candidate.diverged}
     return {"passed": not detail, "detail": detail, "why_not": ""}

@@ -6,15 +6,15 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from fgrl.errors import Undecided
+from fgrl.errors import Requires, Undecided
 from fgrl.rules.programs.extraction import complete, extract
 from fgrl.rules.rule import Rule
-from fgrl.sandbox import Call, Outcome, ProgramSandbox, shared
+from fgrl.sandbox import Call, Outcome, ProgramSandbox, Sandbox, shared
 from fgrl.types import Span
 
 REMEMBERED = 10_000
@@ -77,7 +77,16 @@ class ProgramTests(Rule):
 
     def setup_sandbox(self) -> None:
         """Raises `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
-        shared(self.sandbox)
+        self._sandbox()
+
+    def _sandbox(self) -> Sandbox:
+        if self.format != "pytest_functions":
+            return shared(self.sandbox, _harness())
+        with Requires("pytest", "format: pytest_functions needs the package pytest", extra="code"):
+            metadata.distribution("pytest")
+        return shared(
+            self.sandbox.model_copy(update={"packages": sorted({*self.sandbox.packages, "pytest"})}), _harness()
+        )
 
     def title(self) -> str:
         if self.label:
@@ -125,7 +134,7 @@ class ProgramTests(Rule):
         nonce = secrets.token_hex(16)
         try:
             program.encode()
-            outcome = shared(self.sandbox).run(Call(_harness(), "record", [task, self.sandbox.result_kb * 512, nonce]))
+            outcome = self._sandbox().run(Call("", "record", [task, self.sandbox.result_kb * 512, nonce]))
         except UnicodeEncodeError:
             return ProgramOutcome(False, "the program has half of a character")
         except (ValueError, RecursionError) as problem:  # the tests are too large for a call
@@ -145,7 +154,7 @@ class ProgramTests(Rule):
         """A pass, after the tests have run on the record."""
         why_not = answer["why_not"]
         if answer["record"] is not None:
-            outcome = shared(self.sandbox).run(Call(_harness(), "replay", [{**task, "program": ""}, answer["record"]]))
+            outcome = self._sandbox().run(Call("", "replay", [{**task, "program": ""}, answer["record"]]))
             if outcome.lost:
                 return ProgramOutcome(None, outcome.detail)
             if outcome.returned and outcome.value["passed"]:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fgrl.components.verifiers.code_tests import CodeTests
-from fgrl.errors import Undecided
+from fgrl.errors import Unavailable, Undecided
 from fgrl.kinds import Verifier
 from fgrl.registry import build
 from fgrl.rules.programs import testing
@@ -199,6 +199,7 @@ def test_what_exceeds_a_limit_fails(program: str, kind: str) -> None:
         ("import nothing_like_this\ndef test_a(): pass\n", "the tests import nothing_like_this"),
         ("from solution import square\n", "there is no test"),
         ("def test_a(mocker): pass\n", "the tests use the fixture 'mocker'"),
+        ("async def test_a(): pass\n", "the tests are asynchronous functions"),
     ],
 )
 def test_tests_that_cannot_run_leave_the_verdict_missing(tests: str, why: str) -> None:
@@ -217,7 +218,7 @@ def test_a_lost_sandbox_leaves_the_verdict_missing(monkeypatch: pytest.MonkeyPat
         tests.check(RIGHT)
 
 
-def test_pytest_without_pytest() -> None:
+def test_tests_are_run_by_pytest() -> None:
     tests = kodcode('''
 import pytest
 import solution
@@ -245,7 +246,7 @@ def test_raises():
         solution.square("a")
     with pytest.raises(TypeError) as info:
         square(None)
-    assert info.type is TypeError
+    assert info.type is TypeError and pytest.__version__
 
 def test_prints(capsys):
     print(square(2))
@@ -267,7 +268,9 @@ import unittest
 
 class Case(unittest.TestCase):
     def test_equal(self):
-        self.assertEqual(square(1.5), 2.25)
+        for x, expected in ((1.5, 2.25), (2.5, 6.25)):
+            with self.subTest(x=x):
+                self.assertEqual(square(x), expected)
 ''')  # fmt: skip
     assert tests.tested(RIGHT).passed is True
     for wrong in (
@@ -275,19 +278,70 @@ class Case(unittest.TestCase):
         "return x * x if x != 6 else 0",
         "return float(x) ** 2",
         "return x * x + (x == 1.5)",
+        "return x * x + (x == 2.5)",
     ):
         assert tests.tested(f"def square(x):\n    {wrong}\n").passed is False
 
 
-def test_installed_pytest_is_used_where_the_recipe_names_it() -> None:
-    tests = kodcode(
-        "import pytest\nfrom solution import square\n"
-        "def test_it():\n    assert square(2) == pytest.approx(4)\n    assert pytest.__version__\n"
-        "@pytest.mark.parametrize('x', [1, pytest.param(2)])\ndef test_more(x): assert square(x) in (1, 4)\n",
-        sandbox=SANDBOX.model_copy(update={"packages": ["pytest"]}),
-    )
-    assert tests.tested(RIGHT) == ProgramOutcome(True, replayed=True)
-    assert kodcode("import pytest\ndef test_it(): pytest.__version__\n").tested(RIGHT).passed is False
+BY_PYTEST = {
+    "pytest.exit with 0": "import pytest\ndef square(x):\n    pytest.exit('done', returncode=0)\n",
+    "pytest.skip": "import pytest\ndef square(x):\n    pytest.skip()\n",
+    "SkipTest": "import unittest\ndef square(x):\n    raise unittest.SkipTest\n",
+    "pytest.xfail": "import pytest\ndef square(x):\n    pytest.xfail()\n",
+    "a mark that skips": "import pytest\npytestmark = pytest.mark.skip\n" + WRONG,
+    "a mark of expected failures": "import pytest\npytestmark = pytest.mark.xfail\n" + WRONG,
+    "no parameters": "import pytest\npytestmark = pytest.mark.parametrize('x', [])\n" + WRONG,
+    "a fixture that skips": "import pytest\n@pytest.fixture(autouse=True)\ndef skipped():\n    pytest.skip()\n" + WRONG,
+    "main": "import pytest\npytest.main = lambda *a, **k: 0\n" + WRONG,
+    "a fixture that is missing": "from _pytest.fixtures import FixtureLookupError\ndef square(x):\n    raise FixtureLookupError('x', None)\n",
+    "a plugin of its own": "import sys\ndef square(x):\n    frame = sys._getframe()\n    while frame:\n        item = frame.f_locals.get('item')\n"
+    "        if item is not None:\n            item.session.items.clear()\n            item.session.shouldstop = 'done'\n        frame = frame.f_back\n    return 0\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cheat", BY_PYTEST)
+def test_what_pytest_offers_passes_no_test(cheat: str) -> None:
+    """Neither its exit code, nor a test that was skipped or not run."""
+    tests = kodcode(KODCODE.replace("import square", "import *"))
+    assert tests.tested(BY_PYTEST[cheat]).passed is False
+    assert tests.check(RIGHT)
+
+
+REPLACED_REPORTS = """import sys
+def square(x):
+    frame = sys._getframe()
+    while frame:
+        run = frame.f_locals.get("self")
+        if type(run).__name__ == "Run":
+            run.waiting, run.error, run.failed = {}, None, lambda why: None
+        frame = frame.f_back
+    return 0
+"""
+TESTS_THAT_DO_NOTHING = "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n" + WRONG
+
+
+@pytest.mark.parametrize("program", [REPLACED_REPORTS, TESTS_THAT_DO_NOTHING])
+def test_reports_that_a_program_replaced_do_not_stand_the_replay(program: str) -> None:
+    assert rule("pytest_functions", unreplayed="fail").tested(program).passed is False
+
+
+def test_a_replay_that_differs_is_none_where_the_tests_hide_it() -> None:
+    tests = "import random\nfrom solution import square\ndef test_it():\n    try:\n        square(random.random())\n    except BaseException:\n        pass\n"
+    program = "import random\nrandom.random()\ndef square(x):\n    return x * x\n"
+    assert kodcode(tests).tested(RIGHT).replayed
+    assert kodcode(tests).tested(program) == ProgramOutcome(True, "not replayed: call 1 differs from the recorded one")
+
+
+def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise testing.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(testing.metadata, "distribution", missing)
+    with pytest.raises(
+        Unavailable, match=r"needs the package pytest, which is not installed: pip install 'fgrl\[code\]'"
+    ):
+        rule("pytest_functions").setup_sandbox()
+    rule("asserts").setup_sandbox()
 
 
 def test_a_class_of_the_program_is_tested_where_it_ran() -> None:

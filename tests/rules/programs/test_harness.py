@@ -169,14 +169,3 @@ def test_what_cannot_be_replayed_is_named() -> None:
 def test_names_that_the_tests_define_themselves_are_not_the_programs() -> None:
     tests = "import math\ndef check(candidate):\n    x = poly(1)\n    assert all(x for x in helper(y)) and math.pi\n"
     assert harness.used_names([tests]) == {"poly", "all", "helper", "y"}
-
-
-@pytest.mark.parametrize(
-    ("expected", "actual", "close"),
-    [(0.3, 0.1 + 0.2, True), (1, 1.1, False), ([0.3], [0.1 + 0.2], True), ({"a": 0.3}, {"a": 0.1 + 0.2}, True),
-     (math.nan, math.nan, False), (math.inf, math.inf, True), (math.inf, 1.0, False), ("a", "a", True), ("a", "b", False),
-     (1.0, None, False), (1e-13, 0, True)],
-)  # fmt: skip
-def test_approx_agrees_with_pytests(expected: Any, actual: Any, close: bool) -> None:
-    assert (actual == harness.Approx(expected)) is close
-    assert (actual == pytest.approx(expected)) is close

@@ -28,13 +28,14 @@ class Engine(Component, ABC):
         rows: Sequence[int],
         ended: Ended | None = None,
     ) -> list[list[int]]:
-        """Token ids of each response, with its end-of-sequence token. Row `i` is drawn from the random stream
-        (`seed`, `rows[i]`), so neither the order nor the batching of rows changes the responses.
+        """Token ids of each response, with its end-of-sequence token. Row `i` is drawn from the random stream (`seed`,
+        `rows[i]`), so neither the order nor the batching of rows changes the responses.
 
-        ended: also end a response behind the first token with which this is true of all its ids; it is asked behind every
-        token, and changes nothing before it. Passed only where it is needed.
+        ended: also end a response behind the first token with which this is true of all its ids; it is asked behind
+        every token, and changes nothing before it. Passed only where it is needed.
 
-        Each pass of `model` is a place where a run can stop; an engine that computes elsewhere calls `fgrl.stops.point()` between steps.
+        Each pass of `model` is a place where a run can stop; an engine that computes elsewhere calls
+        `fgrl.stops.point()` between steps.
         """
 
     def copies_weights(self) -> bool:

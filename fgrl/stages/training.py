@@ -140,7 +140,7 @@ class TrainingStage(Stage):
         spec: ModelSpec | None = self.model
         while spec is not None and isinstance(spec.base, Ref):
             made = stages[spec.base.stage].makes_model()
-            spec = made and made.start
+            spec = None if made is None else made.start
         if spec is None:
             return []
         try:

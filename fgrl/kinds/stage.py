@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -75,6 +75,10 @@ class Stage(Component, ABC):
         """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether
         the path concerns a model all of whose weights are trained in float32."""
         return "auto", False
+
+    def temporary(self) -> Sequence[str]:
+        """Return files in `run.dir` that serve to resume, and are removed once the stage has finished."""
+        return ()
 
     def makes_model(self) -> MadeModel | None:
         """Return the model in the stage's product; None: it makes none, or it is unknown."""

@@ -98,7 +98,6 @@ class TrainingStage(Stage):
         )
 
     def temporary(self) -> Sequence[str]:
-        """Files in `run.dir` that serve to resume, and are removed once the stage has finished."""
         return () if self.train.keep_checkpoint else checkpoints.NAMES
 
     def makes_model(self) -> MadeModel:

@@ -55,7 +55,8 @@ def inspect(
         run.seed_libraries()
         progress.say(f"{plan.name}: stage {chosen.name} ({chosen.component})")
         samples: list[dict[str, Any]] = []
-        for shown, sample in enumerate(chosen.stage.inspect(run, count)):
+        inspectable: Any = chosen.stage
+        for shown, sample in enumerate(inspectable.inspect(run, count)):
             if shown == count:
                 break
             if as_json:

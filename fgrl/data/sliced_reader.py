@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader
@@ -27,12 +27,6 @@ class SlicedReader(Reader):
     """Skip this many rows."""
     limit: int | None = Field(None, ge=1)
     """Read this many rows; null reads all. Fewer rows than this are no error."""
-
-    _run: Any = PrivateAttr(default=None)
-
-    def setup(self, run: Any) -> None:
-        self._run = run
-        super().setup(run)
 
     def expects(self, peek: Peek) -> Expected | None:
         return None if self.limit is None else Expected(self.limit)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
@@ -32,12 +31,6 @@ class JudgedMetric(Prompted, Compared):
     """Answers in one question."""
 
     temperature: float | None = Field(0.0, ge=0, le=100)
-
-    _out: Path | None = PrivateAttr(default=None)
-
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        self._out = run.out
 
     def why_not_remeasured(self) -> str:
         return "it asks a judge"
@@ -72,10 +65,10 @@ class JudgedMetric(Prompted, Compared):
     ) -> dict[str, list[tuple[dict[str, Any], Asked[V]]]]:
         """By model the outcome of each question, with what it is about; all are recorded in `judgements-<name>.jsonl`."""
         asked = ask(self.client, [question for _about, question in plan], self.tries)
-        self._counts = tally(asked)
+        self._counted = tally(asked)
         outcomes = [(about, outcome) for (about, _question), outcome in zip(plan, asked, strict=True)]
-        if self._out is not None:
-            write_json_lines(self._out / f"judgements-{self.slug}.jsonl", (_record(*pair) for pair in outcomes))
+        if self._run is not None:
+            write_json_lines(self._run.out / f"judgements-{self.slug}.jsonl", (_record(*pair) for pair in outcomes))
         by_model: dict[str, list[tuple[dict[str, Any], Asked[V]]]] = {}
         for about, outcome in outcomes:
             by_model.setdefault(about["model"], []).append((about, outcome))

@@ -37,12 +37,7 @@ class RatedMetric(EloSettings, Compared):
     resamples: int = Field(1000, ge=100)
     """Draws of the bootstrap."""
 
-    _out: Path | None = PrivateAttr(default=None)
     _games: list[Game] = PrivateAttr(default_factory=list)
-
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        self._out = run.out
 
     @abstractmethod
     def games(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> list[Game]:
@@ -59,8 +54,8 @@ class RatedMetric(EloSettings, Compared):
         self._games = self.games(answers, baseline) if len(answers) > 1 else []
         if not self._games:
             return {}
-        if self._out is not None:
-            write(self._out, self.slug, self.called, self._games, self, self.bootstrap)
+        if self._run is not None:
+            write(self._run.out, self.slug, self.called, self._games, self, self.bootstrap)
         measured = elo.numbers(self._games, Ratings(Contest.of(self._games), self))
         return {model: measured[model] for model in answers if model in measured}
 

@@ -7,9 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import PrivateAttr
-
-from fgrl.kinds import Annotator, Run
+from fgrl.kinds import Annotator
 from fgrl.llm.asking import Question
 from fgrl.llm.prompted import Prompted
 from fgrl.templates import Prompt
@@ -18,12 +16,6 @@ from fgrl.types import Request, Sample
 
 class AskingAnnotator(Prompted, Annotator):
     """A subclass states its cases and the question about a case; plans and runs then agree on what is asked."""
-
-    _run: Any = PrivateAttr(None)
-
-    def setup(self, run: Run) -> None:
-        super().setup(run)
-        self._run = run
 
     @abstractmethod
     def cases(self, samples: Sequence[Sample]) -> tuple[Sequence[Any], dict[str, int]]:

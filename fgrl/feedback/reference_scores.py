@@ -33,5 +33,5 @@ class ReferenceScorer(Labelled, Annotator):
             "without responses": sum(not sample.responses for sample in samples),
             "of empty responses alone": len(scored) - len(annotated),
         }
-        self._counts = {name: count for name, count in counts.items() if count}
+        self._counted = {name: count for name, count in counts.items() if count}
         return annotated

@@ -77,7 +77,7 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
         }
         # 3.
         labels = Counter(int(span.label) for _case, spans in labelled.values() for span in spans)
-        self._counts = {
+        self._counted = {
             "annotated": len(labelled),
             "units": labels.total(),
             **{f"label {label:+d}" if label else "label 0": labels[label] for label in self.allowed},

@@ -17,19 +17,21 @@ class Annotator(Asker, ABC):
     """Adds to samples what rewards, pairs and metrics are made of: scores, verdicts, critiques, spans."""
 
     keeps_responses: ClassVar[bool] = False
-    """True if samples keep their responses and get no others: a recipe whose pairs come of one response is then refused before it runs."""
+    """True if samples keep their responses and get no others: a recipe that makes pairs of one response each is then
+    refused before it runs."""
 
     @abstractmethod
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Annotated copies, in order. May add or drop samples, never changes one in place.
+        """Return annotated copies, in order. May add or drop samples, never changes one in place.
 
         A judgement that failed is left missing (a score of None) and counted in `counts`.
         """
 
     def makes_at_most(self, expected: Expected) -> Expected | None:
-        """At most what `annotate` makes of these samples, known before they exist; None when that is not known."""
+        """Return an upper bound of what `annotate` makes of samples that do not exist yet; None: unknown."""
         return expected
 
     def failed(self) -> list[Sample]:
-        """What the last `annotate` left out because it failed, for `failed.jsonl` beside the product."""
+        """Return the samples that the last `annotate` left out because it failed, for `failed.jsonl` beside the
+        product."""
         return []

@@ -16,28 +16,28 @@ class Client(Component, ABC):
     """Asks a language model: an endpoint, a model in this process, answers from a file."""
 
     collective: ClassVar[bool] = False
-    """In a stage of several processes every rank calls `complete`, with the same requests. False: `fgrl.llm.asking.ask`
-    calls it on rank 0 alone and hands the answers on."""
+    """True if in a stage of several processes every rank calls `complete`, with the same requests. False:
+    `fgrl.llm.asking.ask` calls it on rank 0 alone and hands the answers on."""
 
     @abstractmethod
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in their order; one that failed for good has the reason in `error`.
+        """Return one completion per request, in their order; one that failed for good has the reason in `error`.
 
         Raises `OverBudget` when the recipe's limits on money or calls are reached; all answers until then are kept.
         """
 
     def look(self, peek: Peek) -> None:
-        """Get what `count_tokens` needs, for a plan: called instead of `setup`, and loads no model."""
+        """Get what `count_tokens` needs for a plan: called instead of `setup`, and loads no model."""
 
     def count_tokens(self, request: Request) -> int:
-        """Tokens of the request's prompt as the model counts them, or the best estimate without asking."""
+        """Return the tokens of the request's prompt as the model counts them, or the best estimate without asking."""
         return sum(len(message.content) for message in request.messages) // 4
 
     def price(self) -> tuple[float, float] | None:
-        """USD per million prompt tokens and per million completion tokens; None when it is not known."""
+        """Return USD per million prompt tokens and per million completion tokens; None: unknown."""
         return None
 
     def counts(self) -> dict[str, Any]:
-        """What was used in this stage so far: `calls`, `prompt_tokens`, `completion_tokens`, `usd`; empty for a client that
-        does not count."""
+        """Return what this stage used so far: `calls`, `prompt_tokens`, `completion_tokens`, `usd`; {} if it does not
+        count."""
         return {}

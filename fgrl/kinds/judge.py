@@ -16,4 +16,4 @@ class Judge(Asker, ABC):
 
     @abstractmethod
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
-        """Does the response to the sample keep the criterion? None when the judgement failed; never a guess."""
+        """Return for each case if the response keeps the criterion; None if the judgement failed, never a guess."""

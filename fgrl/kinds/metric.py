@@ -18,18 +18,19 @@ Purpose = Literal["goal", "reward", "symptom"]
 
 
 class Meaning(NamedTuple):
-    """What a number of a metric tells, for the report."""
+    """The meaning of a metric's number, for the report."""
 
     words: str
     """In plain words, as in "share of answers that satisfy the rule". `{number}` stands for the number's name."""
     better: Better | None = None
-    """Which side is better; None: neither, as of a length."""
+    """The better side; None: neither, as for a length."""
     even: float | None = None
-    """Of a number that compares two models by itself: its value when they are equally good, as 0.5 of a win rate."""
+    """The value of equally good models, for a number that compares two models by itself, such as 0.5 for a win rate."""
 
 
 def meaning_in(meanings: Mapping[str, Meaning], number: str) -> Meaning | None:
-    """The meaning of the number's name, or else of the first pattern (of shell wildcards) that fits it; None where none does."""
+    """Return the meaning of a number, or else of the first pattern (shell wildcards) that fits its name; None: not
+    declared."""
     fitting = (meaning for pattern, meaning in meanings.items() if fnmatchcase(number, pattern))
     meaning = meanings.get(number) or next(fitting, None)
     shown = number.replace(":", ": ").replace("_", " ")
@@ -41,50 +42,51 @@ class Metric(Asker, ABC):
     """Measures answers of several models to the same prompts."""
 
     purpose: ClassVar[Purpose] = "goal"
-    """`goal`: what the training is for. `reward`: numbers of a reward, which the training may exploit. `symptom`: numbers that
-    show side effects, as lengths. The report's first screen reads it."""
+    """`goal`: what the training is for. `reward`: numbers of a reward, which the training may exploit. `symptom`:
+    numbers that show side effects, such as lengths. The report's first screen reads it."""
     meanings: ClassVar[Mapping[str, Meaning]] = {}
-    """What the numbers mean and which side is better, by number or by a pattern (`*`). The report draws conclusions only from
-    numbers that are named here."""
+    """Meanings by number, or by a pattern (`*`). The report draws conclusions only from numbers that are named here."""
 
     def meaning(self, number: str) -> Meaning | None:
-        """What a number means; None: not declared."""
+        """Return the meaning of a number; None: not declared."""
         return meaning_in(self.meanings, number)
 
     def verdict(self, answer: Any) -> tuple[bool | None, list[Span]] | None:
-        """Whether one answer (`fgrl.evaluation.answer.Answer`) passes, None where that could not be decided, and the spans that
-        break it. None: the metric does not decide about single answers, or not cheaply enough to do it twice."""
+        """Return whether one answer (`fgrl.evaluation.answer.Answer`) passes, None if undecided, and the spans that
+        break it.
+
+        None: the metric does not decide about single answers, or not cheaply enough to do it twice.
+        """
         return None
 
     @abstractmethod
     def measure(self, answers: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> dict[str, Any]:
-        """`{metric: {model: {number: estimate}, "differences": {model: {number: estimate}}}}`, JSON-ready.
+        """Return `{metric: {model: {number: estimate}, "differences": {model: {number: estimate}}}}`, JSON-ready.
 
-        `answers` are `fgrl.evaluation.answer.Answer`s by model; an estimate is a `fgrl.evaluation.statistics.Estimate` as a
-        dict; differences are to `baseline`, paired by prompt. Beside the models "about" may say, as text, how the numbers
-        came about.
+        `answers` are `fgrl.evaluation.answer.Answer`s by model; an estimate is a `fgrl.evaluation.statistics.Estimate`
+        as a dict; differences are to `baseline`, paired by prompt. Beside the models, "about" may explain the numbers.
         """
 
     def asks(self, given: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> list[Request]:
-        """The requests of `measure(given, baseline=baseline)`, before any question is retried."""
+        """Return the requests of `measure(given, baseline=baseline)`, before any question is retried."""
         return []
 
     def needs(self) -> frozenset[str]:
-        """What it reads of an answer beyond its text: of `ANSWER_NEEDS`."""
+        """Return what it reads of an answer beyond its text, of `ANSWER_NEEDS`."""
         return frozenset()
 
     def why_not_remeasured(self) -> str:
-        """Why recorded answers are not enough to measure again, as in "it asks a judge"; empty when they are."""
+        """Return why recorded answers are not enough to measure again, such as "it asks a judge"; empty if they are."""
         return "it measures in its own way"
 
     def check_rewards(self, names: Collection[str]) -> None:
-        """Raise ValueError when the metric reads a reward that is not among those of the evaluation (`names`)."""
+        """Raise ValueError when the metric reads a reward that is not among those of the evaluation."""
 
     def check_models(self, names: Collection[str], baseline: str) -> None:
-        """Raise ValueError when the metric compares with a model that is not among those of the evaluation (`names`)."""
+        """Raise ValueError when the metric compares with a model that is not among those of the evaluation."""
 
     def check_answers(self, per_prompt: int) -> None:
         """Raise ValueError when the metric needs more than so many answers to each prompt."""
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raise `DataError` when answers to these prompts cannot be measured. Called after `setup`, before any is drawn."""
+        """Raise `DataError` when answers to these prompts cannot be measured. Called after `setup`, before drawing."""

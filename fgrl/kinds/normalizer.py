@@ -23,13 +23,13 @@ class Normalizer(Component, ABC):
     """The statistics to apply: `${out:stage}` of a `calibrate` stage."""
 
     def ready(self) -> bool:
-        """Can `apply` be called: is no fit needed, or does the recipe specify one?"""
+        """True if `apply` can be called: no fit is needed, or the recipe names one."""
         return not self.needs_fit or self.fitted is not None
 
     @abstractmethod
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
-        """Statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S]. JSON-ready."""
+        """Return statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S]. JSON-ready."""
 
     @abstractmethod
     def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
-        """Normalized rewards, shaped as `rewards`; 0 where not valid. `stats` is what `fit` returned."""
+        """Return normalized rewards, shaped as `rewards`; 0 where not valid. `stats` is what `fit` returned."""

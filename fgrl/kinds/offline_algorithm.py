@@ -34,15 +34,16 @@ class OfflineAlgorithm(Component, ABC):
     """"pairs" (rows 2i chosen, 2i+1 rejected) or "samples"."""
     head: ClassVar[str] = "lm"
     columns: ClassVar[Mapping[str, Column]] = {}
-    """The columns that `encode` and `prepare` add or that come with the data (`reads`), e.g. `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
+    """Columns that `encode` and `prepare` add or that come with the data (`reads`), e.g.
+    `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
 
     def reads(self) -> frozenset[str]:
-        """The `columns` that come with the data: a number, or a list of one number per token, under this name in the `meta` of each
-        sample or pair. Of a pair, {chosen: ..., rejected: ...} has a value for each response."""
+        """Return the `columns` that come with the data: a number, or a list of one number per token, under this name
+        in the `meta` of each sample or pair. For a pair, {chosen: ..., rejected: ...} has a value for each response."""
         return frozenset()
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
-        """A sample that is not read as a chat: its own ids and columns, at most `max_tokens` together.
+        """Return the ids and columns of a sample that is not read as a chat, at most `max_tokens` together.
 
         None: the prompt goes through the chat template, and the response (or the reference) is closed with an
         end-of-sequence token.
@@ -50,30 +51,34 @@ class OfflineAlgorithm(Component, ABC):
         return None
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """One-time passes before training; adds columns: `row["columns"][name] = tensor` (see `fgrl.rollouts.rows`).
+        """Make one-time passes before training; add columns: `row["columns"][name] = tensor` (see
+        `fgrl.rollouts.rows`).
 
         Each column has to be declared in `columns`.
         """
 
     def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
-        """One-time passes right before the first step of this process, when the model is on its device, in its type and inside its
-        precision: called by each of `world` processes. units: all that the steps take, each as a separate batch."""
+        """Make one-time passes right before the first step of this process, when the model is on its device, in its
+        type and inside its precision: called by each of `world` processes.
+
+        units: all units of the training, each as a separate batch.
+        """
 
     def unit_by_unit(self) -> bool:
-        """Does `loss` read each unit in a separate pass, so that larger micro-batches only take more memory?"""
+        """True if `loss` reads each unit in a separate pass, so that larger micro-batches only take more memory."""
         return False
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
-        """The models that it loads in addition to the trained one (`model`), by role; `fgrl plan` counts them."""
+        """Return the models that it loads besides the trained one (`model`), by role; `fgrl plan` counts them."""
         return {}
 
     @abstractmethod
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Scalar loss and metrics of a micro-batch.
+        """Return the scalar loss and the metrics of a micro-batch.
 
-        A metric is a plain number (then it is averaged over rows), a `fgrl.types.Mean` (over tokens, segments), or a `Most`.
+        A metric is a plain number, averaged over rows, a `fgrl.types.Mean` (over tokens, segments), or a `Most`.
         """
 
     def describe(self) -> dict[str, Any]:
-        """What a user of the trained checkpoint must know (stored in `fgrl.json`)."""
+        """Return what a user of the trained checkpoint must know (stored in `fgrl.json`)."""
         return {}

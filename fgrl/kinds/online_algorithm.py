@@ -20,34 +20,35 @@ class OnlineAlgorithm(Component, ABC):
     """A policy-gradient method on the policy's own samples."""
 
     critic: ClassVar[bool] = False
-    """Can it train a value function beside the policy? See `uses_critic`."""
+    """True if it can train a value function beside the policy. See `uses_critic`."""
     min_per_prompt: ClassVar[int] = 1
-    """The lowest number of responses per prompt that it works with."""
+    """Minimum number of responses per prompt."""
     reads_token_rewards: ClassVar[bool] = True
-    """Does it read `Rewards.token`? False of an algorithm that takes one reward per response."""
+    """True if it reads `Rewards.token`, False if it takes one reward per response."""
 
     epochs: int = Field(1, ge=1, le=1_000)
     """Passes over each rollout."""
 
     def uses_critic(self) -> bool:
-        """Is a value function trained beside the policy?"""
+        """True if a value function is trained beside the policy."""
         return self.critic
 
     def needs(self) -> frozenset[str]:
-        """Fields of `Rollout` to fill, of `ROLLOUT_NEEDS`."""
+        """Return the fields of `Rollout` to fill, of `ROLLOUT_NEEDS`."""
         return frozenset({"old_logp"})
 
     def can_skip_old_logp(self) -> bool:
-        """Can it do without `old_logp` when an iteration is one optimizer step?
+        """True if it can do without `old_logp` when an iteration is one optimizer step.
 
-        The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1. If
-        so, `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`
+        The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1.
+        `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`
         reports "entropy", and "kl" if it has "ref_logp", for the responses of the micro-batch.
         """
         return False
 
     def reads(self) -> frozenset[str]:
-        """Optional fields and `columns` of `Rewards` that it requires: a recipe whose reward does not fill them is refused."""
+        """Return the optional fields and `columns` of `Rewards` that it requires: a reward that does not fill them is
+        refused."""
         return frozenset()
 
     @abstractmethod
@@ -57,7 +58,8 @@ class OnlineAlgorithm(Component, ABC):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """State that changes while training (an adaptive KL coefficient): numbers, text and tensors, in mappings or lists.
+        """Return what changes while training (an adaptive KL coefficient): numbers, text, tensors, in mappings or
+        lists.
 
         Checkpoints are read without unpickling anything else.
         """

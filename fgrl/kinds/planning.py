@@ -1,4 +1,7 @@
-"""What is known before a stage runs: what it will get and make, and what that takes, at most."""
+"""Upper bounds of what stages and components will get, make and ask for, known before anything runs.
+
+Optional for a component: one that has `asks_at_most` or `policy_work` is planned with it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from fgrl.types import Ref, Request, Sample
 
 @dataclass(frozen=True)
 class Expected:
-    """What a stage that has not run will make, at most."""
+    """Upper bound of what a stage that has not run will make."""
 
     samples: int
     responses: int | None = None
-    """Of each sample; None is unknown."""
+    """Responses of each sample; None: unknown."""
 
     def after(self, skip: int, limit: int | None) -> Expected:
-        """What is left when `skip` samples are passed over and `limit` are taken (None takes all)."""
+        """Return what is left when `skip` samples are passed over and `limit` are taken (None takes all)."""
         left = max(0, self.samples - skip)
         return Expected(left if limit is None else min(left, limit), self.responses)
 
@@ -32,13 +35,13 @@ class Peek(Protocol):
     cache: Path
 
     def path(self, ref: Ref[Any]) -> Path:
-        """The product folder of a finished stage. Raises `fgrl.errors.NotYet`."""
+        """Return the product folder of a finished stage. Raises `fgrl.errors.NotYet`."""
 
     def stage(self, ref: Ref[Any]) -> Any:
-        """The stage that makes it, as the recipe describes it; it need not have run."""
+        """Return the stage that makes it, as the recipe describes it; it need not have run."""
 
     def expects(self, ref: Ref[Any]) -> Expected | None:
-        """What another stage will make at most (`Stage.expects`), finished or not."""
+        """Return what another stage will make at most (`Stage.expects`), finished or not."""
 
     def say(self, text: str) -> None: ...
 
@@ -54,11 +57,11 @@ class AtMost:
     request: Request
     """One of them, with everything filled in that is known."""
     calls: int
-    """How many there are, at most."""
+    """Upper bound on requests."""
     missing_tokens: int
-    """What the texts add to the prompt of each, at most."""
+    """Upper bound on tokens that the texts add to each prompt."""
     fewer: bool = True
-    """There may be fewer calls, since requests about equal texts are sent once."""
+    """True if there may be fewer calls, since requests about equal texts are sent once."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,16 @@ class ToDraw:
     prompts: Callable[[], Sequence[Sample]]
     """Reads the prompts. Raises `fgrl.errors.NotYet` where another stage has to make them first."""
     size: Callable[[], tuple[int, int]]
-    """How many prompts there are and how many turns each has, at most; reads the prompts only where it must."""
+    """Upper bounds on prompts and on turns of each; reads the prompts only where it must."""
     models: Sequence[str]
-    """Whose responses they are."""
+    """Names of the models that respond."""
     per_prompt: int
     """Responses of each model to each prompt."""
     sampling: Sampling
     """Limits their length."""
 
     def about_each(self, asks: Callable[[Sample, str], Sequence[Request]]) -> list[AtMost]:
-        """What `asks(prompt, response)` comes to over all responses."""
+        """Return an upper bound on requests for all responses, from the requests about one."""
         responses = self.per_prompt * len(self.models)
         return [
             AtMost(request, responses, self.sampling.max_new_tokens)
@@ -88,38 +91,35 @@ class ToDraw:
 
 @dataclass(frozen=True)
 class DrawnShape:
-    """The size of responses that a stage will draw, at most."""
+    """Upper bound on the size of responses that a stage will draw."""
 
     responses: int
     prompt_tokens: int
-    """Of each response's prompt."""
+    """Tokens of each response's prompt."""
     response_tokens: int
-    """Of each response (`sampling.max_new_tokens`)."""
+    """Tokens of each response (`sampling.max_new_tokens`)."""
 
     @property
     def tokens(self) -> int:
-        """Of all prompts and responses: what one pass over them reads."""
+        """Tokens of all prompts and responses, which one pass over them reads."""
         return self.responses * (self.prompt_tokens + self.response_tokens)
 
 
 @dataclass(frozen=True)
 class PolicyWork:
-    """What a component asks of the policy beyond drawing responses and one pass over them, at most."""
+    """Upper bound on work for the policy beyond drawing responses and one pass over them."""
 
     forward_tokens: int = 0
     """Tokens of prompts and responses in further passes."""
     backward_tokens: int = 0
-    """Those of passes with a gradient to the inputs."""
+    """Tokens in passes with a gradient to the inputs."""
     continuations: int = 0
-    """How many are drawn."""
+    """Number of continuations."""
     generated_tokens: int = 0
     """Tokens of continuations."""
 
     def __add__(self, other: PolicyWork) -> PolicyWork:
         return PolicyWork(**{name: value + getattr(other, name) for name, value in vars(self).items()})
-
-    def times(self, count: int) -> PolicyWork:
-        return PolicyWork(**{name: value * count for name, value in vars(self).items()})
 
 
 @runtime_checkable
@@ -127,7 +127,7 @@ class StatesRequests(Protocol):
     """A component that states how much it asks of a language model."""
 
     def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
-        """A bound for input that does not exist yet: the requests, or only their number; None when it is not known.
+        """Return a bound for input that does not exist yet: the requests, or only their number; None: unknown.
 
         expected: `Expected` of an annotator, `ToDraw` of a metric or a reward.
         """
@@ -138,10 +138,13 @@ class StatesPolicyWork(Protocol):
     """A reward, a relevance or an online algorithm that states what it asks of the policy."""
 
     def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """At most what it asks for so many responses, without what rewards and relevances that it holds ask; None when it is not known.
-        Needed only where `needs` contain "policy"."""
+        """Return an upper bound for so many responses, without the work for rewards and relevances inside; None:
+        unknown.
+
+        Needed only where `needs` contain "policy".
+        """
 
 
 def asks_at_most(component: object, expected: Expected | ToDraw) -> Sequence[AtMost] | int | None:
-    """What a component states; None when it states nothing."""
+    """Return the bound that a component states; None: it states none."""
     return component.asks_at_most(expected) if isinstance(component, StatesRequests) else None

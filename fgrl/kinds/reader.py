@@ -18,31 +18,32 @@ class Reader(Component, ABC):
 
     @abstractmethod
     def read(self) -> Iterator[Sample]:
-        """Samples in a fixed order. A missing column is a `DataError` that shows the first row."""
+        """Return samples in a fixed order. A missing column is a `DataError` that shows the first row."""
 
     def pairs(self) -> Iterator[Pair]:
-        """Preference pairs; only readers of preference data have them."""
+        """Return preference pairs; only readers of preference data have them."""
         raise DataError(
             f"the reader {name_of(self)[1]!r} has samples, not pairs: read a data set with `format: preference`, or the "
             "pairs of a `pair` stage with {name: pairs, of: ...}"
         )
 
     def expects(self, peek: Peek) -> Expected | None:
-        """At most how much `read` gives, known without reading; None when that is not known."""
+        """Return an upper bound of what `read` gives; None: unknown without reading."""
         return None
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
-        """How many criteria of which kind the prompts have, for plans and summaries; {} when prompts have none, or it is not
-        known.
+        """Return how many criteria of which kind the prompts have, for plans and summaries; {}: none, or unknown.
 
         peek: read what lies on this machine; without it only what `read` has counted already.
         """
         return {}
 
     def placed(self) -> Collection[str]:
-        """Fields that name a place whose contents `identity` has: where it lies does not count for the stage's key."""
+        """Return the fields that name a place whose contents `identity` has: the place does not count for the stage's
+        key."""
         return ()
 
     def identity(self) -> dict[str, Any]:
-        """What identifies the data, beyond the fields and the contents of `File` fields; part of the stage's key."""
+        """Return what identifies the data beyond the fields and the contents of `File` fields; part of the stage's
+        key."""
         return {}

@@ -22,12 +22,13 @@ class Relevance(Needing, ABC):
     """Determines which tokens of a response a criterion's verdict depends on."""
 
     def tokenizer(self) -> Any:
-        """The tokenizer whose token ids it reads; None when it reads text. Known after `setup`."""
+        """Return the tokenizer whose token ids it reads; None: it reads text. Known after `setup`."""
         return None
 
     @abstractmethod
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
-        """For each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the CPU.
+        """Return for each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the
+        CPU.
 
         None where it has no weights: that criterion then has no token reward in that response.
         """
@@ -35,5 +36,5 @@ class Relevance(Needing, ABC):
     _counts: dict[str, float] = PrivateAttr(default_factory=dict)
 
     def counts(self) -> dict[str, float]:
-        """Counts of the last `weigh`, for the log."""
+        """Return counts of the last `weigh`, for the log."""
         return self._counts

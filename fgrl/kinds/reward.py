@@ -22,15 +22,17 @@ class Reward(Asker, Needing, ABC):
     """Scores rollouts."""
 
     def tokenizer(self) -> Any:
-        """The tokenizer whose token ids the reward reads; None when it reads text. Known after `setup`."""
+        """Return the tokenizer whose token ids it reads; None: it reads text. Known after `setup`."""
         return None
 
     def fills(self) -> frozenset[str]:
-        """Optional fields of `Rewards` that `score` fills, e.g. "criterion", and the names of its `columns`."""
+        """Return the optional fields of `Rewards` that `score` fills, e.g. "criterion", and the names of its
+        `columns`."""
         return frozenset()
 
     def on_tokens(self) -> bool | None:
-        """True if rewards are on tokens or segments of a response; False if all of it is on the last token; None: not declared."""
+        """True if rewards are on tokens or segments of a response, False if all is on the last token; None: not
+        declared."""
         return None
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
@@ -38,32 +40,31 @@ class Reward(Asker, Needing, ABC):
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:
-        """Rewards of sampled responses. A failed judgement is NaN, never 0."""
+        """Return the rewards of sampled responses. A failed judgement is NaN, never 0."""
 
     def scored(self, rollout: Rollout) -> Rewards:
-        """What `score` returns, after a check of its shapes. Raises `UserCodeError` when they do not fit the rollout."""
+        """Return what `score` returns. Raises `UserCodeError` when its shapes do not fit the rollout."""
         with own_code(self, "score"):
             value = self.score(rollout)
         return checked_rewards(self, value, rollout)
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
-        """Raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
+        """Return raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
         raise TypeError(f"{type(self).__name__} has no segment rewards to calibrate")
 
 
 def scorers(scorer: Component) -> dict[Key, Reward | Relevance]:
-    """The rewards and relevances that a component holds, and itself if it is one, by their path in it."""
+    """Return the rewards and relevances that a component holds, and itself if it is one, by their path in it."""
     inside = {path: part for path, part in walk(scorer) if isinstance(part, Reward | Relevance)}
     return {(): scorer, **inside} if isinstance(scorer, Reward | Relevance) else inside
 
 
 @runtime_checkable
 class FollowsSteps(Protocol):
-    """A reward that is told how far a training is."""
+    """A reward that depends on the progress of a training."""
 
     def at_step(self, step: int, total: int) -> None:
-        """Called before the responses of each iteration are scored: `step` of `total` optimizer steps are taken. A training calls it of
-        the rewards inside of another one as well (`note_step`)."""
+        """Called before the responses of each iteration are scored: `step` of `total` optimizer steps are taken."""
 
 
 def note_step(reward: Reward, step: int, total: int) -> None:

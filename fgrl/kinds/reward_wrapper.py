@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class RewardWrapper(Reward):
     """A reward that is computed from another one.
 
-    What `reward` needs, fills, asks and reads counts for the wrapper as well. A subclass defines `score`, and names what it needs and
-    fills itself.
+    What `reward` needs, fills and asks counts for the wrapper as well. A subclass defines `score`, and names what it
+    needs and fills itself.
 
         @register("halved")
         class Halved(RewardWrapper):
@@ -29,9 +29,9 @@ class RewardWrapper(Reward):
     """
 
     own_needs: ClassVar[frozenset[str]] = frozenset()
-    """What the wrapper needs of the rollout beyond what `reward` needs."""
+    """Fields of the rollout that the wrapper needs in addition to those of `reward`."""
     own_fills: ClassVar[frozenset[str]] = frozenset()
-    """What it fills beyond what `reward` fills."""
+    """Fields that it fills in addition to those of `reward`."""
 
     reward: Reward
     """What a response is worth."""

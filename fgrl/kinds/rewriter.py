@@ -18,7 +18,7 @@ class ChainCase:
 
     sample: Sample
     place: int
-    """Of the response among the sample's responses."""
+    """Index of the response among the sample's responses."""
     original: Marked
     """The response with its highlights. The disliked ones are numbered from left to right."""
     spans: Mapping[tuple[Feeling, int], Span]
@@ -26,12 +26,12 @@ class ChainCase:
     explanations: Mapping[tuple[Feeling, int], str]
     """Why each passage was marked, in sentences."""
     check: Callable[[Marked, Marked, int], object]
-    """`check(before, after, number)` raises ValueError, with a reason that a model can act on, unless `after` is `before` with
-    one edit that addresses dislike `number`."""
+    """`check(before, after, number)` raises ValueError, with a reason that a model can act on, unless `after` is
+    `before` with one edit that addresses dislike `number`."""
 
     @property
     def steps(self) -> int:
-        """How many disliked passages there are to address."""
+        """Number of disliked passages to address."""
         return sum(highlight.feeling == "dislike" for highlight in self.original.highlights)
 
 
@@ -46,7 +46,7 @@ class ChainAttempt:
     detail: str = ""
     """The problem in full."""
     answer: str | None = None
-    """What was written, for a chain that is not one; None: nothing was."""
+    """Text of an answer that is no chain; None: there is none."""
     answered: bool = True
     """False: nobody answered, so a further attempt is not made."""
 
@@ -56,15 +56,15 @@ class Rewriter(Asker, ABC):
     """Improves responses step by step, as their highlights ask (the annotator `improvement_chain`)."""
 
     varies: ClassVar[bool] = True
-    """Can another attempt give another result? False for rules, which are not tried again."""
+    """True if another attempt can give another result. False for rules, which are not tried again."""
 
     by: str | None = None
     """The name that rewritten responses get as their author; null is the rewriter's own."""
 
     @abstractmethod
     def attempt(self, cases: Sequence[ChainCase], number: int) -> list[ChainAttempt]:
-        """One attempt at each case, in order. number: from 0; another one draws other answers."""
+        """Return one attempt at each case, in order. number: from 0; another one draws other answers."""
 
     def about(self) -> dict[str, Any]:
-        """What a chain records about how it was written."""
+        """Return what a chain records about how it was written."""
         return {"rewriter": self.by or name_of(self)[1]}

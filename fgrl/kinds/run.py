@@ -24,24 +24,24 @@ class Run(Protocol):
 
     seed: int
     dir: Path
-    """The stage's own folder: `last.ckpt`, `log.jsonl`, and whatever it needs to resume."""
+    """The stage's own folder: `last.ckpt`, `log.jsonl`, and what it needs to resume."""
     out: Path
-    """Where the product goes."""
+    """Folder of the product."""
     cache: Path
     """Folder shared by all stages, for files named by a hash of what they were computed from."""
     device: Any
-    """Where models of this process live."""
+    """Device of this process's models."""
     rank: int
     limit: int | None
     """`--limit`, a quick trial: read at most this many samples, take at most this many steps."""
     interrupted: bool
-    """Ctrl-C was pressed: save and leave."""
+    """True after a Ctrl-C: save and leave."""
 
     def path(self, ref: Ref[Any]) -> Path:
-        """The product folder of another stage."""
+        """Return the product folder of another stage."""
 
     def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
-        """A loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
+        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
 
     def forget_models(self) -> None:
         """Free the frozen models that nothing else holds."""
@@ -50,10 +50,10 @@ class Run(Protocol):
         """Append to the stage's log (JSONL, CSV, W&B)."""
 
     def say(self, text: str) -> None:
-        """One line for the person at the terminal (stderr)."""
+        """Print one line for the person at the terminal (stderr)."""
 
     def stop_if_interrupted(self) -> None:
         """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""
 
     def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticker]:
-        """A progress line with ETA."""
+        """Show a progress line with ETA."""

@@ -15,10 +15,11 @@ from fgrl.registry import name_of
 
 
 def policy_work(components: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: DrawnShape) -> PolicyWork | None:
-    """What components, and the rewards and relevances that they hold, ask of the policy together; None when it is not known.
+    """Return an upper bound on the work of components, and of the rewards and relevances inside, for the policy; None:
+    unknown.
 
-    Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions to the policy
-    belong in a reward.
+    Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions
+    to the policy belong in a reward.
     """
     total = PolicyWork()
     for component in components:
@@ -34,13 +35,14 @@ def policy_work(components: Iterable[Reward | Relevance | OnlineAlgorithm], draw
 
 
 def _own_needs(part: Reward | Relevance | OnlineAlgorithm) -> frozenset[str]:
-    """What a component needs itself, without what the rewards and relevances that it holds need."""
+    """Return what a component needs itself, without the needs of the rewards and relevances inside."""
     added = part.own_needs if isinstance(part, RewardWrapper) else frozenset()
     return added | part.needs().difference(*(inner.needs() for path, inner in scorers(part).items() if path))
 
 
 def check_scorer(scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str) -> None:
-    """`check_needs` of a reward or a relevance, and of the rewards and relevances that it holds: before and after `setup`.
+    """Raise `UnknownNeed` for a reward or a relevance, or one inside it, with a need that is not `known`. Called
+    before and after `setup`.
 
     known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores.
     """
@@ -51,7 +53,7 @@ def check_scorer(scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NE
         for need in sorted(needs & ROLLOUT_NEEDS - set(known)):
             kind, name = name_of(part)
             raise UnknownNeed(
-                f'{where}: the {kind} {name} needs "{need}" of the responses, which this stage reads and does not draw: use {name} in '
-                "a stage `rl` or `evaluate`"
+                f'{where}: the {kind} {name} needs "{need}" of the responses, which this stage reads and does not draw: '
+                f"use {name} in a stage `rl` or `evaluate`"
             )
         check_needs(part, needs, known, where)

@@ -22,7 +22,7 @@ class Segmenter(Component, ABC):
     """Divides responses into segments, the actions that receive rewards."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What `starts` reads besides ids and masks: "entropy" of the reference, "text" with offsets."""
+    """Inputs of `starts` besides ids and masks: "entropy" of the reference, "text" with offsets."""
 
     include_eos: bool = False
     """Count the end-of-sequence token as part of the last segment."""
@@ -34,10 +34,10 @@ class Segmenter(Component, ABC):
 
     @abstractmethod
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]: True where a token starts a segment."""
+        """Return bool [B,T]: True where a token starts a segment."""
 
     def segment_ids(self, view: Segmentable) -> Tensor:
-        """Long [B,T]: the index of the segment each token belongs to, -1 for none.
+        """Return long [B,T]: the index of the segment each token belongs to, -1 for none.
 
         The first response token always starts a segment. The end-of-sequence token belongs to none (unless
         `include_eos`), except in a response without other tokens: then it is the only segment.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -27,7 +27,7 @@ class MadeModel:
     head: str = "lm"
     """The head of the model: "lm", "scalar" or "token"."""
     lacks: Callable[[int], str | None] = lambda step: KEEPS_NO_STEPS
-    """Why the product does not contain the model of a step (`ModelSpec.step`); None where it does."""
+    """Returns why the product does not contain the model of a step (`ModelSpec.step`); None: it does."""
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class Inspectable(Protocol):
     """A stage that has samples to show."""
 
     def inspect(self, run: Any, count: int) -> Iterator[Any]:
-        """`count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
+        """Yield `count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
 
 
 @kind("stage")
@@ -47,44 +47,50 @@ class Stage(Component, ABC):
     """False spares a stage the seconds that loading torch takes, just to seed it."""
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        """What `fgrl plan` says the stage will take, JSON-ready by topic: "parameters", "memory", "calls".
+        """Return what the stage will take, for `fgrl plan`, JSON-ready by topic: "parameters", "memory", "calls".
 
         Raises `fgrl.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
         """
         return {}
 
     def warnings(self) -> list[str]:
-        """What the stage will ignore or do otherwise than its settings suggest; `validate`, `plan` and `run` print it."""
+        """Return what the stage will ignore or do otherwise than its settings suggest, for `validate`, `plan` and
+        `run`."""
         return []
 
     def expects(self, peek: Peek) -> Expected | None:
-        """At most how many samples the stage makes, known without running anything; None when that is not known."""
+        """Return an upper bound of what the stage makes; None: unknown without running it."""
         return None
 
     def processes(self) -> int:
-        """How many processes train together, one a device; a stage with several is started in a separate process."""
+        """Return how many processes train together, one a device; several are started in a separate process."""
         return 1
 
     def accelerator(self) -> Accelerator:
-        """Where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU when there is one."""
+        """Return where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU if there is one."""
         return "auto"
 
     @classmethod
     def computes(cls, settings: Mapping[str, Any], path: Key) -> tuple[Accelerator, bool]:
-        """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether the path
-        concerns a model all of whose weights are trained in float32."""
+        """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether
+        the path concerns a model all of whose weights are trained in float32."""
         return "auto", False
 
+    def temporary(self) -> Sequence[str]:
+        """Return files in `run.dir` that serve to resume, and are removed once the stage has finished."""
+        return ()
+
     def makes_model(self) -> MadeModel | None:
-        """The model in the stage's product; None when it is not known."""
+        """Return the model in the stage's product; None: it makes none, or it is unknown."""
         return None
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
-        """Where the stage has models, and the head that each must have: "lm", "scalar" or "token"."""
+        """Return where the stage has models, and the head that each must have: "lm", "scalar" or "token"."""
         return {}
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
-        """Mistakes that only show beside the other `stages` of the recipe: where in this stage, and what is wrong."""
+        """Yield mistakes that only show beside the other `stages` of the recipe: where in this stage, and what is
+        wrong."""
         for path, (spec, head) in self.heads().items():
             if spec.head not in (None, head):
                 yield (*path, "head"), f"wants {head} or null here, got {spec.head}"
@@ -100,4 +106,4 @@ class Stage(Component, ABC):
 
     @abstractmethod
     def run(self, run: Any) -> Mapping[str, Any] | None:
-        """Do the work: write the product to `run.out`. Returns what is worth saying in the summary."""
+        """Write the product to `run.out`; return what the summary reports."""

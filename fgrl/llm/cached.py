@@ -53,7 +53,6 @@ class Cached(Client, ABC):
     """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of such
     prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}: self-hosted, free."""
 
-    _run: Any = PrivateAttr(None)
     _books: Books | None = PrivateAttr(None)
     """On rank 0: other ranks neither read nor write answers and money."""
     _since_start: Counter[str] = PrivateAttr(default_factory=Counter)

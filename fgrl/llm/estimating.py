@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgrl.errors import DataError, NotYet, Unavailable
-from fgrl.kinds import AtMost, Client, Peek
+from fgrl.kinds import Asker, AtMost, Client, Peek, ToDraw, asks_at_most
 from fgrl.llm.cached import Cached
 from fgrl.llm.store import FILE, CompletionStore
 from fgrl.types import Request
@@ -28,6 +28,8 @@ class Load:
     """Tokens, at most; None: no limit is set."""
     longest: int = 0
     """Tokens of the longest prompt with its longest answer, as far as that is limited."""
+    fewer: bool = False
+    """There may be fewer calls (`AtMost.fewer`)."""
 
 
 def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
@@ -94,6 +96,16 @@ def longest_answer(client: Client, request: Request) -> int | None:
 # -- requests about texts that do not exist yet ------------------------------------------------------------------------
 
 
+def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Load]]:
+    """Whom a component asks about responses to come, and the load at most; [] if it asks nobody or does not state its requests."""
+    client = asker.asked_client()
+    if client is None:
+        return []
+    client.look(peek)
+    most = asks_at_most(asker, expected)
+    return [] if most is None or isinstance(most, int) else [(client, bound(client, most))]
+
+
 def bound(client: Client, most: Sequence[AtMost]) -> Load:
     """What the requests come to when every text to come is as long as it may be."""
     prompts = [client.count_tokens(ask.request) + ask.missing_tokens for ask in most]
@@ -103,6 +115,7 @@ def bound(client: Client, most: Sequence[AtMost]) -> Load:
         sum(ask.calls * prompt for ask, prompt in zip(most, prompts, strict=True)),
         _sum(None if limit is None else ask.calls * limit for ask, limit in zip(most, limits, strict=True)),
         max((prompt + (limit or 0) for prompt, limit in zip(prompts, limits, strict=True)), default=0),
+        any(ask.fewer for ask in most),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from fgrl.kinds import Client
 from fgrl.registry import File, Settings
@@ -32,8 +32,6 @@ class Prompted(Settings):
     temperature: float | None = Field(None, ge=0, le=100)
     """Of the language model; null is the client's own."""
 
-    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
-
     def setup(self, run: Any) -> None:
         self.template()
         super().setup(run)
@@ -46,7 +44,3 @@ class Prompted(Settings):
         """The prompt with its placeholders replaced, within the component's own limits."""
         limits = {"max_tokens": self.max_tokens, "temperature": self.temperature}
         return Request(messages=template.fill(values), **(limits | more))
-
-    def counts(self) -> dict[str, Any]:
-        """The outcomes of the last questions, and what they cost."""
-        return self._counts

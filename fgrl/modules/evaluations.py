@@ -31,7 +31,7 @@ from fgrl.evaluation.number_names import NumberName, StageNumber
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.evaluation.statistics import Estimate, estimate, weighted_mean
 from fgrl.files import atomically, write_json
-from fgrl.kinds import Client, Peek, Run, asks_at_most
+from fgrl.kinds import Client, Peek, Run
 from fgrl.llm import estimating, together
 from fgrl.models.sources import POLICIES
 from fgrl.registry import Settings
@@ -112,15 +112,12 @@ class TrainingEvaluation(Settings):
     def loads(self, total: int, peek: Peek) -> list[tuple[Client, estimating.Load]]:
         """At most what the metrics ask in a training of `total` iterations or steps."""
         drawn = [str(number) for number in range(self.count(total))]
-        loads = []
-        for held_out in self.sets.values():
-            for metric in held_out.metrics:
-                if (client := metric.asked_client()) is not None:
-                    client.look(peek)
-                    most = asks_at_most(metric, held_out.to_draw(drawn, held_out.sampling, peek))
-                    if most is not None:
-                        loads.append((client, estimating.bound(client, most)))
-        return loads
+        return [
+            load
+            for held_out in self.sets.values()
+            for metric in held_out.metrics
+            for load in estimating.at_most(metric, held_out.to_draw(drawn, held_out.sampling, peek), peek)
+        ]
 
 
 class HeldOutData(Protocol):

@@ -26,7 +26,6 @@ from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
 from fgrl.sanitizing import hide_in
-from fgrl.stages.training import TrainingStage
 
 
 def run(
@@ -91,7 +90,7 @@ def run(
         "files": files_of(folder / "out"),
     }
     write_json(folder / RECORD, record, default=str)
-    for name in work.temporary() if isinstance(work, TrainingStage) else ():
+    for name in work.temporary():
         remove(folder / name)
     return record
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PrivateAttr
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from fgrl import native
@@ -141,6 +141,13 @@ class Component(Settings):
 
     version: ClassVar[int] = 1
     """Raise it when the same settings begin to give other results: cached stages are then done anew."""
+
+    _run: Any = PrivateAttr(None)
+    """The running stage, from `setup` on; for a reader in a plan, the `fgrl.kinds.Peek`."""
+
+    def setup(self, run: Any) -> None:
+        self._run = run
+        super().setup(run)
 
     @classmethod
     def contradiction(cls) -> str | None:

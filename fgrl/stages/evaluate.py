@@ -18,7 +18,7 @@ from fgrl.evaluation.comparison import Compared, means_by_name
 from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.files import write_json
-from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, asks_at_most, check_scorer, policy_work
+from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
 from fgrl.llm import estimating
 from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
@@ -134,23 +134,19 @@ class EvaluateStage(Stage, HeldOut):
         drawn = list(self.models)
         askers: list[tuple[Metric | Reward, list[str]]] = [(metric, self.names) for metric in self.metrics]
         askers += [(reward, drawn) for reward in self.rewards.values() if drawn]
-        asked = [(asker, models, client) for asker, models in askers if (client := asker.asked_client()) is not None]
-        if not asked:
+        if not any(asker.asked_client() for asker, _models in askers):
             return {}
 
         def compute() -> dict[str, Any] | None:
-            for _asker, _models, client in asked:
-                client.look(peek)
             if not drawn:
                 return self._exact_calls(peek)
             assert self.sampling is not None  # always, where models are drawn from
-            bounds = [
-                (client, asks_at_most(asker, self.to_draw(models, self.sampling, peek)))
-                for asker, models, client in asked
+            loads = [
+                load
+                for asker, models in askers
+                for load in estimating.at_most(asker, self.to_draw(models, self.sampling, peek), peek)
             ]
-            known = [(client, most) for client, most in bounds if most is not None]
-            loads = [(client, estimating.bound(client, most)) for client, most in known]
-            return estimating.estimate_bound(loads, fewer=any(ask.fewer for _client, most in known for ask in most))
+            return estimating.estimate_bound(loads, fewer=any(load.fewer for _client, load in loads))
 
         return estimating.section(compute)
 

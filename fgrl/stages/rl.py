@@ -22,7 +22,6 @@ from fgrl.kinds import (
     Reward,
     Run,
     ToDraw,
-    asks_at_most,
     check_needs,
     check_scorer,
     default_engine,
@@ -222,11 +221,10 @@ class RLStage(TrainingStage):
             iterations = train.iterations or train.epochs * (per_pass // at_once)
             asked = self.evaluate.loads(iterations, peek) if self.evaluate else []
             if client is not None:
-                client.look(peek)
-                bounds = [asks_at_most(self.reward, self._to_draw(prompt)) for prompt in prompts]
-                if None in bounds:
+                bounds = [estimating.at_most(self.reward, self._to_draw(prompt), peek) for prompt in prompts]
+                if not all(bounds):
                     return None
-                loads = [estimating.bound(client, most or ()) for most in bounds]
+                loads = [load for ((_client, load),) in bounds]
                 asked.append((client, estimating.of_passes(loads, iterations * at_once, per_pass)))
             return estimating.estimate_bound(asked, fewer=True)
 

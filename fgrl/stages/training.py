@@ -98,7 +98,6 @@ class TrainingStage(Stage):
         )
 
     def temporary(self) -> Sequence[str]:
-        """Files in `run.dir` that serve to resume, and are removed once the stage has finished."""
         return () if self.train.keep_checkpoint else checkpoints.NAMES
 
     def makes_model(self) -> MadeModel:
@@ -140,7 +139,7 @@ class TrainingStage(Stage):
         spec: ModelSpec | None = self.model
         while spec is not None and isinstance(spec.base, Ref):
             made = stages[spec.base.stage].makes_model()
-            spec = made and made.start
+            spec = None if made is None else made.start
         if spec is None:
             return []
         try:

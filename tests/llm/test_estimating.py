@@ -42,7 +42,7 @@ def request(text: str, max_tokens: int | None = 10) -> Request:
 
 def test_a_bound_fills_in_the_longest_texts() -> None:
     load = estimating.bound(Priced(), [AtMost(request("abc"), 4, 100), AtMost(request("a", 5), 1, 7)])
-    assert load == Load(5, 4 * 103 + 8, 4 * 10 + 5, longest=113)
+    assert load == Load(5, 4 * 103 + 8, 4 * 10 + 5, longest=113, fewer=True)
     assert (
         estimating.bound(Priced(), [AtMost(request("abc"), 4, 100), AtMost(request("a", None), 1, 7)]).completion
         is None

@@ -33,7 +33,7 @@ class AnswerByModel(AskingAnnotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         template = self.template()
         asked = ask(self.client, [self.question(template, sample) for sample in samples], self.tries)
-        self._counts = summary(self.client, asked)
+        self._counted = summary(self.client, asked)
         return [
             sample.with_chosen(Response(text=answer.value))
             for sample, answer in zip(samples, asked, strict=True)

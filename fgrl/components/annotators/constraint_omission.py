@@ -78,7 +78,7 @@ class ConstraintOmission(NegativeMaker):
             "kept all the same": decided.count("kept"),
             "undecided": decided.count("undecided"),
         }
-        self._counts = {
+        self._counted = {
             "negatives": len(negatives),
             "certain": decided.count("broken"),
             "cut from the prompt": sum(map(_stands_in_the_question, targets)),

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from fgrl import lazy
 from fgrl.feedback.reference_scores import ReferenceScorer
-from fgrl.kinds import Run
 from fgrl.registry import Unkeyed, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Sample
@@ -36,11 +35,6 @@ class CrossEntropy(ReferenceScorer):
     """Longer prompts lose their beginning."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
     """Responses scored at the same time."""
-
-    _run: Any = PrivateAttr(None)
-
-    def setup(self, run: Run) -> None:
-        self._run = run
 
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> list[float | None]:
         model = self._run.model(self.model)

@@ -71,7 +71,7 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
         }
         # 3.
         spans = [span for response in criticised.values() for span in self._own(response)]
-        self._counts = {
+        self._counted = {
             "annotated": len(criticised),
             **{
                 f"spans: {key}": sum(span.label == label for span in spans) for key, label in self.format.labels.items()

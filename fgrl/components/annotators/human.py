@@ -87,16 +87,16 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
         """
         changes = _Changes(samples)
         located = Located()
-        self._counts = {"annotations": 0}
+        self._counted = {"annotations": 0}
         if self.column is not None:
             self._read_column(samples, changes)
         else:
             assert self.path is not None
             for number, line in numbered_lines(self.path):
                 self._read_line(line, f"{self.path}:{number}", number, changes, located)
-        self._counts["responses"] = len(changes.changed)
+        self._counted["responses"] = len(changes.changed)
         if located.quotes:
-            self._counts |= located.counts()
+            self._counted |= located.counts()
         return changes.with_verdicts(with_responses(samples, changes.changed))
 
     def _read_column(self, samples: Sequence[Sample], changes: _Changes) -> None:
@@ -202,7 +202,7 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
         self._count(name)
 
     def _count(self, name: str) -> None:
-        self._counts[name] = self._counts.get(name, 0) + 1
+        self._counted[name] = self._counted.get(name, 0) + 1
 
 
 UNKNOWN = "of unknown samples"

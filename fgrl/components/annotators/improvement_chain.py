@@ -98,7 +98,7 @@ class ImprovementChain(Annotator):
         records = [self._record(source, history[place], steps[place]) for place, source in enumerate(sources)]
         complete = [record for record in records if chains.is_chain(record)]
         self._failed = [record for record in records if not chains.is_chain(record)]
-        self._counts = {**self._count(history, complete), **skipped}
+        self._counted = {**self._count(history, complete), **skipped}
         return complete
 
     def failed(self) -> list[Sample]:

@@ -83,7 +83,7 @@ class MarkByLLM(Marker, QuotingAnnotator):
         ]
         kept, labels = self.select(labelled)
         # 3.
-        self._counts = {
+        self._counted = {
             **labels,
             **self.check_unmatched(quotes),
             **summary(self.client, asked),

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from pydantic import PrivateAttr
 
 from fgrl.errors import Undecided
 from fgrl.feedback.marks import Marker, cases, marked
-from fgrl.kinds import Annotator, Run, Verifier
+from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.rules.rule import relevant
@@ -30,11 +27,6 @@ class MarkByRules(Marker, Annotator):
     taxonomy: bool = True
     """False marks what speaks for a criterion, or else against it, whatever the verdict, and a whole response never: as an
     annotator does who only looks for what is related (Table 4, greedy)."""
-
-    _run: Any = PrivateAttr(None)
-
-    def setup(self, run: Run) -> None:
-        self._run = run
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """Counts: how many `labels`, of how many the criterion is `kept`, how much is relevant, and what gave no label."""
@@ -57,7 +49,7 @@ class MarkByRules(Marker, Annotator):
         left, labels = self.select(labelled)
         skipped |= {"without a check": unchecked} if unchecked else {}
         skipped |= {"undecided": undecided} if undecided else {}
-        self._counts = {**labels, "kept": sum(sample.meta["kept"] for sample in left), **skipped}
+        self._counted = {**labels, "kept": sum(sample.meta["kept"] for sample in left), **skipped}
         return left
 
 

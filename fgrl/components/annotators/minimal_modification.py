@@ -58,7 +58,7 @@ class MinimalModification(NegativeMaker):
             for target, answer in zip(targets, asked, strict=True)
             if answer.value is not None
         ]
-        self._counts = {
+        self._counted = {
             "negatives": len(negatives),
             "certain": sum(sample.meta["certain"] for _target, sample in negatives),
             **why(asked, REASONS),

@@ -100,7 +100,7 @@ class Preference(AskingAnnotator):
         for pair, decided in zip(shown[:: 2 if self.orders == "both" else 1], comparisons, strict=True):
             about = {"first": pair.first, "second": pair.second}
             verdicts[pair.owner].append(PairVerdict(**about, verdict=decided.verdict, p=decided.p, agree=decided.agree))
-        self._counts = self._count(asked, ballots, comparisons)
+        self._counted = self._count(asked, ballots, comparisons)
         return [sample.model_copy(update={"verdicts": own}) for sample, own in zip(samples, verdicts, strict=True)]
 
     def asks_at_most(self, expected: Expected) -> int | None:

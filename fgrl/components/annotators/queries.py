@@ -67,7 +67,7 @@ class Queries(AskingAnnotator):
             for number, query in enumerate(answer.value or ())
         ]
         documents = sum(answer.value is not None for answer in asked)
-        self._counts = {
+        self._counted = {
             "queries": len(written),
             "documents": documents,
             "documents without queries": len(cases) - documents,

@@ -84,7 +84,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
         }
         rewrites = [rewrite for own in drawn for rewrite in own]
         scored = sum(rewrite.score is not None for rewrite in chosen if rewrite is not None)
-        self._counts = {
+        self._counted = {
             "refined": len(refined),
             "rewrites": len(rewrites),
             "unchanged": sum(

@@ -43,7 +43,7 @@ class RubricScore(RubricChecker, Annotator):
         scored = [sample.with_scores([next(in_order) for _ in sample.responses]) for sample in samples]
         kept = list(self._best(scored)) if self.best else scored
         known = [score for score in scores if score is not None]
-        self._counts = {
+        self._counted = {
             "mean score": round(math.fsum(known) / len(known), 4) if known else None,
             "without a score": len(scores) - len(known),
             "dropped": len(samples) - len(kept),
@@ -60,7 +60,7 @@ class RubricScore(RubricChecker, Annotator):
         """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and how
         many of its `questions` were `answered`, which the stage's `max_missing` reads."""
         of_judge = {} if self.judge is None else self.judge.counts()
-        counts = self._counts | {f"judge {name.replace('_', ' ')}": count for name, count in of_judge.items()}
+        counts = self._counted | {f"judge {name.replace('_', ' ')}": count for name, count in of_judge.items()}
         if "questions" in of_judge:
             missing = sum(of_judge.get(name, 0) for name in FAILURES)
             counts |= {"questions": int(of_judge["questions"]), "answered": int(of_judge["questions"] - missing)}

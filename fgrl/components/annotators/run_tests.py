@@ -43,7 +43,7 @@ class RunTests(Annotator):
             annotated.append(sample.model_copy(update={"responses": responses}))
         both = sum(len({response.score for response in sample.responses} & {0.0, 1.0}) == 2 for sample in annotated)
         kept = [sample for sample in annotated if not sample.responses or _has_verdict(sample)]
-        self._counts = {
+        self._counted = {
             "passed": seen["passed"], "failed": seen["failed"], "without a verdict": seen["missing"],
             "passed without a replay": seen["unreplayed"], "prompts with both": both, "dropped": len(annotated) - len(kept),
         }  # fmt: skip

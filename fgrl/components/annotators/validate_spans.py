@@ -63,7 +63,7 @@ class ValidateSpans(Annotator):
             for flaw in self.flaws(one, annotation)
         )
         flawed = self.flawed(samples)
-        self._counts = {
+        self._counted = {
             "annotations": len(every),
             "spans": sum(len(annotation.spans) for annotation in every),
             **{f"flaw: {name}": count for name, count in sorted(flaws.items())},
@@ -144,7 +144,7 @@ class ValidateSpans(Annotator):
                 dropped += len(annotation.spans) - len(sound)
                 annotations.append(annotation.model_copy(update={"spans": sound}))
             changed[case.owner, case.place] = case.response.model_copy(update={"annotations": annotations})
-        self._counts["dropped spans"] = dropped
+        self._counted["dropped spans"] = dropped
         return with_responses(samples, changed)
 
     def _without_responses(self, samples: Sequence[Sample], flawed: Sequence[ResponseCase]) -> list[Sample]:
@@ -152,8 +152,8 @@ class ValidateSpans(Annotator):
         for case in flawed:
             places.setdefault(case.owner, set()).add(case.place)
         kept = [_without(sample, places[owner]) if owner in places else sample for owner, sample in enumerate(samples)]
-        self._counts["dropped responses"] = len(flawed)
-        self._counts["dropped samples"] = sum(sample is None for sample in kept)
+        self._counted["dropped responses"] = len(flawed)
+        self._counted["dropped samples"] = sum(sample is None for sample in kept)
         return [sample for sample in kept if sample is not None]
 
     def _again(self, samples: Sequence[Sample], flawed: Sequence[ResponseCase]) -> list[Sample]:
@@ -166,7 +166,7 @@ class ValidateSpans(Annotator):
             )
         renewed = {(case.owner, case.place): sample.responses[0] for case, sample in zip(flawed, again, strict=True)}
         lost = sum(len(renewed[case.owner, case.place].annotations) < len(case.response.annotations) for case in flawed)
-        self._counts |= {
+        self._counted |= {
             "annotated again": len(flawed) - lost,
             **({f"again: {name}": count for name, count in self.annotator.counts().items()} if flawed else {}),
         }

@@ -62,7 +62,7 @@ class LLMJudge(Prompted, Judge):
         prompt = self.template()
         asked = ask(self.client, [self._question(prompt, case) for case in distinct], self.tries)
         totals = tally(asked)
-        self._counts = {
+        self._counted = {
             "questions": float(totals["questions"]),
             "cached": float(totals["cached"]),
             "asked_again": float(totals["asked again"]),

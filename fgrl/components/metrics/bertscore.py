@@ -54,7 +54,6 @@ class BertScore(Referenced):
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
     """Texts embedded at the same time."""
 
-    _run: Any = PrivateAttr(None)
     _encoder: Any = PrivateAttr(None)
 
     @field_validator("encoder")
@@ -71,9 +70,6 @@ class BertScore(Referenced):
         ):
             raise ValueError("rescale: wants three numbers below 1: precision, recall and F1 of unrelated texts")
         return self
-
-    def setup(self, run: Any) -> None:
-        self._run = run
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         weights = "idf" if self.idf else "no idf"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.evaluation.answer import Answer
@@ -52,16 +52,11 @@ class Perplexity(Comparison):
     batch_size: Annotated[int, Unkeyed] = Field(16, ge=1)
     """Answers scored at the same time."""
 
-    _run: Any = PrivateAttr(None)
-
     @model_validator(mode="after")
     def _lengths(self) -> Perplexity:
         if self.given == "prompt":
             check_lengths(self.max_prompt_tokens, self.max_tokens)
         return self
-
-    def setup(self, run: Any) -> None:
-        self._run = run
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return f"scorer {self.scorer.base}, given {'the prompt' if self.given == 'prompt' else 'nothing'}"

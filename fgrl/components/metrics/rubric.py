@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import PrivateAttr
+from typing import Literal
 
 from fgrl.errors import Undecided
 from fgrl.evaluation.answer import Answer
@@ -63,12 +60,6 @@ class RubricAccuracy(RubricChecker, Compared):
     """`kind` also reports the strict csr of each kind of criterion: the verifier's name up to its colon, as in
     `csr length_constraints`, and `csr judged`."""
 
-    _out: Path | None = PrivateAttr(default=None)
-
-    def setup(self, run: Any) -> None:
-        super().setup(run)
-        self._out = run.out
-
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return self.judge_requests([(answer.sample, answer.text) for answers in given.values() for answer in answers])
 
@@ -79,7 +70,7 @@ class RubricAccuracy(RubricChecker, Compared):
         checked = rubrics.by_response(self.check([answer.sample for answer in every], texts), len(every))
         verdicts = [[_verdict(criterion, text) for criterion in own] for own, text in zip(checked, texts, strict=True)]
         if self.judge is not None:
-            self._counts = {
+            self._counted = {
                 name.replace("_", " "): int(count) if float(count).is_integer() else count
                 for name, count in self.judge.counts().items()
             }
@@ -115,7 +106,7 @@ class RubricAccuracy(RubricChecker, Compared):
         self, answers: Mapping[str, Sequence[Answer]], verdicts: Mapping[str, list[list[CriterionVerdict]]]
     ) -> None:
         """Every verdict, in `verdicts-<name>.jsonl`."""
-        if self._out is None:
+        if self._run is None:
             return
         lines = []
         for name, own in answers.items():
@@ -125,7 +116,7 @@ class RubricAccuracy(RubricChecker, Compared):
                 lines += [
                     {"model": name, "id": answer.id, "answer": number, **asdict(verdict)} for verdict in of_answer
                 ]
-        write_json_lines(self._out / f"verdicts-{self.slug}.jsonl", lines)
+        write_json_lines(self._run.out / f"verdicts-{self.slug}.jsonl", lines)
 
 
 def _pooled(answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fgrl.data.json_hub import JsonHub
 from fgrl.data.row import BadRow, Ids, Row, as_id, cell, has, short
 from fgrl.data.row_reader import Omissions
 from fgrl.errors import DataError
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, Settings
 from fgrl.sandbox import ProgramSandbox
 from fgrl.templates import Prompt, read_prompt
@@ -79,12 +77,6 @@ class ProblemSet(JsonHub):
     @abstractmethod
     def problem(self, row: Row) -> Problem:
         """What a row holds. Raises `BadRow`."""
-
-    def expects(self, peek: Peek) -> Expected | None:
-        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets them."""
-        if not self.files and not Path(self.path).is_dir():
-            return super().expects(peek)
-        return Expected(sum(1 for _ in self.read()))
 
     def read(self) -> Iterator[Sample]:
         prompt = None if self.prompt is None else read_prompt(self.prompt, known=PLACEHOLDERS, wanted=["problem"])

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import PrivateAttr
@@ -21,7 +20,7 @@ from fgrl.data.rubrics.demand import CODE_CHECKER, Demand, Tally
 from fgrl.data.rubrics.instruction_ids import NO_SUCH_RULE, checked_by
 from fgrl.data.turns import Prompt, as_prompt
 from fgrl.errors import DataError
-from fgrl.kinds import Expected, Peek
+from fgrl.kinds import Peek
 from fgrl.registry import Settings
 from fgrl.rules.wording import sentence
 from fgrl.types import Criterion, Sample
@@ -56,7 +55,6 @@ class RubricSet(JsonHub):
     """Sentences for rules that the data names by an id only, with {parameters}; they replace our own."""
 
     _tally: Tally | None = PrivateAttr(default=None)
-    _expected: Expected | None = PrivateAttr(default=None)
 
     def roles(self) -> dict[str, str]:
         """Role -> column that must exist: the fields of `columns`, but for `meta` and those that are null."""
@@ -91,14 +89,6 @@ class RubricSet(JsonHub):
             except DataError as problem:
                 return {"unknown": str(problem).split("\n")[0]}
         return {} if self._tally is None else self._tally.numbers()
-
-    def expects(self, peek: Peek) -> Expected | None:
-        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets them."""
-        if not self.files and not Path(self.path).is_dir():
-            return super().expects(peek)
-        if self._expected is None:
-            self._expected = Expected(sum(1 for _ in self.read()))
-        return self._expected
 
     def read(self) -> Iterator[Sample]:
         where, rows = self.rows()

@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.errors import UsageError
 from fgrl.registry.problems import unknown
 from fgrl.report.terminal import Annotated, Remarks, plain
-from fgrl.report.text import number, reward_facts, signed
+from fgrl.results.text import number, reward_facts, signed
 from fgrl.visible import visible
 
 if TYPE_CHECKING:

@@ -13,17 +13,16 @@ from fgrl.kinds import Reward
 from fgrl.pipeline import keys
 from fgrl.registry import outside
 from fgrl.registry.problems import Key
-from fgrl.results.reading import mapping
 
 
-def changed_files(reward: Reward, record: Mapping[str, Any], path: Key) -> list[str]:
+def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> list[str]:
     """Names of the files of a reward whose content is another one than when a stage was made: files that the reward's settings name,
     those that a file with functions imports, and files of the recipe's `imports` that define the reward or a component in it.
 
-    record: `stage.json` of the stage; path: of the reward in the stage's settings.
+    identity: of the stage; path: of the reward in the stage's settings.
     """
-    then = _at(mapping(record.get("identity")).get("settings"), path)
-    changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, record))
+    then = _at(identity.get("settings"), path)
+    changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, identity))
     for inner, value in [((), reward), *registry.walk(reward)]:
         recorded = _at(then, inner)
         if isinstance(value, Path):
@@ -38,10 +37,10 @@ def changed_files(reward: Reward, record: Mapping[str, Any], path: Key) -> list[
     return list(changed)
 
 
-def _changed_imports(reward: Reward, record: Mapping[str, Any]) -> list[str]:
+def _changed_imports(reward: Reward, identity: Mapping[str, Any]) -> list[str]:
     """Names of the imported files with the reward's code, and of the files beside them that they import, whose content the stage did
-    not record. A record without sources is one of a stage that used no imported file: nothing is known of its rewards' files."""
-    recorded = set(mapping(mapping(record.get("identity")).get("sources")).values())
+    not record. One without sources is that of a stage that used no imported file: nothing is known of its rewards' files."""
+    recorded = set(identity.get("sources", {}).values())
     if not recorded:
         return []
     now = outside.imported()

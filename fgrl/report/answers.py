@@ -13,8 +13,8 @@ from fgrl.evaluation.answer import from_earlier_form
 from fgrl.report.escaping import long, render, turns
 from fgrl.report.lines import prompt_of, response_text, sample_id, tokens_of
 from fgrl.report.marks import ShownAnnotation, annotations_of_line
-from fgrl.report.text import TOTAL, number, reward_facts, signed
 from fgrl.results.reading import finite, mapping
+from fgrl.results.text import TOTAL, number, reward_facts, signed
 
 LEVELS = 5
 """Steps of colour on each side of the middle."""

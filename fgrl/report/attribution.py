@@ -19,8 +19,8 @@ from fgrl.report.answers import LEVELS, MOST_REWARDS, MOST_TOKENS
 from fgrl.report.escaping import long, render, turns
 from fgrl.report.lines import Line, prompt_of, response_text, sample_id, tokens_of
 from fgrl.report.marks import Piece, glyphs
-from fgrl.report.text import number
 from fgrl.results.reading import finite, mapping
+from fgrl.results.text import number
 
 MOST_PROMPTS = 12
 MOST_CRITERIA = 8

@@ -13,8 +13,8 @@ from fgrl.report import differences
 from fgrl.report.differences import Folded, Part
 from fgrl.report.escaping import MOST_CHARACTERS, long, turns
 from fgrl.report.marks import MOST_REASON, ShownAnnotation, annotations_of_response
-from fgrl.report.text import number
 from fgrl.results.reading import mapping
+from fgrl.results.text import number
 
 MOST_CHAINS = 6
 MOST_STEPS = 12

@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from fgrl.report.text import name
 from fgrl.results.reading import mapping
+from fgrl.results.text import name
 from fgrl.visible import HIDDEN, mark
 
 MOST_CHARACTERS = 4000

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from fgrl.report import answers, escaping, templates, terminal
 from fgrl.report.attribution import VERDICTS, verdict
-from fgrl.report.text import signed
 from fgrl.results.reading import mapping
+from fgrl.results.text import signed
 from fgrl.visible import visible
 
 RULES = """

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from fgrl.report.escaping import MOST_CHARACTERS, long, render
 from fgrl.report.lines import Line, response_text, tokens_of
-from fgrl.report.text import duration, number, signed
 from fgrl.results.reading import finite, mapping
+from fgrl.results.text import duration, number, signed
 
 LANES = 3
 """Underlines below each other; where more passages overlap, the last lane holds several."""

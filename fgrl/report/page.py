@@ -18,7 +18,7 @@ from markupsafe import Markup
 from fgrl.files import write_text
 from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import ROLLOUTS
-from fgrl.report import attribution, plots, templates, text
+from fgrl.report import attribution, plots, templates
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
@@ -26,13 +26,15 @@ from fgrl.report.chains import ShownChain, chains_section
 from fgrl.report.curve_names import curve_name
 from fgrl.report.elo import ShownElo, elo_section
 from fgrl.report.escaping import render
-from fgrl.report.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
-from fgrl.report.meanings import Meanings
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
-from fgrl.report.verdict import Verdict, verdict_of
+from fgrl.results import text
+from fgrl.results.concluding import conclusions_of
+from fgrl.results.conclusions import Conclusions
+from fgrl.results.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
 from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
-from fgrl.results.reading import finite, mapping, read_json, read_lines
-from fgrl.results.run_folder import RunFolder, Series, StageFolder, load
+from fgrl.results.reading import finite, read_json, read_lines
+from fgrl.results.run_folder import RunFolder, RunStage, load
+from fgrl.results.series import Series
 from fgrl.sanitizing import hide_on_page
 from fgrl.visible import visible
 
@@ -56,7 +58,7 @@ class Curve:
 
 @dataclass
 class Curves:
-    stage: StageFolder
+    stage: RunStage
     first: list[Curve]
     more: list[Curve]
     left_out: list[str]
@@ -113,8 +115,8 @@ class View:
 
     run: RunFolder
     css: Markup
-    stopped_at: StageFolder | None
-    verdict: Verdict
+    stopped_at: RunStage | None
+    verdict: Conclusions
     evaluations: list[EvaluationSection] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
@@ -165,10 +167,10 @@ def _value(value: Any) -> str:
 def _view(folder: Path) -> View:
     run = load(folder)
     stopped = None
-    if run.state != "finished":
+    if run.record.state != "finished":
         stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
     css = Markup((templates.HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
-    view = View(run, css, stopped, verdict_of(run))
+    view = View(run, css, stopped, conclusions_of(run))
     for stage in run.stages:
         if stage.folder is None:
             continue
@@ -193,7 +195,7 @@ def _view(folder: Path) -> View:
     return view
 
 
-def _compared(stages: list[StageFolder]) -> list[Compared]:
+def _compared(stages: list[RunStage]) -> list[Compared]:
     """The plots of `COMPARED` over all trainings that log the first of these metrics."""
     logs = {stage.name: {series.name: series for series in stage.series if series.values} for stage in stages}
     trainings = {name: own for name, own in logs.items() if COMPARED[0] in own}
@@ -213,7 +215,7 @@ def _compared(stages: list[StageFolder]) -> list[Compared]:
     return shown
 
 
-def _curves(stage: StageFolder) -> Curves:
+def _curves(stage: RunStage) -> Curves:
     place = {name: number for number, name in enumerate(FIRST)}
     order = sorted(stage.series, key=lambda series: -1 if series.interval else place.get(series.name, len(FIRST)))
     if len(order) > AT_ONCE:
@@ -280,13 +282,13 @@ def _order_rules() -> str:
     )
 
 
-def _evaluation(stage: StageFolder, run: RunFolder) -> EvaluationSection | None:
+def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
     assert stage.folder is not None
     notes = run.notes
     metrics, answers = stage.folder / "out" / METRICS, stage.folder / "out" / ANSWERS
     if not metrics.exists() and not answers.exists():
         return None
-    evaluation = read_evaluation(stage.folder, notes, what=f"{stage.name} has answers, but no numbers")
+    evaluation = read_evaluation(stage.folder / "out", notes, what=f"{stage.name} has answers, but no numbers")
     baseline = evaluation.baseline
     shown = criteria = None
     if answers.exists():
@@ -295,8 +297,7 @@ def _evaluation(stage: StageFolder, run: RunFolder) -> EvaluationSection | None:
             lambda: read_lines(answers, [], stage.name), baseline
         )  # lines are noted once
     best = headlines(evaluation.measures, baseline)
-    meanings = Meanings(evaluation.report, mapping(mapping(run.settings.get("stages")).get(stage.name)))
-    known = {str(each.name): meanings.of(each.name) for each in evaluation.measures}
+    known = {str(each.name): evaluation.known(each.name) for each in evaluation.measures}
     explained = {
         name: Explained(each.meaning.words, each.meaning.better) for name, each in known.items() if each is not None
     }

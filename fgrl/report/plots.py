@@ -22,8 +22,8 @@ from markupsafe import Markup, escape
 
 from fgrl import lazy
 from fgrl.files import atomically
-from fgrl.report.text import exponent, number
-from fgrl.results.run_folder import Series
+from fgrl.results.series import Series
+from fgrl.results.text import exponent, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

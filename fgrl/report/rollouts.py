@@ -12,8 +12,8 @@ from fgrl.report.answers import MOST_TOKENS, Scale, Segment, layer, numbers, of_
 from fgrl.report.escaping import turns
 from fgrl.report.lines import Line, prompt_of, tokens_of
 from fgrl.report.marks import ShownAnnotation, annotations_of_line
-from fgrl.report.text import number, reward_facts
 from fgrl.results.reading import finite, mapping
+from fgrl.results.text import number, reward_facts
 
 ADVANTAGE = "advantage"
 MOST_ROLLOUTS = 16

@@ -183,6 +183,12 @@ def metrics() -> dict[str, Any]:
             "token_auc": auc,
         },
         "baseline": "sft",
+        "meanings": {
+            "rule": {
+                "purpose": "goal",
+                "numbers": {"*": {"words": "share that satisfies the rule", "better": "higher"}},
+            }
+        },
     }
 
 
@@ -214,8 +220,8 @@ def answer(draw: random.Random, model: str, id: str, prompt: str, text: str) -> 
     split = [worth[index] / sizes[index] for index in segment]
     fixed = [place // 5 for place in range(len(tokens))]
     return {
-        "model": model, "id": id, "prompt": prompt, "response": text, "tokens": [*tokens, "<|im_end|>"],
-        "offsets": [*offsets, [end, end]], "finished": True, "n_tokens": len(tokens) + 1,
+        "model": model, "sample": {"id": id, "prompt": prompt}, "response": {"text": text, "finished": True},
+        "tokens": [*tokens, "<|im_end|>"], "offsets": [*offsets, [end, end]],
         "logp": -1.4 * len(tokens), "ref_logp": -1.6 * len(tokens), "kl": 0.2 * len(tokens) if model != "sft" else 0.0,
         "token_rewards": {"segment": [*split, None], "ngram": [*(draw.gauss(3, 0.5) for _ in tokens), None]},
         "segments": {"segment": [*segment, -1], "ngram": [*fixed, -1]},

@@ -159,8 +159,9 @@ class ScoredText:
 
     def _repr_html_(self) -> str:
         facts = [*self._facts(), ("tokens", number(len(self.tokens)))]
-        line = self.answer.model_dump(mode="json")
-        return str(fragment.html(line, self.name, what=self.what, around_zero=self.what == "reward", facts=facts))
+        return str(
+            fragment.html(self.answer, self.name, what=self.what, around_zero=self.what == "reward", facts=facts)
+        )
 
 
 def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:

@@ -15,9 +15,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from fgrl.evaluation.answer import Answer
 from fgrl.files import write_text
 from fgrl.modules import stored_rollouts
-from fgrl.modules.stored_rollouts import ROLLOUTS
+from fgrl.modules.stored_rollouts import ROLLOUTS, StoredRollout
 from fgrl.report import attribution, plots, templates
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
@@ -32,10 +33,11 @@ from fgrl.results.concluding import conclusions_of
 from fgrl.results.conclusions import Conclusions
 from fgrl.results.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
 from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
-from fgrl.results.reading import finite, read_json, read_lines
+from fgrl.results.reading import finite, read_json, read_records
 from fgrl.results.run_folder import RunFolder, RunStage, load
 from fgrl.results.series import Series
 from fgrl.sanitizing import hide_on_page
+from fgrl.types import Sample
 from fgrl.visible import visible
 
 FIRST = (
@@ -187,9 +189,9 @@ def _view(folder: Path) -> View:
             view.rollouts.append((stage.name, stored))
         samples = stage.folder / "out" / "samples.jsonl"
         if stage.kind == "annotate" and samples.exists():
-            shown = annotated_section(read_lines(samples, run.notes, stage.name))
+            shown = annotated_section(read_records(samples, Sample, run.notes, stage.name))
             view.annotated += [(stage.name, shown)] if shown else []
-            chains = chains_section(read_lines(samples, [], stage.name))  # lines are noted once
+            chains = chains_section(read_records(samples, Sample, [], stage.name))  # lines are noted once
             view.chains += [(stage.name, chains)] if chains else []
     view.compared = _compared(run.stages)
     return view
@@ -238,8 +240,8 @@ def _rollouts(stage: str, folder: Path, notes: list[str]) -> StoredRollouts | No
     """Those of the product, or of a training that has not ended so far."""
     product = folder / "out" / ROLLOUTS
     files = [product] if product.exists() else stored_rollouts.parts(folder)
-    lines = (line for file in files for line in read_lines(file, notes, stage))
-    return rollouts_section(lines, ended=product.exists())
+    every = (rollout for file in files for rollout in read_records(file, StoredRollout, notes, stage))
+    return rollouts_section(every, ended=product.exists())
 
 
 def _fit(stage: str, stats: dict[str, Any]) -> Fit:
@@ -292,10 +294,9 @@ def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
     baseline = evaluation.baseline
     shown = criteria = None
     if answers.exists():
-        shown = answers_section(read_lines(answers, notes, stage.name), baseline)
-        criteria = attribution.criteria_section(
-            lambda: read_lines(answers, [], stage.name), baseline
-        )  # lines are noted once
+        recorded = list(read_records(answers, Answer, notes, stage.name))
+        shown = answers_section(recorded, baseline)
+        criteria = attribution.criteria_section(recorded, baseline)
     best = headlines(evaluation.measures, baseline)
     known = {str(each.name): evaluation.known(each.name) for each in evaluation.measures}
     explained = {

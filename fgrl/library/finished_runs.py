@@ -76,7 +76,7 @@ class FinishedRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        run = load_run_folder(folder)
+        self._run = run = load_run_folder(folder)
         self.name: str = run.record.recipe
         self.state: str = run.record.state
         """"finished", "failed", "interrupted" or "unfinished"."""
@@ -110,8 +110,7 @@ class FinishedRun:
     @cached_property
     def finished_recipe(self) -> finished.FinishedRecipe:
         """The recipe with its finished stages, for `fgrl.results`."""
-        (source,) = finished.read_sources([self.folder], self.folder.parent.parent)
-        return source.recipes[0]
+        return finished.of_run(self.folder, self._run)
 
     def stage(self, name: str) -> FinishedStage:
         """A stage by its name. Raises `UsageError` with the nearest name."""

@@ -247,7 +247,7 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
         raise UsageError(f"{path} contains no runs")
     loaded = ((folder, load_run_folder(folder)) for folder in folders)
     newest = {(run.record.recipe, run.record.key): (folder, run) for folder, run in loaded}
-    finished = [_of_run(folder, run) for folder, run in newest.values()]
+    finished = [of_run(folder, run) for folder, run in newest.values()]
     chosen = [each for each in finished if not seeds or each.seed in seeds]
     if not chosen:
         known = ", ".join(str(seed) for seed in sorted({each.seed for each in finished}))
@@ -257,7 +257,8 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
     return Source(path, chosen, [f"{path} has no run with seed {seed}" for seed in absent])
 
 
-def _of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
+def of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
+    """The recipe of a run, as far as it has run."""
     seed = run.settings.get("seed", 0)
     return FinishedRecipe(
         name=run.record.recipe,

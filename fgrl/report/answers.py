@@ -160,14 +160,6 @@ class Answers:
 ORDERS = {"best": "best first", "worst": "worst first", "changed": "most changed first"}
 
 
-@dataclass(frozen=True)
-class Score:
-    """How good an answer is, for the orders."""
-
-    value: float | None
-    text: str
-
-
 def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
     """Group answers by prompt (first ones first), the baseline's on the left. Of several answers of one model to one
     prompt the first is shown. Of all prompts the best, worst and most changed ones are shown, too."""

@@ -76,10 +76,6 @@ class Conclusions(Record):
     replies: list[Reply] = []
     changes: list[Change] = []
 
-    @property
-    def is_bad(self) -> bool:
-        return any(reply.status == "bad" for reply in self.replies)
-
     def lines(self) -> list[str]:
         """For a terminal: each question with its reply, and below it the reasons that are not good news; or the first one."""
         result = []

@@ -30,10 +30,8 @@ class Goal:
     """The headline number of one trained model."""
 
     stage: str
-    name: NumberName
     words: str
     better: str
-    measure: ShownMeasure
     model: TrainedModel
     before: ShownNumber | None
     after: ShownNumber
@@ -60,9 +58,8 @@ class Goal:
             if self.change is None:
                 shown += "; what the training began with has no number to compare it with"
         else:
-            change = f"difference {self.change.change}" + (
-                f", interval {self.change.interval}" if self.change.interval else ", without an interval"
-            )
+            interval = f"interval {self.change.interval}" if self.change.interval else "without an interval"
+            change = f"difference {self.change.change}, {interval}"
             change += " (from the intervals of both)" if self.unpaired and self.change.interval else ""
             before, after = self.before, self.after
             shown = f"{before.value.value} ({before.model}) → {after.value.value} ({after.model}); {change}; {side}"
@@ -154,12 +151,13 @@ class Evaluated:
                     break
         if after.value.mean is None:
             return None
+        status: Status = "unknown"
         if change is None or change.mean is None:
-            return Goal(self.label, name, meaning.words, meaning.better, shown, model, None, after, None, "unknown")
-        status = status_of(change, meaning.better)
-        return Goal(
-            self.label, name, meaning.words, meaning.better, shown, model, before, after, change, status, unpaired
-        )
+            before, change, unpaired = None, None, False
+        else:
+            status = status_of(change, meaning.better)
+        words, better = meaning.words, meaning.better
+        return Goal(self.label, words, better, model, before, after, change, status, unpaired)
 
     def _opponent(self, metric: str) -> str:
         """The model that a metric compares the others with by itself."""
@@ -210,9 +208,8 @@ def _unpaired(after: ShownEstimate, before: ShownEstimate) -> ShownEstimate | No
 def of_independent(before: tuple[float, float, float], after: tuple[float, float, float]) -> tuple[float, float]:
     """The interval of a difference, from (low, mean, high) of both sides (Newcombe 1998, method 10)."""
     change = after[1] - before[1]
-    return change - math.hypot(after[1] - after[0], before[2] - before[1]), change + math.hypot(
-        after[2] - after[1], before[1] - before[0]
-    )
+    below = math.hypot(after[1] - after[0], before[2] - before[1])
+    return change - below, change + math.hypot(after[2] - after[1], before[1] - before[0])
 
 
 def status_of(change: ShownEstimate, better: str) -> Status:

@@ -15,49 +15,40 @@ from fgrl.results.text import number, signed
 
 
 def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
-    counted = _decisive(goals)
-    only_reward = any(goal.is_reward_itself for goal in counted)
-    by_reward = " (measured by the reward itself)" if only_reward else ""
-    findings = [Finding(status=goal.status, text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
     fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
-    trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
-    if counted:
-        states = {goal.status for goal in counted}
-        if "good" in states and "bad" in states:
-            return _reply("unsure", "Partly: some numbers improved, others got worse.", findings + fits)
-        if "good" in states:
-            every = all(goal.status == "good" for goal in counted if goal.change is not None)
-            short = (
-                f"Yes, on held-out prompts{by_reward}."
-                if every
-                else f"Yes, on some of the held-out numbers{by_reward}."
-            )
-            return _reply("good", short, findings + fits)
-        if "bad" in states:
-            return _reply("bad", f"No: it got worse on held-out prompts{by_reward}.", findings + fits)
-        if "unsure" in states:
-            by = " by the reward itself, the only number that can be compared" if only_reward else ""
-            short = f"Not shown{by}: the interval of the difference includes 0."
-            return _reply("unsure", short, findings + fits)
-        short = "Unknown: the difference has no interval, so it may be chance."
-        if all(goal.change is None for goal in counted):
-            short = "Unknown: the model that the training began with was not measured in the same way."
-        return _reply("unknown", short, findings + fits)
-    undeclared = [finding for each in evaluations for finding in _undeclared(each)]
-    if undeclared:
+    if counted := _decisive(goals):
+        findings = [Finding(status=goal.status, text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
+        return _reply(*_measured(counted), findings + fits)
+    if undeclared := [finding for each in evaluations for finding in _undeclared(each)]:
         short = "Unknown: no number declares which side of it is better."
         return _reply("unknown", short, undeclared[:MOST_FINDINGS] + fits)
+    if fits and all(fit.status == "good" for fit in fits):
+        return _reply("good", "Yes, on held-out rows of the training data.", fits)
     if fits:
-        status: Status = "good" if all(fit.status == "good" for fit in fits) else "unsure"
-        short = (
-            "Yes, on held-out rows of the training data."
-            if status == "good"
-            else "Not shown: on held-out rows there is no difference with an interval that excludes 0."
-        )
-        return _reply(status, short, fits)
-    if not trains:
-        return None
-    return _reply("unknown", "Unknown: nothing held out was measured.", [])
+        short = "Not shown: on held-out rows there is no difference with an interval that excludes 0."
+        return _reply("unsure", short, fits)
+    trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
+    return _reply("unknown", "Unknown: nothing held out was measured.", []) if trains else None
+
+
+def _measured(counted: Sequence[Goal]) -> tuple[Status, str]:
+    """What the headline numbers say."""
+    states = {goal.status for goal in counted}
+    only_reward = any(goal.is_reward_itself for goal in counted)
+    by_reward = " (measured by the reward itself)" if only_reward else ""
+    if states >= {"good", "bad"}:
+        return "unsure", "Partly: some numbers improved, others got worse."
+    if "good" in states:
+        every = all(goal.status == "good" for goal in counted if goal.change is not None)
+        return "good", f"Yes, on {'held-out prompts' if every else 'some of the held-out numbers'}{by_reward}."
+    if "bad" in states:
+        return "bad", f"No: it got worse on held-out prompts{by_reward}."
+    if "unsure" in states:
+        by = " by the reward itself, the only number that can be compared" if only_reward else ""
+        return "unsure", f"Not shown{by}: the interval of the difference includes 0."
+    if all(goal.change is None for goal in counted):
+        return "unknown", "Unknown: the model that the training began with was not measured in the same way."
+    return "unknown", "Unknown: the difference has no interval, so it may be chance."
 
 
 def _reply(status: Status, short: str, findings: list[Finding]) -> Reply:

@@ -38,6 +38,11 @@ class RunStage:
         return self.folder is not None and self.state in ("done", "cached")
 
     @property
+    def logged(self) -> dict[str, Series]:
+        """By the metric's name."""
+        return {series.name: series for series in self.series}
+
+    @property
     def kind(self) -> str:
         return self.used.kind or str(self.settings.get("name", ""))
 

@@ -148,7 +148,7 @@ class Sample(Record):
     """A prompt and what is known about it: responses, what was annotated on them, which of them are preferred.
 
     One structure holds K responses drawn from a model, the two responses of an annotation page, and a chain of rewrites
-    (in order, the last one chosen). Lines of earlier versions are read as well; see `from_earlier_form`.
+    (in order, the last one chosen).
     """
 
     id: str
@@ -168,11 +168,6 @@ class Sample(Record):
     meta: dict[str, Any] = {}
     """Anything else that is known about the prompt."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _earlier_form(cls, line: Any) -> Any:
-        return from_earlier_form(line) if isinstance(line, Mapping) else line
-
     @model_validator(mode="after")
     def _places(self) -> Sample:
         places = [("chosen", self.chosen)]
@@ -186,12 +181,6 @@ class Sample(Record):
             if place is not None and place >= len(self.responses):
                 raise ValueError(f"{name}: there is no response {place}; the sample has {len(self.responses)}")
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError; for a field of an earlier form with what has replaced it."""
-        if name in EARLIER_FIELDS:
-            raise AttributeError(f"a sample has no `{name}` any more: {EARLIER_FIELDS[name]}")
-        return super().__getattr__(name)  # type: ignore[misc]
 
     @property
     def chosen_response(self) -> Response | None:
@@ -225,67 +214,6 @@ class Sample(Record):
     def only_with(self, response: Response, **changes: Any) -> Sample:
         """A copy that has `response` alone, as the chosen one, and no verdicts; `changes` are other fields."""
         return self.model_copy(update={"responses": [response], "chosen": 0, "verdicts": None, **changes})
-
-
-EARLIER_FIELDS = {
-    "response": "read `chosen_response`, set it by `with_chosen`",
-    "spans": "read those of a response: `response.spans`",
-    "critique": "it belongs to an annotation of a response: `response.annotations`",
-    "candidates": "they are `responses`",
-}
-"""Fields of a sample's line before it had `responses`."""
-EARLIER_VERDICT = {"first", "second", "verdict", "agree", "p"}
-"""Keys of an entry of `meta.preferences`, where verdicts used to be."""
-
-
-def from_earlier_form(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A sample's line as earlier versions wrote it, in today's form; a line in today's form comes back as it is.
-
-    1. `candidates` become `responses` at the same places; one without `finished` had ended by itself.
-    2. `response` becomes the chosen response: the first candidate of the same text, else one more behind the candidates.
-       `spans` and `critique` become its annotation.
-    3. `meta.preferences` of the annotator `preference` become `verdicts`.
-
-    Spans and a critique without a response stay in `meta`. Raises ValueError for a line that mixes both forms.
-    """
-    earlier = [name for name in EARLIER_FIELDS if name in line]
-    if not earlier:
-        return line
-    today = [name for name in ("responses", "chosen", "verdicts") if name in line]
-    if today:
-        raise ValueError(f"`{earlier[0]}` is a field of the earlier form, which has no `{today[0]}`: use one form only")
-    rest = {name: value for name, value in line.items() if name not in EARLIER_FIELDS}
-    # 1.
-    candidates = line.get("candidates", [])
-    if not isinstance(candidates, list) or not all(isinstance(candidate, Mapping) for candidate in candidates):
-        raise ValueError("`candidates` should be a list of objects with a `text`")
-    responses: list[dict[str, Any]] = [{"finished": True, **candidate} for candidate in candidates]
-    # 2.
-    text = line.get("response")
-    about = {name: line[name] for name in ("spans", "critique") if line.get(name) not in (None, [])}
-    meta = line.get("meta", {})
-    if text is None and about and isinstance(meta, Mapping):
-        rest["meta"] = meta = about | dict(meta)
-    if text is not None:
-        chosen = next(
-            (place for place, response in enumerate(responses) if response.get("text") == text), len(responses)
-        )
-        if chosen == len(responses):
-            responses.append({"text": text})
-        responses[chosen] |= {"annotations": [about]} if about else {}
-        rest["chosen"] = chosen
-    # 3.
-    if candidates and isinstance(meta, Mapping) and _earlier_verdicts(meta.get("preferences")):
-        rest["verdicts"] = meta["preferences"]
-        rest["meta"] = {name: value for name, value in meta.items() if name != "preferences"}
-    return rest | {"responses": responses}
-
-
-def _earlier_verdicts(value: Any) -> bool:
-    """Is it what the annotator `preference` stored, rather than a column of the user's data?"""
-    return isinstance(value, list) and all(
-        isinstance(entry, Mapping) and entry.keys() == EARLIER_VERDICT for entry in value
-    )
 
 
 class Pair(Record):

@@ -55,7 +55,7 @@ def test_a_limit_ends_with_exit_code_4_and_a_higher_one_goes_on(world: Path) -> 
         whole = execute(load("r.yaml", ["stages.judged.annotator.client.max_calls=40"]), world / "runs")
         assert whole.exit == 0, whole.error
         assert len(server.asked) == sum(server.asked.values()) == 40
-        assert whole.stages["judged"].key == short.stages["judged"]["key"]
+        assert whole.stages["judged"].key == short.stages["judged"].key
         assert whole.stages["judged"].summary["calls"] == 40
         server.plan = lambda prompt, attempt: "401"
         (world / "candidates.jsonl").write_text((world / "candidates.jsonl").read_text().replace("question 3", "new"))
@@ -92,7 +92,7 @@ def test_an_outage_of_some_questions_is_no_finished_stage_either(world: Path) ->
         assert "`max_missing` (0.25)" in told.error
         enough = execute(load("r.yaml", [*more, "stages.judged.max_missing=0.3"]), world / "runs")
         assert enough.exit == 0
-        assert enough.stages["judged"].key == told.stages["judged"]["key"]
+        assert enough.stages["judged"].key == told.stages["judged"].key
         assert enough.stages["judged"].summary["failed"] == 12
 
 

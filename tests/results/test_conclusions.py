@@ -218,7 +218,6 @@ def test_a_reward_that_rises_while_the_goal_falls(run: Path) -> None:
     wanted = "Reward rose by 1.99 (0.0553 → 2.04) in training while the held-out share that satisfies the rule fell from 0.50 to 0.20."
     assert hacking.telling[0].text == wanted
     whole = verdict(run)
-    assert whole.is_bad
     assert whole.lines()[0] == "✗ Did it learn? No: it got worse on held-out prompts."
     assert whole.lines()[2] == "✗ Is it hacking the reward? Very likely: the reward rose while the goal got worse."
     assert whole.lines()[3] == f"    ✗ {wanted}"

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from fgrl.evaluation.answer import Answer
-from fgrl.types import Response, Sample
+from fgrl.types import Sample
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "records.md").read_text(encoding="utf-8")
 
@@ -27,10 +27,3 @@ def drop_defaults(line: dict) -> dict:
         if span["label"] == 1:
             del span["label"]
     return line
-
-
-def test_the_earlier_line_of_the_page_is_complete() -> None:
-    line = re.search(r'`(\{"id": "1".*?\})`', PAGE)
-    assert line is not None
-    sample = Sample.model_validate_json(line[1])
-    assert (sample.responses, sample.chosen) == ([Response(text="Because.")], 0)

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer
 from fgrl.files import write_text
+from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import ROLLOUTS, StoredRollout
 from fgrl.report import attribution, plots, templates
@@ -90,15 +91,6 @@ class Fit:
 
 
 @dataclass
-class Explained:
-    """What a number of an evaluation means."""
-
-    words: str
-    better: str | None
-    """"higher", "lower", or None."""
-
-
-@dataclass
 class EvaluationSection:
     stage: str
     baseline: str
@@ -107,7 +99,7 @@ class EvaluationSection:
     answers: Answers | None
     criteria: Attributions | None
     """None when no prompt has a rubric."""
-    explained: dict[str, Explained] = field(default_factory=dict)
+    explained: dict[str, Meaning] = field(default_factory=dict)
     """By the number's name; only those that a metric explains."""
 
 
@@ -299,8 +291,6 @@ def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
         criteria = attribution.criteria_section(recorded, baseline)
     best = headlines(evaluation.measures, baseline)
     known = {str(each.name): evaluation.known(each.name) for each in evaluation.measures}
-    explained = {
-        name: Explained(each.meaning.words, each.meaning.better) for name, each in known.items() if each is not None
-    }
+    explained = {name: each.meaning for name, each in known.items() if each is not None}
     measures = [*map(shown_measure, evaluation.measures)]
     return EvaluationSection(stage.name, baseline, best, measures, shown, criteria, explained)

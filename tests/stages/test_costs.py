@@ -109,7 +109,7 @@ def test_a_damaged_ledger_is_an_error(tmp_path: Path) -> None:
 
 
 def test_from_a_recipe_to_a_table(tmp_path: Path) -> None:
-    samples = [{"id": str(n), "prompt": "q", "response": "a, b", "rubric": [NO_COMMA]} for n in range(2)]
+    samples = [{"id": str(n), "prompt": "q", "responses": [{"text": "a, b"}], "rubric": [NO_COMMA]} for n in range(2)]
     (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, samples)))
     stages = {
         "marks": {"name": "annotate", "data": {"name": "jsonl", "path": "samples.jsonl"}, "annotator": "mark_by_rules"},

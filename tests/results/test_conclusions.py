@@ -12,9 +12,10 @@ from pages import assert_safe, change, page, stage
 
 import fgrl.components  # noqa: F401
 from fgrl.evaluation.answer import Answer
-from fgrl.results.concluding import conclude
+from fgrl.results.concluding import conclude, renew
 from fgrl.results.conclusions import Conclusions
 from fgrl.results.exploiting import percent, trend
+from fgrl.results.records import read_run
 from fgrl.results.run_folder import load
 from fgrl.results.symptoms import copied_share, repeats_prompt
 from fgrl.specs import ModelSpec, stage_of
@@ -537,6 +538,24 @@ def test_what_changed_most(run: Path) -> None:
     data = verdict(run).as_json()
     assert [each["number"] for each in data["changed_most"]] == [change.number for change in changes]
     assert json.loads(json.dumps(data)) == data
+
+
+def test_conclusions_are_stored_with_a_run_that_has_ended(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    change(run / "summary.json", exit=None)
+    assert renew(run) == verdict(run)
+    assert read_run(run).conclusions is None
+    change(run / "summary.json", exit=0)
+    assert renew(run) == read_run(run).conclusions == verdict(run)
+
+
+def test_the_page_draws_what_is_stored(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    renew(run)
+    goal(run, 0.5, 0.2)
+    assert "Yes, on held-out prompts." in "".join(page(run)[1].text)
+    assert renew(run).replies[0].status == "bad"
+    assert "No: it got worse on held-out prompts." in "".join(page(run)[1].text)
 
 
 def test_trends() -> None:

@@ -12,7 +12,6 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, em
 
 finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
-recipes = lazy.load("fgrl.recipe")
 concluding = lazy.load("fgrl.results.concluding")
 
 EXAMPLES = """
@@ -40,7 +39,6 @@ def report(
     Overrides may follow the recipe."""
     words = overrides(context.args, context)
     folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
-    recipes.know_components()
     verdict = [concluding.renew(folder) for folder in folders]
     written = [{"report": str(page.write(folder)), "folder": str(folder)} for folder in folders]
     if as_json:

@@ -39,7 +39,8 @@ def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> lis
 
 def _changed_imports(reward: Reward, identity: Mapping[str, Any]) -> list[str]:
     """Names of the imported files with the reward's code, and of the files beside them that they import, whose content the stage did
-    not record. One without sources is that of a stage that used no imported file: nothing is known of its rewards' files."""
+    not record. One without sources is that of a stage that used no imported file: nothing is known of its rewards'
+    files."""
     recorded = set(identity.get("sources", {}).values())
     if not recorded:
         return []

@@ -140,7 +140,7 @@ def _reported(file: str, console: Console) -> Iterator[None]:
 
 
 def _write_page(invocation: Invocation, console: Console) -> None:
-    """What is concluded, and `report.html`. Results do not depend on them: when it fails, that is a bug to show, and the stages stay done."""
+    """What is concluded, and `report.html`. Results do not depend on them: a failure is a bug to show; the stages stay done."""
     summary = invocation.summary
     try:
         with _reported("report.html", console):

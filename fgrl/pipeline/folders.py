@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from fgrl.errors import UsageError, disk_error
 from fgrl.files import LinkRefused, leftovers, refuse_links, remove, write_text
 from fgrl.recipe import Address
-from fgrl.results.records import StageRecord, finished_stages, is_done
+from fgrl.results.records import is_done
 
 RESERVED = ("stages", "cache")
 
@@ -71,10 +71,6 @@ class Runs:
         """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
         folders = sorted(self.stages.glob(f"*-{key}"))
         return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
-
-    def finished(self) -> list[tuple[Path, StageRecord]]:
-        """Every finished stage with its folder, newest first."""
-        return list(finished_stages(self.stages))
 
     def invocations(self, recipe: str) -> list[Path]:
         """Invocation folders of a recipe, newest first."""

@@ -222,7 +222,7 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
     a file."""
     planned = Plan(recipe, Runs(Path(runs)))
     planned.runs.check()
-    finished = planned.runs.finished()
+    finished = list(records.finished_stages(planned.runs.stages))
     related = [(folder, record) for folder, record in finished if planned.is_related(record.recipe)]
     graph = recipe.graph()
     known: dict[str, str] = {}

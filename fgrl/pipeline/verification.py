@@ -36,11 +36,12 @@ def verify(runs: Runs) -> dict[str, Any]:
             if damage := checkpoints.damage(folder / name):
                 problems.append(f"{folder.name}/{name} is damaged ({damage}): the stage will start from its beginning")
     for folder in sorted(runs.root.glob("*/*Z-*")):
+        if folder.parent.name in RESERVED or not has_run(folder):
+            continue
         notes: list[str] = []
-        if folder.parent.name not in RESERVED and has_run(folder) and read_run(folder, notes) and notes:
-            problems.append(
-                f"{(folder / RUN).relative_to(runs.root)}: {' '.join(notes)} The run is shown as unfinished"
-            )
+        shown = "" if read_run(folder, notes).exit is not None else " The run is shown as unfinished"
+        if notes:
+            problems.append(f"{(folder / RUN).relative_to(runs.root)}: {' '.join(notes)}{shown}")
     problems += [problem for file in sorted(runs.cache.glob("*.sqlite")) if (problem := _damage_of(file))]
     return {**counts, "problems": problems}
 

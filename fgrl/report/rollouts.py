@@ -90,7 +90,7 @@ def _scale(answers: Iterable[Answer], name: str, *, around_zero: bool) -> Scale:
 
 
 def _as_reward(rollout: StoredRollout) -> Answer:
-    """The rollout with its advantages in the place of its rewards, so that both are drawn alike; they have no segments."""
+    """The rollout with its advantages in place of its rewards, so that both are drawn alike; they have no segments."""
     values = {} if rollout.advantages is None else {ADVANTAGE: rollout.advantages}
     return rollout.model_copy(update={"token_rewards": values, "segments": {}})
 
@@ -125,6 +125,6 @@ def _shown(rollout: StoredRollout, scales: list[Scale], segment_scales: Mapping[
     if response.finished is False:
         warnings.append("cut off")
     return ShownRollout(
-        turns(rollout.sample.prompt), facts, warnings, annotations_of_answer(rollout), rows, max(0, count - MOST_TOKENS),
-        rollout.tokens_left_out, rollout.spans_left_out,
+        turns(rollout.sample.prompt), facts, warnings, annotations_of_answer(rollout), rows,
+        max(0, count - MOST_TOKENS), rollout.tokens_left_out, rollout.spans_left_out,
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""From the folder of a run to what is concluded of it. Everything is computed from recorded numbers; what was not measured is named
-as unknown."""
+"""From the folder of a run to what is concluded of it. Everything is computed from recorded numbers; what was not
+measured is named as unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is concluded of a run: did it learn, does it exploit its reward, what changed most. Stored with the run's record."""
+"""What is concluded of a run: did it learn, does it exploit its reward, what changed most. Stored in its record."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reply(Concluded):
 
 
 class Change(Concluded):
-    """A number that differs between a model and what it was before its training. `unknown`: neither side of it is better."""
+    """A number that differs between a model and what it was before its training. `unknown`: neither side is better."""
 
     number: str
     stage: str

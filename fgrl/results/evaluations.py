@@ -109,5 +109,6 @@ class RecipeResults:
 
 
 def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
-    """The numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a missing file."""
+    """The numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a missing
+    file."""
     return Evaluation(read_json(out / METRICS, notes, what=what))

@@ -1,5 +1,5 @@
-"""Did it learn? Learning is only asserted of a number whose metric declares which side is better, and whose interval of the paired
-difference excludes 0."""
+"""Did it learn? Learning is only asserted of a number whose metric declares which side is better, and whose interval of
+the paired difference excludes 0."""
 
 from __future__ import annotations
 

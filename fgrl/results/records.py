@@ -1,10 +1,10 @@
 """The records of a run and of a stage, and the only code that writes and reads their files.
 
     runs/<recipe>/<UTC>-<short key>/summary.json    `RunRecord`, written again after every stage
-    runs/stages/<stage>-<key>/stage.json            `StageRecord`, written last, by rename: a stage without it is unfinished
+    runs/stages/<stage>-<key>/stage.json            `StageRecord`, written last, by rename: unfinished without it
 
-A stage counts as finished while its product is what the record lists. Sizes are compared whenever a record is read, contents
-before another stage reads the product and by `fgrl doctor RUNS`.
+A stage counts as finished while its product is what the record lists. Sizes are compared whenever a record is read,
+contents before another stage reads the product and by `fgrl doctor RUNS`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def finished_stages(stages: Path) -> Iterator[tuple[Path, StageRecord]]:
 
 
 class Lenient(Record):
-    """A record of which a damaged part is the field's default: what failed is shown too. Each is noted in the context's "notes"."""
+    """A record whose damaged parts are the fields' defaults: what failed is shown too. The context's "notes" name them."""
 
     model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fgrl.kinds import Reward
 from fgrl.pipeline import keys
 from fgrl.registry import outside
 from fgrl.registry.problems import Key
+from fgrl.results.differing import inside
 
 
 def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> list[str]:
@@ -21,10 +23,10 @@ def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> lis
 
     identity: of the stage; path: of the reward in the stage's settings.
     """
-    then = _at(identity.get("settings"), path)
+    then = reduce(inside, path, identity.get("settings"))
     changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, identity))
-    for inner, value in [((), reward), *registry.walk(reward)]:
-        recorded = _at(then, inner)
+    for place, value in [((), reward), *registry.walk(reward)]:
+        recorded = reduce(inside, place, then)
         if isinstance(value, Path):
             if isinstance(recorded, Mapping) and recorded.get("sha256") not in (None, keys.sha256(value)):
                 changed[value.name] = None
@@ -62,15 +64,3 @@ def warning(stage: str, files: list[str]) -> str:
     names = ", ".join(files)
     have = "have" if len(files) > 1 else "has"
     return f"{names} {have} changed since stage {stage} was made: the reward is computed by the present code"
-
-
-def _at(settings: Any, path: Key) -> Any:
-    """`settings[path]`; None where there is none."""
-    for part in path:
-        if isinstance(settings, Mapping):
-            settings = settings.get(part)
-        elif isinstance(settings, list) and isinstance(part, int) and part < len(settings):
-            settings = settings[part]
-        else:
-            return None
-    return settings

@@ -14,6 +14,7 @@ from typing import Any
 
 from fgrl.errors import DataError
 from fgrl.registry.problems import dotted
+from fgrl.results.differing import inside
 from fgrl.results.evaluations import METRICS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping
@@ -219,7 +220,7 @@ def _inputs(
             return
         name = identity.get("path")
         part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
-        folder = settings.get("path") if isinstance(settings, Mapping) else None
+        folder = inside(settings, "path")
         digest = mapping(data.get(dotted(path))).get("sha256")
         if name == "folder" and isinstance(folder, str) and digest:
             yield Input(stage, place, folder, f"sha256 {digest}", part=part)
@@ -233,9 +234,7 @@ def _inputs(
             revision = identity.get("revision")
             yield Input(stage, place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
         for key, item in identity.items():
-            inner = settings.get(key) if isinstance(settings, Mapping) else None
-            yield from _inputs(stage, (*path, str(key)), item, inner, data)
+            yield from _inputs(stage, (*path, str(key)), item, inside(settings, key), data)
     elif isinstance(identity, list):
         for index, item in enumerate(identity):
-            inner = settings[index] if isinstance(settings, list) and index < len(settings) else None
-            yield from _inputs(stage, (*path, index), item, inner, data)
+            yield from _inputs(stage, (*path, index), item, inside(settings, index), data)

@@ -9,7 +9,7 @@ os.environ.update(
 )
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,15 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _records_are_opened_by_results_alone() -> Iterator[None]:
+    import record_access
+
+    record_access.watch()
+    yield
+    assert record_access.others() == []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
@@ -42,6 +43,22 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
+def write_stage(place: Path, **fields: Any) -> None:
+    """The record of a finished stage in its folder, `<name>-<key>`."""
+    name, _, key = place.name.rpartition("-")
+    files = {
+        file.relative_to(place / "out").as_posix(): {
+            "bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()
+        }
+        for file in (place / "out").rglob("*") if file.is_file()
+    }  # fmt: skip
+    record = {
+        "name": name, "key": key, "component": "", "makes": "", "recipe": "fake", "made": "2026-05-01T09:30:00Z", "seconds": 1.0,
+        "upstream": {}, "summary": {}, "identity": {}, "versions": {}, "files": files,
+    }  # fmt: skip
+    write_json(place / "stage.json", record | fields)
+
+
 def fake_run(root: Path, *, prompts: int = 30, points: int = 90, steps: int = 400) -> Path:
     """A finished run below `root/runs`. Returns the invocation's folder."""
     draw = random.Random(7)
@@ -69,7 +86,7 @@ def fake_run(root: Path, *, prompts: int = 30, points: int = 90, steps: int = 40
         key = f"{index:x}f3a8c2b1d0e9f{index:x}7"
         place = root / "runs" / "stages" / f"{name}-{key}"
         (place / "out").mkdir(parents=True)
-        write_json(place / "stage.json", {"key": key})
+        write_stage(place, component=kind)
         if log:
             write_lines(place / "log.jsonl", log)
         stages[name] = {
@@ -83,7 +100,7 @@ def fake_run(root: Path, *, prompts: int = 30, points: int = 90, steps: int = 40
     write_json(
         folder / "summary.json",
         {
-            "recipe": "small-segment_ppo", "about": ABOUT, "command": "fgrl run recipes/small/segment_ppo.yaml",
+            "recipe": "small-segment_ppo", "about": ABOUT, "command": ["fgrl", "run", "recipes/small/segment_ppo.yaml"],
             "started": "2026-05-01T09:30:00Z", "finished": "2026-05-01T09:38:12Z", "seconds": 492.1,
             "exit": 0, "stages": stages,
         },
@@ -166,6 +183,12 @@ def metrics() -> dict[str, Any]:
             "token_auc": auc,
         },
         "baseline": "sft",
+        "meanings": {
+            "rule": {
+                "purpose": "goal",
+                "numbers": {"*": {"words": "share that satisfies the rule", "better": "higher"}},
+            }
+        },
     }
 
 
@@ -197,8 +220,8 @@ def answer(draw: random.Random, model: str, id: str, prompt: str, text: str) -> 
     split = [worth[index] / sizes[index] for index in segment]
     fixed = [place // 5 for place in range(len(tokens))]
     return {
-        "model": model, "id": id, "prompt": prompt, "response": text, "tokens": [*tokens, "<|im_end|>"],
-        "offsets": [*offsets, [end, end]], "finished": True, "n_tokens": len(tokens) + 1,
+        "model": model, "sample": {"id": id, "prompt": prompt}, "response": {"text": text, "finished": True},
+        "tokens": [*tokens, "<|im_end|>"], "offsets": [*offsets, [end, end]],
         "logp": -1.4 * len(tokens), "ref_logp": -1.6 * len(tokens), "kl": 0.2 * len(tokens) if model != "sft" else 0.0,
         "token_rewards": {"segment": [*split, None], "ngram": [*(draw.gauss(3, 0.5) for _ in tokens), None]},
         "segments": {"segment": [*segment, -1], "ngram": [*fixed, -1]},

@@ -140,5 +140,8 @@ class Measuring(Stage):
             "policy": {"share": {"mean": self.value, "low": 0.4, "high": 0.6, "n": 8}},
             "differences": {"policy": {"share": {"mean": self.value - 0.25, "low": 0.1, "high": 0.4, "n": 8}}},
         }
-        (run.out / "metrics.json").write_text(json.dumps({"baseline": "sft", "metrics": {"rule": numbers}}))
+        meaning = {"words": "share of answers that satisfy share", "better": "higher", "even": None}
+        meanings = {"rule": {"purpose": "goal", "numbers": {"share": meaning}}}
+        report = {"baseline": "sft", "metrics": {"rule": numbers}, "meanings": meanings}
+        (run.out / "metrics.json").write_text(json.dumps(report))
         return {"share": self.value}

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fake_runs import estimate, write_json
+from fake_runs import estimate, write_json, write_stage
 
 from fgrl.results.evaluations import Evaluation, RecipeResults
 
@@ -67,7 +67,7 @@ def invocation(runs: Path, name: str, number: int, coefficient: float, measured:
     out.mkdir(parents=True)
     if measured is not None:
         write_json(out / "metrics.json", measured)
-        write_json(out.parent / "stage.json", {"key": key})
+        write_stage(out.parent)
     folder.mkdir(parents=True)
     stages = {"alpaca_eval": {"key": key, "kind": "evaluate", "dir": f"../../stages/alpaca_eval-{key}", "seconds": 1.0}}
     write_json(folder / "summary.json", {"recipe": name, "exit": 0, "stages": stages})

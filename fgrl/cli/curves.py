@@ -16,7 +16,7 @@ from fgrl.report.tables import columns
 if TYPE_CHECKING:
     from fgrl.pipeline.finished import Source
     from fgrl.results.curves import Curve
-    from fgrl.results.run_folder import Series
+    from fgrl.results.series import Series
 plotting = lazy.load("fgrl.report.curves")
 results = lazy.load("fgrl.results.curves")
 

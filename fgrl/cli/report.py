@@ -12,8 +12,7 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, em
 
 finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
-recipes = lazy.load("fgrl.recipe")
-verdicts = lazy.load("fgrl.report.verdict")
+concluding = lazy.load("fgrl.results.concluding")
 
 EXAMPLES = """
 \b
@@ -40,9 +39,8 @@ def report(
     Overrides may follow the recipe."""
     words = overrides(context.args, context)
     folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
-    recipes.know_components()
+    verdict = [concluding.renew(folder) for folder in folders]
     written = [{"report": str(page.write(folder)), "folder": str(folder)} for folder in folders]
-    verdict = [verdicts.verdict(folder) for folder in folders]
     if as_json:
         each = [{**paths, "verdict": own.as_json()} for paths, own in zip(written, verdict, strict=True)]
         emit(each[0] if len(each) == 1 else {"reports": each})

@@ -17,12 +17,15 @@ from fgrl.report.tables import columns, number_blocks
 if TYPE_CHECKING:
     from fgrl.pipeline import Summary
     from fgrl.recipe import Recipe
+    from fgrl.results.conclusions import Conclusions
+    from fgrl.results.records import UsedStage
 console = lazy.load("fgrl.console")
 explaining = lazy.load("fgrl.registry.explaining")
 finished = lazy.load("fgrl.pipeline.finished")
 pipeline = lazy.load("fgrl.pipeline")
+run_folders = lazy.load("fgrl.results.run_folder")
 tables = lazy.load("fgrl.results.tables")
-verdicts = lazy.load("fgrl.report.verdict")
+concluding = lazy.load("fgrl.results.concluding")
 
 EXAMPLES = """
 \b
@@ -97,8 +100,8 @@ def run(
         return
     if as_json:
         folders = {"folder": summary.folder, "report": summary.report, "nothing_to_do": summary.nothing_to_do}
-        verdict = {} if summary.report is None else {"verdict": verdicts.verdict(summary.report.parent).as_json()}
-        emit({**summary.as_json(), **folders, **verdict})
+        verdict = {} if summary.report is None else {"verdict": _conclusions(summary.report).as_json()}
+        emit({**summary.model_dump(exclude={"conclusions"}), **folders, **verdict})
     else:
         if summary.exit == 0 and not quiet:
             echo(_results(loaded, runs, limit))
@@ -115,14 +118,11 @@ def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
 
 def _summary(summary: Summary, *, quiet: bool) -> str:
     lines: list[str] = []
-    done = sum(stage["done"] for stage in summary.stages.values())
+    done = sum(stage.done for stage in summary.stages.values())
     if summary.nothing_to_do:
         lines.append(f"nothing to do: {done} stages are done (run of {summary.finished})")
     elif not quiet:
-        rows = [
-            (name, _state(stage), _seconds(stage), str(Path(stage["dir"]).name))
-            for name, stage in summary.stages.items()
-        ]
+        rows = [(name, _state(stage), _seconds(stage), Path(stage.dir).name) for name, stage in summary.stages.items()]
         lines.append(columns(rows))
     if summary.error:
         lines.append(f"not finished (exit code {summary.exit})")
@@ -130,14 +130,18 @@ def _summary(summary: Summary, *, quiet: bool) -> str:
         lines.append(f"folder: {explaining.nearby(summary.folder)}")
     if summary.report is not None:
         lines.append(f"report: {explaining.nearby(summary.report)}")
-        lines += verdicts.verdict(summary.report.parent).lines()
+        lines += _conclusions(summary.report).lines()
     return "\n".join(lines)
 
 
-def _state(stage: dict[str, object]) -> str:
-    return "cached" if stage["cached"] else "done" if stage["done"] else "unfinished"
+def _conclusions(page: Path) -> Conclusions:
+    conclusions: Conclusions = concluding.conclusions_of(run_folders.load(page.parent))
+    return conclusions
 
 
-def _seconds(stage: dict[str, object]) -> str:
-    seconds = stage["seconds"]
-    return console.duration(seconds) if isinstance(seconds, int | float) and not stage["cached"] else ""
+def _state(stage: UsedStage) -> str:
+    return "cached" if stage.cached else "done" if stage.done else "unfinished"
+
+
+def _seconds(stage: UsedStage) -> str:
+    return "" if stage.seconds is None or stage.cached else console.duration(stage.seconds)

@@ -93,10 +93,10 @@ def _rows(entries: Sequence[RunEntry]) -> list[tuple[str, ...]]:
             entry.recipe,
             entry.state,
             f"{entry.done}/{len(entry.stages)}",
-            "" if entry.seconds is None else console.duration(entry.seconds),
+            "" if entry.record.seconds is None else console.duration(entry.record.seconds),
             size(entry.bytes),
             entry.folder.name,
-            entry.headline or (entry.error.splitlines() or [""])[0][:60],
+            entry.headline or (entry.record.error.splitlines() or [""])[0][:60],
         )
         for entry in entries
     ]

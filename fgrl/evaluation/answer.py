@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import model_validator
 
 from fgrl.types import Annotation, Message, Record, Response, Sample, Span, read_jsonl, write_jsonl
 
@@ -73,11 +70,6 @@ class Answer(Record):
     """By name of the reward: what its critic recorded about the response, or None where that is missing. Empty for a reward
     without a critic."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _earlier_form(cls, line: Any) -> Any:
-        return from_earlier_form(line) if isinstance(line, Mapping) else line
-
     @property
     def id(self) -> str:
         """The sample's id. Answers to one prompt share it, and so do the answers of several models: comparisons are paired
@@ -115,30 +107,6 @@ class Answer(Record):
     def given(self) -> bool:
         """It was given as text: there are no tokens, and whether it ended by itself is unknown."""
         return self.response.finished is None
-
-
-def from_earlier_form(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An answer's line as earlier versions wrote it (without `sample`), in today's form; another comes back as it is.
-
-    Works on lines with missing fields, too: what a line does not have is not added.
-    """
-    if "sample" in line:
-        return line
-    rest = dict(line)
-    rest.pop("n_tokens", None)  # the number of `tokens`
-    prompt = rest.pop("prompt", None)
-    sample = {"prompt": rest.pop("conversation", None) or prompt, "reference": rest.pop("references", None) or None}
-    sample |= {name: rest.pop(name) for name in ("id", "rubric", "meta") if name in rest}
-    response = {"text": rest.pop("response", None), "finished": rest.pop("finished", None)}
-    turns = rest.pop("turns", None)
-    if isinstance(turns, list):
-        rest["follow_ups"] = [_follow_up(turn) if isinstance(turn, Mapping) else turn for turn in turns]
-    return rest | {"sample": sample, "response": response}
-
-
-def _follow_up(turn: Mapping[str, Any]) -> dict[str, Any]:
-    response = {"text": turn.get("response"), "finished": turn.get("finished")}
-    return {name: value for name, value in turn.items() if name != "finished"} | {"response": response}
 
 
 def by_prompt(answers: Sequence[Answer]) -> dict[str, list[Answer]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +15,12 @@ from fgrl.console import duration
 from fgrl.errors import UsageError
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
 from fgrl.library.tables import Table
-from fgrl.pipeline import finished, planning
+from fgrl.pipeline import finished, planning, trained
 from fgrl.pipeline.log import read_log
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
 from fgrl.results.evaluations import ANSWERS
 from fgrl.results.numbers import ModelNumber
-from fgrl.results.reading import mapping
 from fgrl.results.run_folder import load as load_run_folder
 from fgrl.results.tables import NumberTable, number_table
 from fgrl.visible import visible
@@ -78,25 +76,25 @@ class FinishedRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._records = load_run_folder(folder)
-        self.name: str = self._records.name
-        self.state: str = self._records.state
+        self._run = run = load_run_folder(folder)
+        self.name: str = run.record.recipe
+        self.state: str = run.record.state
         """"finished", "failed", "interrupted" or "unfinished"."""
-        self.error: str = self._records.error
+        self.error: str = run.record.error
         """Why it failed; empty otherwise."""
-        self.settings: dict[str, Any] = self._records.settings
+        self.settings: dict[str, Any] = run.settings
         """The recipe as plain data, with everything that it extends and all overrides."""
         self.stages: dict[str, FinishedStage] = {
             stage.name: FinishedStage(
                 stage.name,
                 stage.kind,
-                stage.key,
+                stage.used.key,
                 stage.state,
-                stage.seconds,
+                stage.used.seconds,
                 stage.folder and stage.folder.resolve(),
-                stage.summary,
+                stage.used.summary,
             )
-            for stage in self._records.stages
+            for stage in run.stages
         }
 
     @property
@@ -112,8 +110,7 @@ class FinishedRun:
     @cached_property
     def finished_recipe(self) -> finished.FinishedRecipe:
         """The recipe with its finished stages, for `fgrl.results`."""
-        (source,) = finished.read_sources([self.folder], self.folder.parent.parent)
-        return source.recipes[0]
+        return finished.of_run(self.folder, self._run)
 
     def stage(self, name: str) -> FinishedStage:
         """A stage by its name. Raises `UsageError` with the nearest name."""
@@ -161,8 +158,7 @@ class FinishedRun:
         for name, stage in self.stages.items():
             file = stage.product / "fgrl.json" if stage.finished else None
             if file is not None and file.is_file():
-                about = json.loads(file.read_text(encoding="utf-8"))
-                names += [name] if mapping(about.get("model")).get("head") == "lm" else []
+                names += [name] if trained.head(stage.product) == "lm" else []
         return names
 
     def _only_one(self, name: str | None, fitting: Sequence[str], what: str) -> FinishedStage:

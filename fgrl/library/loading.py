@@ -13,6 +13,7 @@ from fgrl.library.policies import Policy, Prompt, load_model
 from fgrl.library.scored_texts import ScoredText
 from fgrl.library.scoring import score_text
 from fgrl.pipeline import finished
+from fgrl.results.records import has_run, has_stage
 from fgrl.types import Criterion, Sample
 
 
@@ -35,9 +36,9 @@ def load(
     if isinstance(source, FinishedRun):
         return source.policy(step=step, dtype=dtype, device=device)
     place = source.product if isinstance(source, FinishedStage) else Path(source)
-    if (place / "summary.json").is_file():
+    if has_run(place):
         return open_run(place).policy(step=step, dtype=dtype, device=device)
-    if (place / "stage.json").is_file():
+    if has_stage(place):
         place = place / "out"
     name = place if place.is_dir() else str(source)
     return load_model(name, step=step, revision=revision, dtype=dtype, device=device)

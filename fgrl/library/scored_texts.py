@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.errors import UsageError
 from fgrl.registry.problems import unknown
 from fgrl.report.terminal import Annotated, Remarks, plain
-from fgrl.report.text import number, reward_facts, signed
+from fgrl.results.text import number, reward_facts, signed
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
@@ -159,8 +159,9 @@ class ScoredText:
 
     def _repr_html_(self) -> str:
         facts = [*self._facts(), ("tokens", number(len(self.tokens)))]
-        line = self.answer.model_dump(mode="json")
-        return str(fragment.html(line, self.name, what=self.what, around_zero=self.what == "reward", facts=facts))
+        return str(
+            fragment.html(self.answer, self.name, what=self.what, around_zero=self.what == "reward", facts=facts)
+        )
 
 
 def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:

@@ -14,10 +14,9 @@ from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.policies import Prompt, as_prompt, checked, encoded
 from fgrl.library.scored_texts import ScoredText, of_answer
 from fgrl.pipeline import changed_rewards
-from fgrl.pipeline.integrity import RECORD
 from fgrl.pipeline.run import Run, scratch_run
 from fgrl.registry.problems import unknown
-from fgrl.results.reading import read_json
+from fgrl.results.records import find_stage
 from fgrl.specs import ModelSpec
 from fgrl.types import Criterion, Sample
 
@@ -117,11 +116,11 @@ def _built(finished: FinishedRecipe, stage: str) -> Stage:
 
 def _warn_of_changes(finished: FinishedRecipe, stage: str, built: Stage, reward: Reward) -> None:
     """A warning that names the files of a reward that have changed since the stage was made."""
-    if stage not in finished.folders:
+    record = find_stage(finished.folders[stage]) if stage in finished.folders else None
+    if record is None:
         return
-    record = read_json(finished.folders[stage] / RECORD, [])
     path = next(path for path, value in registry.walk(built) if value is reward)
-    if changed := changed_rewards.changed_files(reward, record, path):
+    if changed := changed_rewards.changed_files(reward, record.identity, path):
         warnings.warn(changed_rewards.warning(stage, changed), stacklevel=4)
 
 

@@ -11,7 +11,7 @@ from fgrl import lazy
 from fgrl.errors import Unavailable, UsageError
 from fgrl.report.escaping import render
 from fgrl.report.tables import columns
-from fgrl.report.text import number
+from fgrl.results.text import number
 from fgrl.visible import visible
 
 MOST_ROWS = 200

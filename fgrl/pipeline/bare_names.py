@@ -8,8 +8,9 @@ from pathlib import Path
 from fgrl import files
 from fgrl import recipe as recipes
 from fgrl.errors import UsageError
-from fgrl.pipeline.folders import Runs, is_done
+from fgrl.pipeline.folders import Runs
 from fgrl.recipe import Address
+from fgrl.results.records import is_done
 
 MOST_LISTED = 8
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,19 @@ from fgrl.kinds import Reward
 from fgrl.pipeline import keys
 from fgrl.registry import outside
 from fgrl.registry.problems import Key
-from fgrl.results.reading import mapping
+from fgrl.results.differing import inside
 
 
-def changed_files(reward: Reward, record: Mapping[str, Any], path: Key) -> list[str]:
+def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> list[str]:
     """Names of the files of a reward whose content is another one than when a stage was made: files that the reward's settings name,
     those that a file with functions imports, and files of the recipe's `imports` that define the reward or a component in it.
 
-    record: `stage.json` of the stage; path: of the reward in the stage's settings.
+    identity: of the stage; path: of the reward in the stage's settings.
     """
-    then = _at(mapping(record.get("identity")).get("settings"), path)
-    changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, record))
-    for inner, value in [((), reward), *registry.walk(reward)]:
-        recorded = _at(then, inner)
+    then = reduce(inside, path, identity.get("settings"))
+    changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, identity))
+    for place, value in [((), reward), *registry.walk(reward)]:
+        recorded = reduce(inside, place, then)
         if isinstance(value, Path):
             if isinstance(recorded, Mapping) and recorded.get("sha256") not in (None, keys.sha256(value)):
                 changed[value.name] = None
@@ -38,10 +39,11 @@ def changed_files(reward: Reward, record: Mapping[str, Any], path: Key) -> list[
     return list(changed)
 
 
-def _changed_imports(reward: Reward, record: Mapping[str, Any]) -> list[str]:
+def _changed_imports(reward: Reward, identity: Mapping[str, Any]) -> list[str]:
     """Names of the imported files with the reward's code, and of the files beside them that they import, whose content the stage did
-    not record. A record without sources is one of a stage that used no imported file: nothing is known of its rewards' files."""
-    recorded = set(mapping(mapping(record.get("identity")).get("sources")).values())
+    not record. One without sources is that of a stage that used no imported file: nothing is known of its rewards'
+    files."""
+    recorded = set(identity.get("sources", {}).values())
     if not recorded:
         return []
     now = outside.imported()
@@ -62,15 +64,3 @@ def warning(stage: str, files: list[str]) -> str:
     names = ", ".join(files)
     have = "have" if len(files) > 1 else "has"
     return f"{names} {have} changed since stage {stage} was made: the reward is computed by the present code"
-
-
-def _at(settings: Any, path: Key) -> Any:
-    """`settings[path]`; None where there is none."""
-    for part in path:
-        if isinstance(settings, Mapping):
-            settings = settings.get(part)
-        elif isinstance(settings, list) and isinstance(part, int) and part < len(settings):
-            settings = settings[part]
-        else:
-            return None
-    return settings

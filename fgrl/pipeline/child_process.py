@@ -15,9 +15,9 @@ from fgrl.errors import DONE, UserCodeError
 from fgrl.modules import launching
 from fgrl.pipeline import ranks
 from fgrl.pipeline.endings import ChildFailed
-from fgrl.pipeline.folders import is_done
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.planning import Options, Planned
+from fgrl.results.records import is_done
 
 GRACE = 15.0
 """Seconds that the process of a distributed stage has to leave after it was aborted."""

@@ -26,15 +26,14 @@ from fgrl.pipeline.history import (
     RUNNING,
     History,
     RunEntry,
-    StageEntry,
     is_locked,
     read_history,
-    size_of,
     stage_lock,
     started_at,
 )
-from fgrl.pipeline.integrity import RECORD, reject
 from fgrl.registry import unknown
+from fgrl.results.records import has_stage, reject
+from fgrl.results.stage_folder import StageFolder, size_of
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -156,7 +155,7 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
             with FileLock(lock).acquire(timeout=0):
                 if item.what == "stage" and key in usage.needed():
                     report(f"{_short(stage)} is used by a run that remains: it stays")
-                elif item.what == "checkpoint" and not (stage / RECORD).exists():
+                elif item.what == "checkpoint" and not has_stage(stage):
                     report(f"{_short(stage)} is not finished any more: its checkpoint stays")
                 else:
                     freed += _removed(item, runs, report)
@@ -207,7 +206,7 @@ class _Usage:
         return self._needed
 
 
-def _take(stage: StageEntry, why: str, history: History, result: Deletions) -> None:
+def _take(stage: StageFolder, why: str, history: History, result: Deletions) -> None:
     if is_locked(stage_lock(history.runs, stage.key)):
         result.kept.append(f"{_short(stage.folder)} is being worked on")
     elif _is_linked(stage.folder, history.runs):
@@ -216,7 +215,7 @@ def _take(stage: StageEntry, why: str, history: History, result: Deletions) -> N
         result.items.append(Deletion(stage.folder, "stage", stage.bytes, why))
 
 
-def _take_checkpoints(stage: StageEntry, history: History, result: Deletions) -> None:
+def _take_checkpoints(stage: StageFolder, history: History, result: Deletions) -> None:
     if is_locked(stage_lock(history.runs, stage.key)):
         return
     for name in NAMES:
@@ -235,18 +234,18 @@ def _is_wanted(entry: RunEntry, wanted: Wanted, now: datetime) -> bool:
     return started is not None and started < now - wanted.older_than
 
 
-def _is_of(stage: StageEntry, wanted: Wanted, history: History) -> bool:
+def _is_of(stage: StageFolder, wanted: Wanted, history: History) -> bool:
     """Was it made or used by a wanted recipe? Every stage is when no recipe is wanted."""
     if not wanted.recipes:
         return True
     recipes = {entry.recipe for entry in history.entries if stage.key in entry.stages.values()}
-    recipes.add(str(stage.record.get("recipe") or ""))
+    recipes |= {stage.record.recipe} if stage.finished else set()
     return any(fnmatchcase(name, pattern) for name in recipes for pattern in wanted.recipes)
 
 
 def _check_recipes(history: History, wanted: Wanted) -> None:
-    stages = [] if wanted.of_runs else [str(stage.record.get("recipe") or "") for stage in history.all_stages()]
-    known = sorted({*(entry.recipe for entry in history.entries), *stages} - {""})
+    stages = [] if wanted.of_runs else [stage.record.recipe for stage in history.all_stages() if stage.finished]
+    known = sorted({*(entry.recipe for entry in history.entries), *stages})
     for pattern in wanted.recipes:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise UsageError(unknown("recorded recipe", pattern, known))

@@ -17,8 +17,11 @@ from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 from fgrl.registry.shielding import unfinished
+from fgrl.results.records import RUN
+from fgrl.results.run_folder import load
 
 report = lazy.load("fgrl.report")
+concluding = lazy.load("fgrl.results.concluding")
 
 
 class ChildFailed(FgrlError):
@@ -117,7 +120,7 @@ def _fail(error: BaseException, invocation: Invocation, console: Console) -> Non
     report = console.note if invocation.options.raises else console.alert  # who gets the error needs no copy of it
     if how.bug:
         report("".join(traceback.format_exception(error)).rstrip())
-    with _reported("summary.json", console):
+    with _reported(RUN, console):
         invocation.end(how.exit_code, how.message)
     if how.exit_code == INTERRUPTED and invocation.failed_start:
         report("interrupted before anything was done; nothing is kept")
@@ -137,15 +140,16 @@ def _reported(file: str, console: Console) -> Iterator[None]:
 
 
 def _write_page(invocation: Invocation, console: Console) -> None:
-    """`report.html`. Results do not depend on it: when it fails, that is a bug to show, and the stages stay done."""
+    """What is concluded, and `report.html`. Results do not depend on them: a failure is a bug to show; the stages stay done."""
     summary = invocation.summary
     try:
         with _reported("report.html", console):
+            invocation.conclude(concluding.conclude(load(invocation.folder)))
             summary.report = report.write(invocation.folder)
     except Exception:
         summary.exit = summary.exit or FAILED
         summary.error = summary.error or "report.html could not be written; the stages are done"
         console.alert(traceback.format_exc().rstrip())
         console.alert(summary.error)
-        with _reported("summary.json", console):
+        with _reported(RUN, console):
             invocation.save()

@@ -3,7 +3,7 @@
 1. plan; when nothing is missing and a page of the same plan exists, report that and leave
 2. the folder of this invocation: what was asked for, with what, on what
 3. each missing stage, in order, under its lock: here, or in a separate process when it wants several
-4. summary.json after every stage, report.html at the end, also after a failure
+4. the record of the run after every stage, report.html at the end, also after a failure
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from fgrl.errors import DONE, UsageError
 from fgrl.files import refuse_links
 from fgrl.pipeline import child_process, in_process, ranks
 from fgrl.pipeline.endings import concluded
-from fgrl.pipeline.folders import is_done
-from fgrl.pipeline.integrity import Broken, check_contents, read_record, reject
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of
 from fgrl.pipeline.planning import InputsChanged, Options, Plan, Planned, plan
+from fgrl.results.records import Broken, check_contents, is_done, read_stage, reject
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -101,7 +100,7 @@ class _Step:
                 self.console.alert(f"{self.label}: {broken}: runs again")
                 reject(folder)
                 return False
-        self.invocation.enter(self.stage, folder, cached=True, record=read_record(folder))
+        self.invocation.enter(self.stage, folder, cached=True, record=read_stage(folder))
         self.console.say(f"{self.label}: from the cache")
         return True
 
@@ -115,16 +114,14 @@ class _Step:
             self.console.prefix = ""
         self.invocation.enter(self.stage, folder, cached=False, record=record)
         numbers = [
-            f"{name} {shown(value)}"
-            for name, value in record["summary"].items()
-            if isinstance(value, int | float | str)
+            f"{name} {shown(value)}" for name, value in record.summary.items() if isinstance(value, int | float | str)
         ]
         self.console.say("  ".join([f"{self.label}: done in {duration(time.monotonic() - began)}", *numbers]))
 
     def _run_in_child(self) -> None:
         folder = self._begin()
         child_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
-        self.invocation.enter(self.stage, folder, cached=False, record=read_record(folder))
+        self.invocation.enter(self.stage, folder, cached=False, record=read_stage(folder))
 
     def _begin(self) -> Path:
         """The folder to work in, after the stage is announced and noted as unfinished."""

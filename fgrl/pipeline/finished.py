@@ -20,16 +20,15 @@ from fgrl.errors import DataError, UsageError
 from fgrl.evaluation.answer import read_answers
 from fgrl.kinds import Metric
 from fgrl.pipeline.folders import Runs, recipe_name
-from fgrl.pipeline.integrity import RECORD, Broken, check_files
 from fgrl.pipeline.planning import Plan, plan
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, RecipeResults, read_evaluation
 from fgrl.results.measured_by import MeasuredBy
-from fgrl.results.reading import read_json
+from fgrl.results.records import Broken, check_contents, has_stage
 from fgrl.results.remeasuring import remeasure
-from fgrl.results.run_folder import RunFolder, StageFolder
+from fgrl.results.run_folder import RunFolder, RunStage
 from fgrl.results.run_folder import load as load_run_folder
 from fgrl.stages.evaluate import EvaluateStage
 from fgrl.types import Report
@@ -83,18 +82,15 @@ class FinishedRecipe:
         """The numbers of a finished evaluation. Raises `DataError` when they cannot be read."""
         notes: list[str] = []
         folder = self.folders[name]
-        record = read_json(folder / RECORD, notes) if (folder / RECORD).exists() else {}
         try:
-            if notes:
-                raise Broken(f"{folder.name}: {notes[0]}")
-            check_files(folder, record, contents=True)
+            check_contents(folder)
         except Broken as broken:
             raise DataError(
                 f"{broken}: `fgrl doctor {self.runs.root}` marks the stage as unfinished, and `fgrl run` then runs it again"
             ) from None
-        evaluation = read_evaluation(folder, notes)
+        evaluation = read_evaluation(folder / "out", notes)
         if notes:
-            raise DataError(f"{self.folders[name] / 'out'}: {' '.join(notes)}")
+            raise DataError(f"{folder / 'out'}: {' '.join(notes)}")
         return evaluation
 
     def remeasured(self, name: str) -> Evaluation:
@@ -227,7 +223,7 @@ def of_plan(made: Plan, overrides: Sequence[str] = ()) -> FinishedRecipe:
         data=made.recipe.data,
         file=Path(made.recipe.path),
         runs=made.runs,
-        folders={stage.name: stage.dir for stage in made.stages if (stage.dir / RECORD).exists()},
+        folders={stage.name: stage.dir for stage in made.stages if has_stage(stage.dir)},
         evaluations=[stage.name for stage in made.stages if _measures(stage.stage)],
         overrides=list(overrides),
         command=_command(made.recipe.address, overrides, made.runs.root),
@@ -250,8 +246,8 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
     if not folders:
         raise UsageError(f"{path} contains no runs")
     loaded = ((folder, load_run_folder(folder)) for folder in folders)
-    newest = {(run.name, run.key): (folder, run) for folder, run in loaded}
-    finished = [_of_run(folder, run) for folder, run in newest.values()]
+    newest = {(run.record.recipe, run.record.key): (folder, run) for folder, run in loaded}
+    finished = [of_run(folder, run) for folder, run in newest.values()]
     chosen = [each for each in finished if not seeds or each.seed in seeds]
     if not chosen:
         known = ", ".join(str(seed) for seed in sorted({each.seed for each in finished}))
@@ -261,10 +257,11 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
     return Source(path, chosen, [f"{path} has no run with seed {seed}" for seed in absent])
 
 
-def _of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
+def of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
+    """The recipe of a run, as far as it has run."""
     seed = run.settings.get("seed", 0)
     return FinishedRecipe(
-        name=run.name,
+        name=run.record.recipe,
         seed=seed if isinstance(seed, int) else 0,
         data=run.settings,
         file=folder / "recipe.yaml",
@@ -274,7 +271,7 @@ def _of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
     )
 
 
-def _is_evaluation(stage: StageFolder) -> bool:
+def _is_evaluation(stage: RunStage) -> bool:
     """It has numbers, or would have if it had finished."""
     if stage.finished and stage.folder is not None:
         return (stage.folder / "out" / METRICS).exists()

@@ -19,14 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from fgrl.errors import UsageError, disk_error
 from fgrl.files import LinkRefused, leftovers, refuse_links, remove, write_text
-from fgrl.pipeline.integrity import RECORD, Broken, read_record
 from fgrl.recipe import Address
+from fgrl.results.records import is_done
 
 RESERVED = ("stages", "cache")
 
@@ -72,12 +71,6 @@ class Runs:
         """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
         folders = sorted(self.stages.glob(f"*-{key}"))
         return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
-
-    def finished(self) -> Iterator[dict[str, Any]]:
-        """`stage.json` of every finished stage, newest first, with its folder under "folder"."""
-        done = [folder for folder in self.stages.glob("*-*") if is_done(folder)]
-        for folder in sorted(done, key=lambda folder: (folder / RECORD).stat().st_mtime, reverse=True):
-            yield {**read_record(folder), "folder": folder}
 
     def invocations(self, recipe: str) -> list[Path]:
         """Invocation folders of a recipe, newest first."""
@@ -135,15 +128,6 @@ class Runs:
             yield True
         finally:
             lock.release()
-
-
-def is_done(folder: Path, key: str | None = None) -> bool:
-    """True if the stage (with this key) has finished, and its product has the files and sizes of then."""
-    try:
-        read_record(folder, key)
-    except Broken:
-        return False
-    return True
 
 
 def recipe_name(address: Path | str) -> str:

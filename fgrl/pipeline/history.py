@@ -1,17 +1,15 @@
 """What ran in a folder of runs: the invocations, the stages that each used, how large they are, and what is being worked on now.
 
-Reads only small files (`summary.json`, `stage.json`, `metrics.json`), so that hundreds of runs are listed at once. What is missing or
+Reads only small files (records, `metrics.json`), so that hundreds of runs are listed at once. What is missing or
 broken leaves a field empty, and never fails the list.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,11 @@ from filelock import FileLock, Timeout
 from fgrl import files
 from fgrl.files import LinkRefused
 from fgrl.pipeline.folders import RESERVED, Runs
-from fgrl.pipeline.integrity import RECORD
 from fgrl.results.evaluations import METRICS, read_evaluation
 from fgrl.results.numbers import Measure
-from fgrl.results.reading import finite, mapping, read_json
-from fgrl.results.run_folder import EXIT_STATES
+from fgrl.results.reading import mapping, read_json
+from fgrl.results.records import RunRecord, read_run
+from fgrl.results.stage_folder import StageFolder, size_of
 
 RUNNING = "running"
 LOCK = ".running"
@@ -34,80 +32,42 @@ INPUTS = "inputs.json"
 
 
 @dataclass
-class StageEntry:
-    """A folder below `runs/stages/`."""
-
-    folder: Path
-    key: str
-    record: dict[str, Any]
-    """`stage.json`; empty for an unfinished stage."""
-    runs: Runs
-    """The folder of runs that it belongs to."""
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.record)
-
-    @property
-    def upstream(self) -> list[str]:
-        """Keys of the stages whose products it read, and of those that contain the base models of its adapters."""
-        return [str(key) for key in mapping(self.record.get("upstream")).values()] + list(self._bases())
-
-    def _bases(self) -> Iterator[str]:
-        out = self.folder / "out"
-        for file in (*out.glob("fgrl.json"), *out.glob("*/fgrl.json"), *out.glob("*/*/fgrl.json")):
-            base = mapping(mapping(read_json(file, []).get("model")).get("base"))
-            if base.get("local"):
-                for place in (str(base.get("name") or ""), str(file.parent / str(base.get("relative") or ""))):
-                    if key := key_in(place, self.runs):
-                        yield key
-
-    @cached_property
-    def bytes(self) -> int:
-        return size_of(self.folder)
-
-    @property
-    def changed(self) -> float:
-        """When it was last worked on, in seconds since 1970."""
-        own = [self.folder, *(self.folder / name for name in (RECORD, "log.jsonl", "last.ckpt"))]
-        return max((path.lstat().st_mtime for path in own if path.exists()), default=0.0)
-
-
-@dataclass
 class RunEntry:
     """One invocation."""
 
     folder: Path
-    recipe: str
-    path: str
-    """The recipe's address, as it was given."""
-    started: str
-    """UTC, as `2026-05-01T09:30:00Z`; of the folder's name where the summary is missing."""
-    seconds: float | None
+    record: RunRecord
     state: str
-    """"running", "finished", "failed", "interrupted", or "unfinished": it was killed."""
-    error: str
+    """"running", or what the record says; "unfinished": it was killed."""
     stages: dict[str, str]
     """Keys of its stages by name, in order."""
     done: int
     """How many of them are finished."""
+    reads: list[str]
+    """Keys that it was planned with, from its start on: of its stages, and of those whose products they read."""
+    headline: str
+    """The first number of its last evaluation: `rule.kept 0.17 -> 0.55`."""
     bytes: int = 0
     """Of its own folder and of all stages that it used, which other runs may share."""
-    reads: list[str] = field(default_factory=list)
-    """Keys that it was planned with, from its start on: of its stages, and of those whose products they read."""
-    headline: str = ""
-    """The first number of its last evaluation: `rule.kept 0.17 -> 0.55`."""
-    notes: list[str] = field(default_factory=list)
+
+    @property
+    def recipe(self) -> str:
+        return self.record.recipe or self.folder.parent.name
+
+    @property
+    def started(self) -> str:
+        """UTC, as `2026-05-01T09:30:00Z`; of the folder's name where the record is missing."""
+        return self.record.started or _time_in(self.folder.name)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
             "recipe": self.recipe,
-            "path": self.path,
+            "path": self.record.path,
             "started": self.started,
-            "seconds": self.seconds,
+            "seconds": self.record.seconds,
             "state": self.state,
-            "error": self.error,
+            "error": self.record.error,
             "stages": self.stages,
             "done": self.done,
             "bytes": self.bytes,
@@ -120,7 +80,7 @@ class History:
     """Everything in a folder of runs."""
 
     runs: Runs
-    stages: dict[str, list[StageEntry]]
+    stages: dict[str, list[StageFolder]]
     """By key: a stage that was renamed while it was unfinished may have two folders."""
     entries: list[RunEntry]
     """The newest first."""
@@ -130,7 +90,7 @@ class History:
         """Of all stages and of the runs' own folders; a shared stage counts once."""
         return sum(stage.bytes for stage in self.all_stages()) + sum(size_of(entry.folder) for entry in self.entries)
 
-    def all_stages(self) -> Iterator[StageEntry]:
+    def all_stages(self) -> Iterator[StageFolder]:
         for folders in self.stages.values():
             yield from folders
 
@@ -142,18 +102,18 @@ class History:
             key = waiting.pop()
             if key not in needed:
                 needed.add(key)
-                waiting += [above for stage in self.stages.get(key, []) for above in stage.upstream]
+                waiting += [above for stage in self.stages.get(key, []) for above in _upstream(stage, self.runs)]
         return needed
 
 
 def read_history(runs: Runs, *, sizes: bool = True) -> History:
     """Raises `UsageError` when `runs` is a file. sizes: also add up the sizes of files, which takes the longest."""
     runs.check()
-    stages: dict[str, list[StageEntry]] = {}
+    stages: dict[str, list[StageFolder]] = {}
     for folder in sorted(runs.stages.glob("*-*")):
         if not folder.is_symlink() and folder.is_dir():
-            key = folder.name.rpartition("-")[2]
-            stages.setdefault(key, []).append(StageEntry(folder, key, _record(folder), runs))
+            stage = StageFolder(folder)
+            stages.setdefault(stage.key, []).append(stage)
     history = History(runs, stages, [])
     folders = [
         folder
@@ -195,19 +155,6 @@ def key_in(text: str, runs: Runs) -> str | None:
     return Path(place).relative_to(stages).parts[0].rpartition("-")[2] if place.startswith(stages + os.sep) else None
 
 
-def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder. Links are not followed; what vanishes meanwhile counts as nothing."""
-    total = 0
-    for place, _folders, names in os.walk(folder):
-        for name in names:
-            try:
-                info = os.lstat(os.path.join(place, name))  # noqa: PTH118
-            except FileNotFoundError:
-                continue
-            total += info.st_size if stat.S_ISREG(info.st_mode) else 0
-    return total
-
-
 def started_at(entry: RunEntry) -> datetime | None:
     """None for a folder whose name and summary both contain no time."""
     try:
@@ -216,39 +163,43 @@ def started_at(entry: RunEntry) -> datetime | None:
         return None
 
 
+def _upstream(stage: StageFolder, runs: Runs) -> Iterator[str]:
+    """Keys of the stages whose products it read, and of those that contain the base models of its adapters."""
+    if stage.finished:
+        yield from stage.record.upstream.values()
+    for file in (*stage.out.glob("fgrl.json"), *stage.out.glob("*/fgrl.json"), *stage.out.glob("*/*/fgrl.json")):
+        base = mapping(mapping(read_json(file, []).get("model")).get("base"))
+        if base.get("local"):
+            for place in (str(base.get("name") or ""), str(file.parent / str(base.get("relative") or ""))):
+                if key := key_in(place, runs):
+                    yield key
+
+
 def _entry(folder: Path, history: History) -> RunEntry:
-    notes: list[str] = []
-    summary = read_json(folder / "summary.json", notes)
-    recorded = {name: mapping(stage) for name, stage in mapping(summary.get("stages")).items()}
-    keys = {name: str(stage.get("key") or "") for name, stage in recorded.items()}
+    record = read_run(folder)
+    keys = {name: stage.key for name, stage in record.stages.items()}
     for name, key in _linked(folder):
         keys.setdefault(name, key)
-    finished = [name for name, key in keys.items() if any(stage.finished for stage in history.stages.get(key, []))]
+    finished = [stage for key in keys.values() for stage in history.stages.get(key, []) if stage.finished]
     return RunEntry(
         folder=folder,
-        recipe=str(summary.get("recipe") or folder.parent.name),
-        path=str(summary.get("path") or ""),
-        started=str(summary.get("started") or _time_in(folder.name)),
-        seconds=finite(summary.get("seconds")),
-        state=_state(folder, summary, keys, history.runs),
-        error=str(summary.get("error") or ""),
+        record=record,
+        state=_state(folder, record, history.runs),
         stages=keys,
-        done=len(finished),
+        done=sum(any(stage.finished for stage in history.stages.get(key, [])) for key in keys.values()),
         reads=list(_planned(folder)),
-        headline=_headline([stage for name in finished for stage in history.stages[keys[name]] if stage.finished]),
-        notes=notes,
+        headline=_headline(finished),
     )
 
 
 def _planned(folder: Path) -> Iterator[str]:
-    """The keys in `inputs.json`. That of an earlier version has no "keys": then what any stage of the recipe reads."""
+    """The keys in `inputs.json`."""
     content = read_json(folder / INPUTS, []) if (folder / INPUTS).exists() else {}
-    planned, stages = content.get("keys"), mapping(content.get("stages"))
-    if isinstance(planned, dict):
-        yield from map(str, planned.values())
-    for name, read in stages.items():
-        if not isinstance(planned, dict) or name in planned:
-            yield from (str(place["product"]) for place in mapping(read).values() if "product" in mapping(place))
+    planned = mapping(content.get("keys"))
+    yield from map(str, planned.values())
+    for name in planned:
+        read = mapping(mapping(content.get("stages")).get(name))
+        yield from (str(place["product"]) for place in read.values() if "product" in mapping(place))
     named = content.get("named")
     yield from map(str, named if isinstance(named, list) else [])
 
@@ -262,14 +213,12 @@ def _linked(folder: Path) -> Iterator[tuple[str, str]]:
                 yield link.name, link.readlink().name.rpartition("-")[2]
 
 
-def _state(folder: Path, summary: Mapping[str, Any], keys: Mapping[str, str], runs: Runs) -> str:
-    code = summary.get("exit")
-    if code is None:
-        unfinished = [keys[name] for name, stage in mapping(summary.get("stages")).items() if not stage.get("done")]
-        locks = [folder / LOCK, *(stage_lock(runs, key) for key in unfinished)]
-        if any(map(is_locked, locks)):
+def _state(folder: Path, record: RunRecord, runs: Runs) -> str:
+    if record.exit is None:
+        unfinished = [stage.key for stage in record.stages.values() if not stage.done]
+        if any(map(is_locked, [folder / LOCK, *(stage_lock(runs, key) for key in unfinished)])):
             return RUNNING
-    return EXIT_STATES.get(code if isinstance(code, int) else None, "failed")
+    return record.state
 
 
 def _time_in(name: str) -> str:
@@ -281,15 +230,11 @@ def _time_in(name: str) -> str:
         return ""
 
 
-def _record(folder: Path) -> dict[str, Any]:
-    return read_json(folder / RECORD, []) if (folder / RECORD).exists() else {}
-
-
-def _headline(stages: list[StageEntry]) -> str:
+def _headline(stages: list[StageFolder]) -> str:
     """Of the last stage that measured something."""
     for stage in reversed(stages):
-        if (stage.folder / "out" / METRICS).exists():
-            measures = read_evaluation(stage.folder, []).measures
+        if (stage.out / METRICS).exists():
+            measures = read_evaluation(stage.out, []).measures
             if measures:
                 return _in_words(measures[0])
     return ""

@@ -1,4 +1,4 @@
-"""A stage in this process: its folder, its `Run`, and `stage.json` when it is done."""
+"""A stage in this process: its folder, its `Run`, and its record when it is done."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from fgrl.console import Console
 from fgrl.errors import INTERRUPTED, Stopped
-from fgrl.files import remove, sync, write_json, write_text
+from fgrl.files import remove, sync, write_text
 from fgrl.pipeline import ranks, workers
 from fgrl.pipeline.environment import versions
 from fgrl.pipeline.estimating import criteria
 from fgrl.pipeline.folders import now
-from fgrl.pipeline.integrity import RECORD, files_of, reject
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
+from fgrl.results.records import StageRecord, files_of, reject, write_stage
 from fgrl.sanitizing import hide_in
 
 
 def run(
     stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
-) -> dict[str, Any]:
-    """Run a stage whose lock this process holds. Returns the content of `stage.json`.
+) -> StageRecord:
+    """Run a stage whose lock this process holds. Returns its record.
 
     Raises `KeyboardInterrupt` when the stage left its work unfinished because of a Ctrl-C, and `InputsChanged` when a file that it
     reads has changed since it was planned: then nothing is kept.
@@ -75,21 +74,21 @@ def run(
         summary.update(result)
     # 3. the record that it is done, after everything that it vouches for is on the disk
     sync(folder / "out")
-    record = {
-        "name": stage.name,
-        "key": stage.key,
-        "component": stage.component,
-        "makes": stage.makes,
-        "recipe": plan.name,
-        "made": now(),
-        "seconds": round(time.monotonic() - began, 3),
-        "upstream": stage.upstream,
-        "summary": hide_in(summary),
-        "identity": stage.identity,
-        "versions": versions(),
-        "files": files_of(folder / "out"),
-    }
-    write_json(folder / RECORD, record, default=str)
+    record = StageRecord(
+        name=stage.name,
+        key=stage.key,
+        component=stage.component,
+        makes=stage.makes,
+        recipe=plan.name,
+        made=now(),
+        seconds=round(time.monotonic() - began, 3),
+        upstream=stage.upstream,
+        summary=hide_in(summary),
+        identity=stage.identity,
+        versions=versions(),
+        files=files_of(folder / "out"),
+    )
+    write_stage(folder, record)
     for name in work.temporary():
         remove(folder / name)
     return record

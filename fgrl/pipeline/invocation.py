@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pydantic import Field
 
 from fgrl import registry
 from fgrl.errors import DONE, INTERRUPTED, WRONG_REQUEST, DataError
@@ -25,43 +25,25 @@ from fgrl.pipeline.tracking import trackers
 from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
 from fgrl.registry import Settings
 from fgrl.registry.problems import dotted
-from fgrl.results.reading import mapping, read_json
+from fgrl.results.conclusions import Conclusions
+from fgrl.results.records import RunRecord, StageRecord, UsedStage, read_run, write_run
 from fgrl.sanitizing import hide_in
 
 
-@dataclass
-class Summary:
-    """How an invocation ended; `as_json` is `summary.json`."""
+class Summary(RunRecord):
+    """The record of an invocation of this process, and what only this process knows of it."""
 
-    recipe: str
-    path: str
-    about: str
-    seed: int
-    key: str
-    command: list[str]
-    folder: Path | None = None
-    report: Path | None = None
-    started: str = ""
-    finished: str | None = None
-    seconds: float | None = None
-    exit: int | None = None
-    error: str = ""
-    nothing_to_do: bool = False
-    worker: bool = False
+    folder: Path | None = Field(None, exclude=True)
+    report: Path | None = Field(None, exclude=True)
+    nothing_to_do: bool = Field(False, exclude=True)
+    worker: bool = Field(False, exclude=True)
     """This process was a worker of a distributed stage: rank 0 reports how it went."""
-    failure: BaseException | None = None
+    failure: BaseException | None = Field(None, exclude=True)
     """The error that ended the invocation."""
-    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in SUMMARY}
 
 
 START_ERRORS = (WRONG_REQUEST, DataError.exit_code, INTERRUPTED)
 """Exit codes that say that the work could not begin: the request, the data, or Ctrl-C."""
-NOT_WRITTEN = ("folder", "report", "nothing_to_do", "worker", "failure")
-SUMMARY = [each.name for each in fields(Summary) if each.name not in NOT_WRITTEN]
-"""The keys of `summary.json`."""
 
 
 def summary_of(plan: Plan, options: Options) -> Summary:
@@ -82,16 +64,11 @@ def finished_before(plan: Plan) -> Summary | None:
     names = {stage.name for stage in plan.stages}
     for folder in plan.runs.invocations(plan.name):
         page = folder / "report.html"
-        summary = (
-            read_json(folder / "summary.json", []) if page.is_file() else {}
-        )  # a broken one is that of no finished run
-        same = (summary.get("key"), summary.get("exit"), set(mapping(summary.get("stages")))) == (
-            plan.short,
-            DONE,
-            names,
-        )
-        if same and set(summary) == set(SUMMARY):
-            return Summary(**summary, folder=folder, report=page, nothing_to_do=True)
+        if not page.is_file():
+            continue
+        record = read_run(folder)  # a broken one is that of no finished run
+        if (record.key, record.exit, set(record.stages)) == (plan.short, DONE, names):
+            return Summary(**dict(record), folder=folder, report=page, nothing_to_do=True)
     return None
 
 
@@ -121,33 +98,28 @@ class Invocation:
             self._record()
         self.tracker = trackers(self._tracking(), recipe=plan.name, run=self.folder, config=dict(plan.recipe.data))
 
-    def enter(self, stage: Planned, folder: Path, *, cached: bool, record: Mapping[str, Any] | None = None) -> None:
-        """Note the state of a stage in the summary and link to its folder.
-
-        record: its `stage.json`; None while it is unfinished.
-        """
-        self.summary.stages[stage.name] = {
-            "key": stage.key,
-            "kind": stage.component,
-            "dir": os.path.relpath(folder, self.folder),
-            "cached": cached,
-            "done": record is not None,
-            "why": stage.why,
-            "seconds": None if record is None else record["seconds"],
-            "summary": {} if record is None else record["summary"],
-        }
+    def enter(self, stage: Planned, folder: Path, *, cached: bool, record: StageRecord | None = None) -> None:
+        """Note the state of a stage in the summary and link to its folder. record: None while it is unfinished."""
+        self.summary.stages[stage.name] = UsedStage(
+            key=stage.key,
+            kind=stage.component,
+            dir=os.path.relpath(folder, self.folder),
+            cached=cached,
+            done=record is not None,
+            why=stage.why,
+            seconds=None if record is None else record.seconds,
+            summary={} if record is None else record.summary,
+        )
         if not self.child:
             link = self.folder / "stages" / stage.name
             if not link.is_symlink():
                 link.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
-        self.save()
+        self._progress()
 
     def end(self, exit_code: int, error: str = "") -> None:
         """Note how the invocation ended."""
-        self.summary.exit = exit_code
-        self.summary.error = error
-        self.summary.finished = now()
-        self.save()
+        self.summary.exit, self.summary.error, self.summary.finished = exit_code, error, now()
+        self._progress()
         self._lock.release()
         (self.folder / LOCK).unlink(missing_ok=True)
 
@@ -159,8 +131,8 @@ class Invocation:
     @property
     def failed_start(self) -> bool:
         """Did it end because of what it was given, or by Ctrl-C, before any stage had something to keep?"""
-        done_here = any(stage["done"] and not stage["cached"] for stage in self.summary.stages.values())
-        begun = [self.folder / stage["dir"] for stage in self.summary.stages.values() if not stage["done"]]
+        done_here = any(stage.done and not stage.cached for stage in self.summary.stages.values())
+        begun = [self.folder / stage.dir for stage in self.summary.stages.values() if not stage.done]
         new = {os.path.realpath(folder) for folder in self._new}
         kept = any(os.path.realpath(folder) not in new or _has_work(folder) for folder in begun if folder.exists())
         return not self.child and self.summary.exit in START_ERRORS and not done_here and not kept
@@ -181,11 +153,20 @@ class Invocation:
             self.folder.parent.rmdir()
         self.summary.folder = self.summary.report = None
 
+    def conclude(self, conclusions: Conclusions) -> None:
+        """Note what is concluded of the invocation, which has ended."""
+        self.summary.conclusions = conclusions
+        self.save()
+
     def save(self) -> None:
-        """Write `summary.json`."""
+        """Write the record of the run."""
         if not self.child:
-            self.summary.seconds = round(time.monotonic() - self._began, 3)
-            write_json(self.folder / "summary.json", hide_in(self.summary.as_json()), default=str)
+            write_run(self.folder, self.summary)
+
+    def _progress(self) -> None:
+        """Write the record after as many seconds as have passed."""
+        self.summary.seconds = round(time.monotonic() - self._began, 3)
+        self.save()
 
     def _record(self) -> None:
         """What was asked for, and on what it runs."""
@@ -199,7 +180,7 @@ class Invocation:
         started = {"command": self.summary.command, "seed": recipe.seed, **about}
         write_json(self.folder / "environment.json", hide_in(started))
         (self.folder / "stages").mkdir()
-        self.save()
+        self._progress()
 
     def _tracking(self) -> Tracking:
         """The recipe's trackers, overridden by those of the command."""

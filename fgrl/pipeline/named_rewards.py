@@ -13,7 +13,6 @@ from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.kinds import Reward
 from fgrl.pipeline import changed_rewards, trained
-from fgrl.publishing import provenance
 
 
 def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward, dict[str, Path]]:
@@ -35,15 +34,12 @@ def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward
             f"--reward {word}: no such stage, run or recipe, and no reward of this name; rewards: {known} (fgrl list reward)"
         )
     named = trained.stage(word, runs, overrides)
-    (own,) = [stage for stage in provenance.read(named.folder).chain if stage.key == named.record["key"]]
-    settings = own.settings.get("reward")
-    if settings:
+    if settings := named.settings.get("reward"):
         built = registry.build(Reward, settings)
-        if changed := changed_rewards.changed_files(built, named.record, ("reward",)):
+        if changed := changed_rewards.changed_files(built, named.record.identity, ("reward",)):
             Console().alert(changed_rewards.warning(named.name, changed))
         return built, trained.products(named)
-    product = named.folder / "out"
-    if (product / "fgrl.json").is_file() and trained.head(product) == "scalar":
+    if (named.out / "fgrl.json").is_file() and trained.head(named.out) == "scalar":
         model = {"name": "segment_rm", "model": f"${{out:{named.name}}}"}
-        return registry.build(Reward, model), {named.name: product}
+        return registry.build(Reward, model), {named.name: named.out}
     raise UsageError(f"--reward {word}: stage {named.name} has no reward, and it trained no reward model")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from fgrl import native, registry
 from fgrl.errors import DataError, UsageError
 from fgrl.kinds import Stage
-from fgrl.pipeline import integrity, keys, reasons
+from fgrl.pipeline import keys, reasons
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.registry.annotations import device_marker
 from fgrl.registry.problems import Place, dotted
+from fgrl.results import records
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -126,9 +127,9 @@ class Plan:
                 raise DataError(f"the folder of stage {name} ({key}) is gone from {self.runs.stages}: {again}")
             if checked:
                 try:
-                    integrity.check_contents(folder)
-                except integrity.Broken as broken:
-                    integrity.reject(folder)
+                    records.check_contents(folder)
+                except records.Broken as broken:
+                    records.reject(folder)
                     raise DataError(f"{broken}, so stage {name} counts as unfinished: {again}") from None
             products[name] = folder / "out"
         return {
@@ -221,8 +222,8 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
     a file."""
     planned = Plan(recipe, Runs(Path(runs)))
     planned.runs.check()
-    finished = list(planned.runs.finished())
-    related = [record for record in finished if planned.is_related(record["recipe"])]
+    finished = list(records.finished_stages(planned.runs.stages))
+    related = [(folder, record) for folder, record in finished if planned.is_related(record.recipe)]
     graph = recipe.graph()
     known: dict[str, str] = {}
     for name, stage in recipe.stages.items():
@@ -231,11 +232,11 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
         identity = keys.identity(stage, seed=recipe.seed, upstream=upstream, sources=recipe.sources, limit=limit)
         known[name] = key = keys.key(identity)
         folder = planned.runs.find(key)
-        why = "" if folder is None else integrity.problem(folder, key)
+        why = "" if folder is None else _problem(folder, key)
         done = folder is not None and not why
-        if done:
-            why = reasons.cached(key, finished)
-        elif folder is None:
+        if folder is not None:
+            why = why or reasons.cached(records.read_stage(folder))
+        else:
             names = {other_key: other for other, other_key in upstream.items()}
             why = reasons.to_run(name, component, identity, names, related)
         planned.stages.append(
@@ -253,3 +254,14 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
             )
         )
     return planned
+
+
+def _problem(folder: Path, key: str) -> str:
+    """Why the folder of the stage with this key does not count as finished; empty where it does."""
+    try:
+        records.read_stage(folder, key)
+    except records.Unfinished:
+        return "started, not finished: continues from its checkpoint"
+    except records.Broken as broken:
+        return f"{broken}: runs again"
+    return ""

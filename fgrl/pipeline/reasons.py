@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fgrl.pipeline import keys
+from fgrl.results.records import StageRecord
 
 SHOWN = 3
 """Changes that a reason names before it only counts them."""
 _MISSING = object()
 
 
-def cached(key: str, finished: Iterable[Mapping[str, Any]]) -> str:
-    """Of a stage that is done; `finished` is what `Runs.finished` lists."""
-    record = next(stage for stage in finished if stage["key"] == key)
-    return f"cached (made by {record['recipe']} on {record['made'][:10]})"
+def cached(record: StageRecord) -> str:
+    """Of a stage that is done."""
+    return f"cached (made by {record.recipe} on {record.made[:10]})"
 
 
 def to_run(
@@ -23,29 +24,29 @@ def to_run(
     component: str,
     identity: keys.Identity,
     upstream: Mapping[str, str],
-    finished: Sequence[Mapping[str, Any]],
+    finished: Sequence[tuple[Path, StageRecord]],
 ) -> str:
     """Of a stage that was never started.
 
     upstream: names of the stages that it refers to, by their key. finished: what may be compared with it, which are the stages
     of the same recipe and of those that it extends: differences to an unrelated recipe explain nothing.
     """
-    candidates = [stage for stage in finished if stage["component"] == component]
+    candidates = [stage for stage in finished if stage[1].component == component]
     if not candidates:
         return "new"
     ours = dict(keys.leaves(identity))
 
-    def differences(other: Mapping[str, Any]) -> list[str]:
-        theirs = dict(keys.leaves(other["identity"]))
+    def differences(other: StageRecord) -> list[str]:
+        theirs = dict(keys.leaves(other.identity))
         return [path for path in {**ours, **theirs} if ours.get(path, _MISSING) != theirs.get(path, _MISSING)]
 
     # the fewest differences; of equals, a stage of the same name
-    closest = min(candidates, key=lambda other: (len(differences(other)), other["name"] != name))
+    folder, closest = min(candidates, key=lambda other: (len(differences(other[1])), other[1].name != name))
     changed = differences(closest)
     if len(changed) > max(SHOWN, len(ours) // 2):
         return "new"
-    theirs = dict(keys.leaves(closest["identity"]))
-    return _changes(name, changed, ours, theirs, upstream, closest["folder"].name)
+    theirs = dict(keys.leaves(closest.identity))
+    return _changes(name, changed, ours, theirs, upstream, folder.name)
 
 
 def setting(stage: str, path: str) -> str:

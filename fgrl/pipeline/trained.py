@@ -20,10 +20,11 @@ from fgrl import files, registry
 from fgrl import recipe as recipes
 from fgrl.errors import DataError, UsageError
 from fgrl.models.sources import POLICIES
-from fgrl.pipeline import bare_names, finished, integrity
-from fgrl.pipeline.integrity import RECORD
+from fgrl.pipeline import bare_names, finished
 from fgrl.recipe import Address
 from fgrl.results.reading import mapping
+from fgrl.results.records import STAGE, Broken, StageRecord, check_contents, find_stage, has_stage
+from fgrl.results.stage_folder import StageFolder
 from fgrl.specs import MODEL_FILES
 from fgrl.types import Checkpoint
 
@@ -48,19 +49,6 @@ class TrainedModel:
         return head(self.folder)
 
 
-@dataclass(frozen=True)
-class NamedStage:
-    """A finished stage."""
-
-    name: str
-    folder: Path
-    about: str = ""
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return integrity.read_record(self.folder)
-
-
 def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | None = None) -> TrainedModel:
     """The trained model that a word names, with its files compared to their checksums. Nothing is run or written.
 
@@ -74,19 +62,19 @@ def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | Non
         named, folder, step = kept
     else:
         named = _stage(word, runs, overrides, stage, _final)
-        folder, step = named.folder / "out", None
-    record = _checked(named)
+        folder, step = named.out, None
+    record = _checked(named.folder)
     if not (folder / "fgrl.json").is_file():
         raise UsageError(
-            f"stage {named.name} makes {record.get('makes', 'something else')}, not a model: name a stage that trains one"
+            f"stage {named.name} makes {record.makes or 'something else'}, not a model: name a stage that trains one"
         )
     return TrainedModel(named.name, folder, named.folder.resolve(), step, named.about)
 
 
-def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> NamedStage:
+def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> StageFolder:
     """The finished stage that a word names; of a recipe or a run without `:STAGE` the only one with a reward."""
     named = _stage(bare_names.with_folder(word, runs), runs, overrides, None, _with_reward)
-    _checked(named)
+    _checked(named.folder)
     return named
 
 
@@ -95,7 +83,7 @@ def names_a_stage(word: str, runs: Path) -> bool:
     word = bare_names.with_folder(word, runs)
     path = files.expanded(word)
     if files.is_folder(path):
-        if (path / "fgrl.json").exists() or (path / RECORD).exists():
+        if (path / "fgrl.json").exists() or has_stage(path):
             return True
         if any((path / name).is_file() for name in MODEL_FILES):  # an exported model, which has a recipe beside it
             return False
@@ -104,15 +92,15 @@ def names_a_stage(word: str, runs: Path) -> bool:
     return files.exists(Address.parse(source).file) or inner is not None or ".yaml" in word
 
 
-def products(named: NamedStage) -> dict[str, Path]:
+def products(named: StageFolder) -> dict[str, Path]:
     """The products of the stages that a stage refers to, by their names in its settings, compared with their checksums."""
     made = {}
-    for name, key in mapping(named.record.get("upstream")).items():
+    for name, key in named.record.upstream.items():
         folder = next(iter(sorted(named.folder.resolve().parent.glob(f"*-{key}"))), None)
         if folder is None:
             raise DataError(f"stage {named.name} was made with {name}-{key}, whose folder is gone")
-        _checked(NamedStage(name, folder))
-        made[str(name)] = folder / "out"
+        _checked(folder)
+        made[name] = folder / "out"
     return made
 
 
@@ -124,27 +112,23 @@ def head(folder: Path) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _kept_model(word: str) -> tuple[NamedStage, Path, int | None] | None:
+def _kept_model(word: str) -> tuple[StageFolder, Path, int | None] | None:
     """A stage's folder, its product, or a model of a step in it; None for any other word."""
     path = files.expanded(word)
     if not files.is_folder(path):
         return None
     path = path.resolve()
-    if (path / RECORD).is_file():
-        return NamedStage(_name_of(path), path), path / "out", None
-    if path.name == "out" and (path.parent / RECORD).is_file():
-        return NamedStage(_name_of(path.parent), path.parent), path, None
-    if path.parent.name == POLICIES and (path.parents[2] / RECORD).is_file():
-        return NamedStage(_name_of(path.parents[2]), path.parents[2]), path, int(path.name)
+    if has_stage(path):
+        return StageFolder(path), path / "out", None
+    if path.name == "out" and has_stage(path.parent):
+        return StageFolder(path.parent), path, None
+    if path.parent.name == POLICIES and has_stage(path.parents[2]):
+        return StageFolder(path.parents[2]), path, int(path.name)
     if (path / "out").is_dir() or (path / "fgrl.json").is_file():
         raise UsageError(
-            f"{word}: it is not the folder of a finished stage (there is no {RECORD}): fgrl run finishes it"
+            f"{word}: it is not the folder of a finished stage (there is no {STAGE}): fgrl run finishes it"
         )
     return None
-
-
-def _name_of(folder: Path) -> str:
-    return str(_record(folder).get("name") or folder.name)
 
 
 def _split(word: str) -> tuple[str, str | None]:
@@ -155,10 +139,10 @@ def _split(word: str) -> tuple[str, str | None]:
     return word, None
 
 
-def _stage(word: str, runs: Path, overrides: Sequence[str], name: str | None, choose: Any) -> NamedStage:
+def _stage(word: str, runs: Path, overrides: Sequence[str], name: str | None, choose: Any) -> StageFolder:
     path = files.expanded(word)
-    if files.is_folder(path) and (path / RECORD).is_file():
-        return NamedStage(_name_of(path.resolve()), path.resolve())
+    if files.is_folder(path) and has_stage(path):
+        return StageFolder(path.resolve())
     source, inner = _split(word)
     if inner is not None and name is not None and inner != name:
         raise UsageError(f"{word} names the stage {inner}, and --stage names {name}: give one of the two")
@@ -173,7 +157,7 @@ def _stage(word: str, runs: Path, overrides: Sequence[str], name: str | None, ch
         raise UsageError(registry.unknown("stage", wanted, known) + row)
     if wanted not in run.folders:
         raise UsageError(f"stage {wanted} has not run: {_command(run, source)}")
-    return NamedStage(wanted, run.folders[wanted], str(run.data.get("about") or ""))
+    return StageFolder(run.folders[wanted], wanted, str(run.data.get("about") or ""))
 
 
 def _one_run(source: str, runs: Path, overrides: Sequence[str]) -> finished.FinishedRecipe:
@@ -219,9 +203,9 @@ def _final(run: finished.FinishedRecipe, source: str) -> str:
         name: head(run.folders[name] / "out") for name in trains if (run.folders[name] / "out" / "fgrl.json").is_file()
     }
     pool = [name for name, head in heads.items() if head == "lm"] or list(heads)
-    keys = {name: str(_record(run.folders[name]).get("key")) for name in pool}
-    used = {key for name in pool for key in mapping(_record(run.folders[name]).get("upstream")).values()}
-    last = [name for name in pool if keys[name] not in used]
+    stages = {name: record for name in pool if (record := find_stage(run.folders[name]))}
+    used = {key for record in stages.values() for key in record.upstream.values()}
+    last = [name for name, record in stages.items() if record.key not in used]
     if not last:
         raise UsageError(f"{source} has trained no model; it has the stages {', '.join(run.folders) or 'none'}")
     if len(last) > 1:
@@ -233,7 +217,8 @@ def _checkpoints(run: finished.FinishedRecipe) -> list[str]:
     """Stages that make a model, finished or not."""
     if run.recipe is not None:
         return [name for name, made in run.recipe.stages.items() if issubclass(made.makes, Checkpoint)]
-    return [name for name, folder in run.folders.items() if _record(folder).get("makes") == Checkpoint.__name__]
+    made = {name: find_stage(folder) for name, folder in run.folders.items()}
+    return [name for name, record in made.items() if record is not None and record.makes == Checkpoint.__name__]
 
 
 def _with_reward(run: finished.FinishedRecipe, source: str) -> str:
@@ -254,17 +239,9 @@ def _command(run: finished.FinishedRecipe, source: str) -> str:
     return run.command or f"the run {source} did not finish it"
 
 
-def _checked(named: NamedStage) -> dict[str, Any]:
+def _checked(folder: Path) -> StageRecord:
     """The stage's record, after its product was compared with the checksums."""
     try:
-        integrity.check_contents(named.folder)
-        return integrity.read_record(named.folder)
-    except integrity.Broken as broken:
+        return check_contents(folder)
+    except Broken as broken:
         raise DataError(f"{broken}: run the stage again") from None
-
-
-def _record(folder: Path) -> dict[str, Any]:
-    try:
-        return integrity.read_record(folder)
-    except integrity.Broken:
-        return {}

@@ -11,8 +11,7 @@ from fgrl.errors import DataError, UsageError
 from fgrl.files import damage_reported
 from fgrl.modules import checkpoints
 from fgrl.pipeline.folders import RESERVED, Runs
-from fgrl.pipeline.integrity import Broken, Unfinished, check_contents, read_record, reject
-from fgrl.results.reading import read_json
+from fgrl.results.records import RUN, Broken, Unfinished, check_contents, has_run, read_run, reject
 
 
 def verify(runs: Runs) -> dict[str, Any]:
@@ -21,13 +20,13 @@ def verify(runs: Runs) -> dict[str, Any]:
     runs.check()
     if not runs.stages.is_dir():
         raise UsageError(f"{runs.root} holds no runs: there is no {runs.stages}")
-    counts = {"stages": 0, "whole": 0, "unfinished": 0, "without checksums": 0}
+    counts = {"stages": 0, "whole": 0, "unfinished": 0}
     problems: list[str] = []
     for folder in sorted(runs.stages.glob("*-*")):
         counts["stages"] += 1
         try:
             check_contents(folder)
-            counts["whole" if "files" in read_record(folder) else "without checksums"] += 1
+            counts["whole"] += 1
         except Unfinished:
             counts["unfinished"] += 1
         except Broken as broken:
@@ -36,10 +35,13 @@ def verify(runs: Runs) -> dict[str, Any]:
         for name in checkpoints.NAMES:
             if damage := checkpoints.damage(folder / name):
                 problems.append(f"{folder.name}/{name} is damaged ({damage}): the stage will start from its beginning")
-    for summary in sorted(runs.root.glob("*/*Z-*/summary.json")):
+    for folder in sorted(runs.root.glob("*/*Z-*")):
+        if folder.parent.name in RESERVED or not has_run(folder):
+            continue
         notes: list[str] = []
-        if summary.parent.parent.name not in RESERVED and not read_json(summary, notes):
-            problems.append(f"{summary.relative_to(runs.root)}: {' '.join(notes)} The run is shown as unfinished")
+        shown = "" if read_run(folder, notes).exit is not None else " The run is shown as unfinished"
+        if notes:
+            problems.append(f"{(folder / RUN).relative_to(runs.root)}: {' '.join(notes)}{shown}")
     problems += [problem for file in sorted(runs.cache.glob("*.sqlite")) if (problem := _damage_of(file))]
     return {**counts, "problems": problems}
 

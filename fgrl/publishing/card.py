@@ -13,8 +13,9 @@ import fgrl
 from fgrl import lazy
 from fgrl.evaluation.statistics import Estimate
 from fgrl.publishing.exported import Exported
-from fgrl.publishing.provenance import Input, MeasuredNumbers, Provenance, StageRecord
+from fgrl.publishing.provenance import Input, MeasuredNumbers, Provenance
 from fgrl.results.reading import mapping
+from fgrl.results.stage_folder import StageFolder
 from fgrl.sanitizing import Sanitizer, is_path, last_part
 from fgrl.visible import visible
 
@@ -136,14 +137,14 @@ def _training(
         [
             _plain(names[stage.key]),
             _plain(_described(stage)),
-            _plain(sanitizer.text(_summary(stage.record))),
+            _plain(sanitizer.text(_summary(stage.record.summary))),
             f"`{stage.key}`",
         ]
         for stage in provenance.chain
     ]
     yield _table(["stage", "what", "result", "key"], rows)
     notes = [f"Seed {provenance.chain[-1].seed}."]
-    versions = mapping(provenance.chain[-1].record.get("versions"))
+    versions = provenance.chain[-1].record.versions
     shown = [
         f"{name} {versions[name]}"
         for name in ("fgrl", "torch", "transformers", "peft", "lightning")
@@ -151,7 +152,7 @@ def _training(
     ]
     if shown:
         notes.append(f"Trained with {', '.join(shown)}.")
-    if any(stage.limit is not None for stage in provenance.chain):
+    if any(stage.record.limit is not None for stage in provenance.chain):
         notes.append("**A trial**: stages were run with `--limit`, on a few samples and steps only.")
     if exported.quantized and exported.form == "weights":
         notes.append(
@@ -163,24 +164,24 @@ def _training(
     yield " ".join(notes)
 
 
-def _described(stage: StageRecord) -> str:
+def _described(stage: StageFolder) -> str:
     algorithm = _algorithm(stage)
     reward = mapping(stage.settings.get("reward")).get("name") or stage.settings.get("reward")
     extra = [algorithm, f"reward {reward}" if isinstance(reward, str) else None]
     inside = ", ".join(filter(None, extra))
-    return f"{stage.component} ({inside})" if inside else stage.component
+    return f"{stage.record.component} ({inside})" if inside else stage.record.component
 
 
-def _algorithm(stage: StageRecord) -> str | None:
+def _algorithm(stage: StageFolder) -> str | None:
     value = stage.settings.get("algorithm")
     name = value if isinstance(value, str) else mapping(value).get("name")
     return name if isinstance(name, str) else None
 
 
-def _summary(record: Mapping[str, Any]) -> str:
+def _summary(summary: Mapping[str, Any]) -> str:
     """The plain numbers and words of a stage's summary."""
     parts = []
-    for name, value in mapping(record.get("summary")).items():
+    for name, value in summary.items():
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             continue
         parts.append(f"{name} {_number(value) if not isinstance(value, str) else value}")

@@ -38,7 +38,6 @@ else:
     agreement = lazy.load("fgrl.publishing.agreement")
     models = lazy.load("fgrl.models")
     torch = lazy.load("torch")
-safetensors_torch = lazy.load("safetensors.torch")
 
 MARKER = "fgrl_export.json"
 """In every exported folder: what it is, and how it was checked."""

@@ -1,6 +1,6 @@
 """What a trained model was made from and what was measured of it, read from the folders of stages.
 
-A stage's folder has its settings (`recipe.yaml`) and its record (`stage.json`: hashes of what it read, keys of the stages it was
+A stage's folder has its settings (`recipe.yaml`) and its record (hashes of what it read, keys of the stages it was
 made from). Those stages lie beside it, and so do the evaluations that measured it.
 """
 
@@ -12,51 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fgrl.errors import DataError
 from fgrl.registry.problems import dotted
+from fgrl.results.differing import inside
 from fgrl.results.evaluations import METRICS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
-from fgrl.results.reading import mapping, read_json
+from fgrl.results.reading import mapping
+from fgrl.results.records import STAGE
+from fgrl.results.stage_folder import StageFolder
 from fgrl.specs import HUB_ID, names_folder, stage_of
 
-RECORD, SETTINGS = "stage.json", "recipe.yaml"
 _REFERENCE = re.compile(r"\$\{out:\s*([^}\s]+)\s*\}")
-
-
-@dataclass
-class StageRecord:
-    """A finished stage."""
-
-    folder: Path
-    record: Mapping[str, Any]
-    """`stage.json`."""
-    seed: int
-    settings: dict[str, Any]
-    """Of the stage, as its recipe resolved them."""
-
-    @property
-    def name(self) -> str:
-        return str(self.record.get("name") or self.folder.name.rpartition("-")[0])
-
-    @property
-    def key(self) -> str:
-        return str(self.record.get("key") or "")
-
-    @property
-    def component(self) -> str:
-        return str(self.record.get("component") or self.settings.get("name") or "")
-
-    @property
-    def upstream(self) -> dict[str, str]:
-        """Keys of the stages that it refers to, by the names that its settings have for them."""
-        return {str(name): str(key) for name, key in mapping(self.record.get("upstream")).items()}
-
-    @property
-    def limit(self) -> int | None:
-        """`--limit` of a trial."""
-        return mapping(self.record.get("identity")).get("limit")
 
 
 @dataclass
@@ -99,7 +65,7 @@ class MeasuredNumbers:
 class Provenance:
     """Where a model comes from. Empty for a model whose stage's folder is unknown."""
 
-    chain: list[StageRecord] = field(default_factory=list)
+    chain: list[StageFolder] = field(default_factory=list)
     """The stages that it was made from, in order of execution; its own stage is the last."""
     measured: list[MeasuredNumbers] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -108,26 +74,26 @@ class Provenance:
     """What the recipe is for."""
 
     @property
-    def stage(self) -> StageRecord | None:
+    def stage(self) -> StageFolder | None:
         return self.chain[-1] if self.chain else None
 
     @property
     def own_code(self) -> bool:
         """Does a stage use components or functions that are not fgrl's: of a file that its recipe imports or names, of a script?"""
-        identities = [mapping(stage.record.get("identity")) for stage in self.chain]
+        identities = [stage.record.identity for stage in self.chain]
         defined = any(identity.get("sources") or identity.get("definitions") for identity in identities)
         return defined or any(each.is_code for each in self.inputs())
 
     def recipe(self) -> dict[str, Any]:
         """The stages as one recipe, in plain data. Stages of one name get a number."""
         names = self.names()
-        stages = {names[stage.key]: _renamed(stage.settings, stage.upstream, names) for stage in self.chain}
+        stages = {names[stage.key]: _renamed(stage.settings, stage.record.upstream, names) for stage in self.chain}
         seed = self.chain[-1].seed if self.chain else 0
         return {"about": self.about or "The stages that this model was made with.", "seed": seed, "stages": stages}
 
     def names(self) -> dict[str, str]:
         """A name for each stage, by its key: what the stages after it call it."""
-        called = {key: name for stage in reversed(self.chain) for name, key in stage.upstream.items()}
+        called = {key: name for stage in reversed(self.chain) for name, key in stage.record.upstream.items()}
         names: dict[str, str] = {}
         for stage in self.chain:
             name = called.get(stage.key, stage.name)
@@ -142,7 +108,7 @@ class Provenance:
         listed: dict[tuple[str, str, str], Input] = {}
         names = self.names()
         for stage in self.chain:
-            identity = mapping(stage.record.get("identity"))
+            identity = stage.record.identity
             data = mapping(identity.get("data"))
             for each in _inputs(names[stage.key], (), mapping(identity.get("settings")), stage.settings, data):
                 listed.setdefault((each.name, each.identity, each.part), each)
@@ -158,19 +124,19 @@ def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance
 
     Raises `DataError` for a folder that is no finished stage.
     """
-    own = _read_stage(stage)
-    if own is None:
-        raise DataError(f"{stage}: it is not the folder of a finished stage ({RECORD} cannot be read)")
+    own = StageFolder(stage.resolve())
+    if not own.finished:
+        raise DataError(f"{stage}: it is not the folder of a finished stage ({STAGE} cannot be read)")
     provenance = Provenance(about=about)
     _collect(own, provenance, set())
     provenance.measured = list(_measured(own, step))
     return provenance
 
 
-def _collect(stage: StageRecord, into: Provenance, known: set[str]) -> None:
+def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
     """The stages that `stage` was made from, then itself."""
     known.add(stage.key)
-    for name, key in stage.upstream.items():
+    for name, key in stage.record.upstream.items():
         if key in known:
             continue
         other = _sibling(stage.folder, key)
@@ -182,41 +148,25 @@ def _collect(stage: StageRecord, into: Provenance, known: set[str]) -> None:
     into.chain.append(stage)
 
 
-def _sibling(folder: Path, key: str) -> StageRecord | None:
+def _sibling(folder: Path, key: str) -> StageFolder | None:
     """The finished stage with this key in the same folder of stages."""
-    records = (_read_stage(other) for other in sorted(folder.resolve().parent.glob(f"*-{key}")))
-    return next((record for record in records if record is not None), None)
+    found = map(StageFolder, sorted(folder.parent.glob(f"*-{key}")))
+    return next((stage for stage in found if stage.finished), None)
 
 
-def _read_stage(folder: Path) -> StageRecord | None:
-    notes: list[str] = []
-    record = read_json(folder / RECORD, notes) if (folder / RECORD).is_file() else {}
-    if notes or not record:
-        return None
-    settings: dict[str, Any] = {}
-    seed = 0
-    if (folder / SETTINGS).is_file():
-        try:
-            whole = mapping(yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8")))
-        except yaml.YAMLError as error:
-            raise DataError(f"{folder / SETTINGS}: cannot be read: {error}") from None
-        settings = mapping(next(iter(mapping(whole.get("stages")).values()), {}))
-        seed = whole.get("seed") if isinstance(whole.get("seed"), int) else 0  # type: ignore[assignment]
-    return StageRecord(folder.resolve(), record, seed, settings)
-
-
-def _measured(stage: StageRecord, step: int | None) -> Iterator[MeasuredNumbers]:
+def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]:
     """What finished evaluations beside the stage measured of its model, the newest first."""
-    evaluations = []
-    for path in stage.folder.parent.glob(f"*/{RECORD}"):
-        if not (path.parent / "out" / METRICS).is_file():
-            continue
-        other = _read_stage(path.parent)
-        if other is not None and (stage.key in other.upstream.values() or other.key == stage.key):
-            evaluations.append(other)
-    for evaluation in sorted(evaluations, key=lambda other: str(other.record.get("made")), reverse=True):
+    beside = map(StageFolder, stage.folder.parent.glob("*-*"))
+    evaluations = [
+        other
+        for other in beside
+        if (other.out / METRICS).is_file()
+        and other.finished
+        and (stage.key in other.record.upstream.values() or other.key == stage.key)
+    ]
+    for evaluation in sorted(evaluations, key=lambda other: other.record.made, reverse=True):
         notes: list[str] = []
-        results = read_evaluation(evaluation.folder, notes)
+        results = read_evaluation(evaluation.out, notes)
         for model in _names_of(stage, step, evaluation):
             rows = []
             for measure in results.measures:
@@ -225,22 +175,22 @@ def _measured(stage: StageRecord, step: int | None) -> Iterator[MeasuredNumbers]
                     base = by_model.get(results.baseline) if model != results.baseline else None
                     rows.append((measure, by_model[model], base))
             if rows:
-                prompts = mapping(evaluation.record.get("summary")).get("prompts")
+                prompts = evaluation.record.summary.get("prompts")
                 yield MeasuredNumbers(
-                    evaluation.name, str(evaluation.record.get("recipe") or ""), prompts if isinstance(prompts, int) else None,
-                    evaluation.limit, results.baseline, model, rows,
+                    evaluation.name, evaluation.record.recipe, prompts if isinstance(prompts, int) else None,
+                    evaluation.record.limit, results.baseline, model, rows,
                 )  # fmt: skip
 
 
-def _names_of(stage: StageRecord, step: int | None, evaluation: StageRecord) -> list[str]:
+def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> list[str]:
     """What an evaluation calls the model of a stage; of `select`, whose product one of its models is, the chosen one."""
     if evaluation.key == stage.key:
-        chosen = mapping(evaluation.record.get("summary")).get("chosen")
+        chosen = evaluation.record.summary.get("chosen")
         return [chosen] if isinstance(chosen, str) else []
     names = []
     for name, spec in mapping(evaluation.settings.get("models")).items():
         made_by = stage_of(spec)
-        if made_by and evaluation.upstream.get(made_by) == stage.key and mapping(spec).get("step") == step:
+        if made_by and evaluation.record.upstream.get(made_by) == stage.key and mapping(spec).get("step") == step:
             names.append(str(name))
     return names
 
@@ -270,7 +220,7 @@ def _inputs(
             return
         name = identity.get("path")
         part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
-        folder = settings.get("path") if isinstance(settings, Mapping) else None
+        folder = inside(settings, "path")
         digest = mapping(data.get(dotted(path))).get("sha256")
         if name == "folder" and isinstance(folder, str) and digest:
             yield Input(stage, place, folder, f"sha256 {digest}", part=part)
@@ -284,9 +234,7 @@ def _inputs(
             revision = identity.get("revision")
             yield Input(stage, place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
         for key, item in identity.items():
-            inner = settings.get(key) if isinstance(settings, Mapping) else None
-            yield from _inputs(stage, (*path, str(key)), item, inner, data)
+            yield from _inputs(stage, (*path, str(key)), item, inside(settings, key), data)
     elif isinstance(identity, list):
         for index, item in enumerate(identity):
-            inner = settings[index] if isinstance(settings, list) and index < len(settings) else None
-            yield from _inputs(stage, (*path, index), item, inner, data)
+            yield from _inputs(stage, (*path, index), item, inside(settings, index), data)

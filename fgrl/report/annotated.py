@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from fgrl.report.chains import ShownVerdict, is_chain, verdicts
 from fgrl.report.escaping import long, turns
 from fgrl.report.marks import ShownAnnotation, annotations_of_response
-from fgrl.results.reading import mapping
+from fgrl.types import Sample
 
 MOST_SAMPLES = 8
 MOST_RESPONSES = 4
@@ -39,39 +39,29 @@ class AnnotatedSample:
     verdicts: list[ShownVerdict]
 
 
-def annotated_section(lines: Iterable[Mapping[str, Any]]) -> list[AnnotatedSample]:
+def annotated_section(samples: Iterable[Sample]) -> list[AnnotatedSample]:
     """The first samples that have an annotation with a critique, marked passages or answers, or a comparison with a reason; chains
     are left out. Reads no further than it has to."""
-    samples: list[AnnotatedSample] = []
-    for line in lines:
-        if (sample := _sample(line)) is not None:
-            samples.append(sample)
-            if len(samples) == MOST_SAMPLES:
-                break
-    return samples
+    return list(itertools.islice(filter(None, map(_shown, samples)), MOST_SAMPLES))
 
 
-def _sample(line: Mapping[str, Any]) -> AnnotatedSample | None:
-    if is_chain(line):
+def _shown(sample: Sample) -> AnnotatedSample | None:
+    if is_chain(sample):
         return None
-    recorded = line.get("responses")
-    every = [mapping(response) for response in recorded] if isinstance(recorded, list) else []
-    compared = verdicts(line)
+    every, compared = sample.responses, verdicts(sample)
     explained = any(verdict.reason for verdict in compared)
     responses = []
     for place, response in enumerate(every):
         annotations = annotations_of_response(response)
         if annotations or explained:
-            chosen = ["chosen"] if len(every) > 1 and line.get("chosen") == place else []
-            by = [str(response["by"])] if response.get("by") else []
-            title = " · ".join(
-                [f"response {place + 1} of {len(every)}" if len(every) > 1 else "response", *by, *chosen]
-            )
+            several = len(every) > 1
+            title = [f"response {place + 1} of {len(every)}" if several else "response", response.by or ""]
+            title += ["chosen"] if several and sample.chosen == place else []
             more = max(0, len(annotations) - MOST_ANNOTATIONS)
-            text = None if annotations else long(response.get("text"))
-            responses.append(AnnotatedResponse(title, annotations[:MOST_ANNOTATIONS], more, text))
+            text = None if annotations else long(response.text)
+            shown = AnnotatedResponse(" · ".join(filter(None, title)), annotations[:MOST_ANNOTATIONS], more, text)
+            responses.append(shown)
     if not responses:
         return None
-    return AnnotatedSample(
-        turns(line.get("prompt")), responses[:MOST_RESPONSES], max(0, len(responses) - MOST_RESPONSES), compared
-    )
+    more = max(0, len(responses) - MOST_RESPONSES)
+    return AnnotatedSample(turns(sample.prompt), responses[:MOST_RESPONSES], more, compared)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from markupsafe import Markup
 
-from fgrl.evaluation.answer import from_earlier_form
+from fgrl.evaluation.answer import Answer
 from fgrl.report.escaping import long, render, turns
-from fgrl.report.lines import prompt_of, response_text, sample_id, tokens_of
-from fgrl.report.marks import ShownAnnotation, annotations_of_line
-from fgrl.report.text import TOTAL, number, reward_facts, signed
-from fgrl.results.reading import finite, mapping
+from fgrl.report.marks import ShownAnnotation, annotations_of_answer
+from fgrl.results.text import TOTAL, number, reward_facts, signed
 
 LEVELS = 5
 """Steps of colour on each side of the middle."""
@@ -54,7 +51,7 @@ class Segment:
 
 
 @dataclass
-class Answer:
+class ShownAnswer:
     model: str
     missing: bool
     facts: list[tuple[str, str]]
@@ -97,7 +94,7 @@ class Exchange:
     id: str
     turns: list[tuple[str, Markup]]
     """(role, text); the role is "" when the prompt is plain text."""
-    answers: list[Answer]
+    answers: list[ShownAnswer]
     is_first: bool = True
     """Among the first prompts of the file; the others are shown because of their rank."""
     ranks: dict[str, int] = field(default_factory=dict)
@@ -163,65 +160,55 @@ class Answers:
 ORDERS = {"best": "best first", "worst": "worst first", "changed": "most changed first"}
 
 
-@dataclass(frozen=True)
-class Score:
-    """How good an answer is, for the orders."""
-
-    value: float | None
-    text: str
-
-
-def answers_section(lines: Iterable[Mapping[str, Any]], baseline: str = "") -> Answers:
+def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
     """Group answers by prompt (first ones first), the baseline's on the left. Of several answers of one model to one
     prompt the first is shown. Of all prompts the best, worst and most changed ones are shown, too."""
-    prompts: dict[str, dict[str, Mapping[str, Any]]] = {}
+    prompts: dict[str, dict[str, Answer]] = {}
     models: dict[str, None] = {}
-    for line in map(from_earlier_form, lines):
-        models.setdefault(str(line.get("model", "")))
-        prompts.setdefault(sample_id(line), {}).setdefault(str(line.get("model", "")), line)
+    for answer in answers:
+        models.setdefault(answer.model)
+        prompts.setdefault(answer.id, {}).setdefault(answer.model, answer)
     order = sorted(models, key=lambda model: model != baseline)
     first = dict.fromkeys(list(prompts)[:MOST_PROMPTS])
     ranked, ordered_by = _ranked(prompts, order)
     shown_ids = dict.fromkeys([*first, *(id for ids in ranked.values() for id in ids[:MOST_RANKED])])
     shown = [(id, prompts[id]) for id in prompts if id in shown_ids]
-    lines_shown = [line for _, by_model in shown for line in by_model.values()]
-    rewards = list(dict.fromkeys(str(key) for line in lines_shown for key in mapping(line.get("token_rewards"))))
+    every = [answer for _, by_model in shown for answer in by_model.values()]
+    rewards = list(dict.fromkeys(name for answer in every for name in answer.token_rewards))
     drawn, rest = rewards[:MOST_REWARDS], rewards[MOST_REWARDS:]
     scales, segment_scales = [], []
     for reward in drawn:
-        values = [value for line in lines_shown for value in numbers(line, reward) if value is not None]
-        labels = of_critic(lines_shown, reward)
+        values = [value for answer in every for value in numbers(answer, reward) if value is not None]
+        labels = of_critic(every, reward)
         scales.append(scale(reward, values, around_zero=labels))
-        sums = [total for line in lines_shown for total in totals(line, reward)]
+        sums = [total for answer in every for total in totals(answer, reward)]
         segment_scales.append(scale(reward, sums, around_zero=labels))
     places = {name: {id: n for n, id in enumerate(id for id in ids if id in shown_ids)} for name, ids in ranked.items()}
     exchanges = [
         Exchange(
             id=id,
-            turns=turns(next(map(prompt_of, by_model.values()), None)),
+            turns=turns(next(iter(by_model.values())).sample.prompt),
             answers=[_answer(model, by_model.get(model), scales, segment_scales) for model in order],
             is_first=id in first,
             ranks={name: own[id] for name, own in places.items()},
         )
         for id, by_model in shown
     ]
-    segmented = any(segment >= 0 for line in lines_shown for reward in drawn for segment in _segments(line, reward))
+    segmented = any(segment >= 0 for answer in every for reward in drawn for segment in _segments(answer, reward))
     orders = [(name, words) for name, words in ORDERS.items() if name in ranked]
-    marked = any(_broken_places(line) for line in lines_shown)
+    marked = any(map(_broken_places, every))
     return Answers(exchanges, order, scales, segment_scales, len(prompts), rest, segmented, orders, ordered_by, marked)
 
 
-def _ranked(
-    prompts: Mapping[str, Mapping[str, Mapping[str, Any]]], order: Sequence[str]
-) -> tuple[dict[str, list[str]], str]:
+def _ranked(prompts: Mapping[str, Mapping[str, Answer]], order: Sequence[str]) -> tuple[dict[str, list[str]], str]:
     """Ids of all prompts in each order of `ORDERS`, and what it compares: the first reward of the first trained model's answers, or
     else the share of verdicts that they pass. Without either, only the texts' differences to the baseline's."""
     trained = order[1] if len(order) > 1 else next(iter(order), "")
     own = {id: by_model[trained] for id, by_model in prompts.items() if trained in by_model}
     if len(prompts) < 2 or not own:
         return {}, ""
-    reward = next((name for line in own.values() for name in _reward_names(line)), None)
-    scores = {id: _score(line, reward) for id, line in own.items()}
+    reward = next((name for answer in own.values() for name in (*answer.rewards, *answer.token_rewards)), None)
+    scores = {id: _score(answer, reward) for id, answer in own.items()}
     known = {id: value for id, value in scores.items() if value is not None}
     result: dict[str, list[str]] = {}
     what = f"the reward {reward}" if reward is not None else "the share of passed checks"
@@ -231,32 +218,27 @@ def _ranked(
         result["worst"] = [*sorted(known, key=lambda id: known[id]), *rest]
     if len(order) > 1:
         changes = {}
-        for id, line in own.items():
+        for id, answer in own.items():
             before = prompts[id].get(order[0])
             if before is None:
                 continue
             start, end = _score(before, reward), scores[id]
             by_score = abs(end - start) if start is not None and end is not None else -1.0
-            changes[id] = (by_score, _unlike(response_text(before), response_text(line)))
+            changes[id] = (by_score, _unlike(before.text, answer.text))
         result["changed"] = [
             *sorted(changes, key=lambda id: changes[id], reverse=True), *(id for id in prompts if id not in changes)
         ]  # fmt: skip
     return result, f"{what} of {trained}" if known else f"the texts of {trained}"
 
 
-def _reward_names(line: Mapping[str, Any]) -> list[str]:
-    return [*map(str, mapping(line.get("rewards"))), *map(str, mapping(line.get("token_rewards")))]
-
-
-def _score(line: Mapping[str, Any], reward: str | None) -> float | None:
+def _score(answer: Answer, reward: str | None) -> float | None:
     """The reward of an answer, or the share of its verdicts that are a pass; None when it is missing."""
     if reward is not None:
-        whole = mapping(line.get("rewards"))
-        if reward in whole:
-            return finite(whole[reward])
-        known = [value for value in numbers(line, reward) if value is not None]
+        if reward in answer.rewards:
+            return answer.rewards[reward]
+        known = [value for value in numbers(answer, reward) if value is not None]
         return math.fsum(known) if known else None
-    decided = [verdict.passed for verdict in _verdicts(line) if verdict.passed is not None]
+    decided = [verdict.passed for verdict in _verdicts(answer) if verdict.passed is not None]
     return sum(decided) / len(decided) if decided else None
 
 
@@ -267,38 +249,29 @@ def _unlike(before: str, after: str) -> float:
     return len(words[0] ^ words[1]) / len(either) if either else 0.0
 
 
-def _verdicts(line: Mapping[str, Any]) -> list[ShownVerdict]:
+def _verdicts(answer: Answer) -> list[ShownVerdict]:
     """What metrics decided about an answer; and of a reward that reads rubrics, whether all criteria are satisfied."""
-    decided = [
-        ShownVerdict(str(name), passed)
-        for name, passed in mapping(line.get("verdicts")).items()
-        if passed is None or isinstance(passed, bool)
-    ]
-    for name, criteria in mapping(line.get("criteria")).items():
-        kept = [mapping(item).get("kept") for item in criteria] if isinstance(criteria, list) else []
+    decided = [ShownVerdict(name, passed) for name, passed in answer.verdicts.items()]
+    for name, criteria in answer.criteria.items():
+        kept = [criterion.kept for criterion in criteria]
         if kept:
             passed = False if False in kept else None if None in kept else True
-            decided.append(ShownVerdict(f"{name} ({sum(each is True for each in kept)} of {len(kept)})", passed))
+            decided.append(ShownVerdict(f"{name} ({kept.count(True)} of {len(kept)})", passed))
     return decided
 
 
-def _broken_places(line: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _broken_places(answer: Answer) -> list[tuple[int, int]]:
     """Characters of the response that break a rule."""
-    spans = [span for own in mapping(line.get("violations")).values() if isinstance(own, list) for span in own]
-    ends = [(mapping(span).get("start"), mapping(span).get("end")) for span in spans]
-    return [(start, end) for start, end in ends if type(start) is int and type(end) is int and start < end]
+    return [(span.start, span.end) for own in answer.violations.values() for span in own if span.start < span.end]
 
 
-def _broken_tokens(line: Mapping[str, Any]) -> set[int]:
+def _broken_tokens(answer: Answer) -> set[int]:
     """Places of the tokens that share a character with what breaks a rule."""
-    places, offsets = _broken_places(line), line.get("offsets")
-    if not places or not isinstance(offsets, list):
-        return set()
-    pairs = [pair if isinstance(pair, list) and len(pair) == 2 else [0, 0] for pair in offsets]
+    broken = _broken_places(answer)
     return {
         place
-        for place, (left, right) in enumerate(pairs)
-        if type(left) is int and type(right) is int and any(left < end and start < right for start, end in places)
+        for place, (left, right) in enumerate(answer.offsets)
+        if any(left < end and start < right for start, end in broken)
     }
 
 
@@ -317,30 +290,27 @@ def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) ->
     return Scale(reward, middle, reach if reach > 0 else 1.0, why)
 
 
-def of_critic(lines: Iterable[Mapping[str, Any]], reward: str) -> bool:
+def of_critic(answers: Iterable[Answer], reward: str) -> bool:
     """Does the reward ask a critic, whose labels it hands on?"""
-    return any(reward in mapping(line.get("annotations")) for line in lines)
+    return any(reward in answer.annotations for answer in answers)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, math.floor(share * len(ordered)))]
 
 
-def _answer(
-    model: str, line: Mapping[str, Any] | None, scales: Sequence[Scale], segment_scales: Sequence[Scale]
-) -> Answer:
-    if line is None:
-        return Answer(model, True, [], [], [], [])
-    tokens = tokens_of(line)
-    finished = mapping(line.get("response")).get("finished")
-    facts = (
-        [("tokens", number(len(tokens)))] if line.get("tokens") else [("characters", number(len(response_text(line))))]
-    )
-    drawn = {f"rewards {tint.reward}" for tint in scales}
-    facts += [(str(key).replace("_", " "), number(shown)) for key, shown in _facts(line) if key not in drawn]
+def _answer(model: str, answer: Answer | None, scales: Sequence[Scale], segment_scales: Sequence[Scale]) -> ShownAnswer:
+    if answer is None:
+        return ShownAnswer(model, True, [], [], [], [])
+    tokens, finished = tokens_of(answer), answer.response.finished
+    size = ("tokens", answer.n_tokens) if answer.tokens else ("characters", len(answer.text))
+    whole = {"logp": answer.logp, "ref logp": answer.ref_logp, "kl": answer.kl}
+    drawn = {tint.reward for tint in scales}
+    whole |= {f"rewards {name}": value for name, value in answer.rewards.items() if name not in drawn}
+    facts = [(name, number(value)) for name, value in (size, *whole.items()) if value is not None]
     sums = []
     for tint in scales:
-        shown = dict(reward_facts(finite(mapping(line.get("rewards")).get(tint.reward)), numbers(line, tint.reward)))
+        shown = dict(reward_facts(answer.rewards.get(tint.reward), numbers(answer, tint.reward)))
         sums.append(shown.get(TOTAL, ""))
         if "response reward" in shown:
             facts.append((f"response reward ({tint.reward})", shown["response reward"]))
@@ -350,43 +320,28 @@ def _answer(
     if finished is False:
         warnings.append("cut off")
     pairs = list(zip(scales, segment_scales, strict=True))
-    layers = [layer(line, *pair) for pair in pairs] if pairs else [layer(line, None, None)]
+    layers = [layer(answer, *pair) for pair in pairs] if pairs else [layer(answer, None, None)]
+    later = [
+        (role, long(text))
+        for turn in answer.follow_ups
+        for role, text in (("user", turn.question), ("assistant", turn.response.text))
+    ]
     left_out = max(0, len(tokens) - MOST_TOKENS)
-    return Answer(
-        model, False, facts, sums, warnings, layers, left_out, _later(line), annotations_of_line(line), _verdicts(line)
+    return ShownAnswer(
+        model, False, facts, sums, warnings, layers, left_out, later, annotations_of_answer(answer), _verdicts(answer)
     )
 
 
-def _later(line: Mapping[str, Any]) -> list[tuple[str, Markup]]:
-    later: list[tuple[str, Markup]] = []
-    follow_ups = line.get("follow_ups")
-    for turn in map(mapping, follow_ups if isinstance(follow_ups, list) else []):
-        later += [("user", long(turn.get("question"))), ("assistant", long(response_text(turn)))]
-    return later
+def tokens_of(answer: Answer) -> list[str]:
+    """The pieces of an answer; where it has none the whole text is one."""
+    return answer.tokens or ([answer.text] if answer.text else [])
 
 
-def _facts(line: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Numbers of the answer as a whole: single ones, and the sum over tokens of what is called kl."""
-    facts = []
-    for key, value in line.items():
-        if key == "kl" and isinstance(value, list):
-            known = [item for item in map(finite, value) if item is not None]
-            if known:
-                facts.append(("kl (sum)", math.fsum(known)))
-        elif (single := finite(value)) is not None:
-            facts.append((key, single))
-        elif isinstance(value, dict) and key in ("rewards", "scores"):
-            facts += [(f"{key} {part}", single) for part, item in value.items() if (single := finite(item)) is not None]
-    return facts
-
-
-def layer(
-    line: Mapping[str, Any], tint: Scale | None, segment_tint: Scale | None, what: str = "reward"
-) -> list[Segment]:
+def layer(answer: Answer, tint: Scale | None, segment_tint: Scale | None, what: str = "reward") -> list[Segment]:
     """Tokens grouped by segment. Without segments every token is its own group. `what` the values are, for people."""
     reward = tint.reward if tint else ""
-    tokens, values, ids = tokens_of(line), numbers(line, reward), _segments(line, reward)
-    broken = _broken_tokens(line)
+    tokens, values, ids = tokens_of(answer), numbers(answer, reward), _segments(answer, reward)
+    broken = _broken_tokens(answer)
     result: list[Segment] = []
     for place, text in enumerate(tokens[:MOST_TOKENS]):
         value = values[place] if place < len(values) else None
@@ -396,7 +351,7 @@ def layer(
         texts.append(f"{what} {signed(value)}" if value is not None else f"no {what}")
         if segment >= 0:
             texts.append(f"segment {segment + 1}")
-        ends = bool(last and mapping(line.get("response")).get("finished") and segment < 0)
+        ends = bool(last and answer.response.finished and segment < 0)
         if ends:
             texts.append("ends the answer")
         if place in broken:
@@ -427,18 +382,15 @@ def _sums(values: Sequence[float | None], ids: Sequence[int]) -> dict[int, float
     return totals
 
 
-def totals(line: Mapping[str, Any], reward: str) -> list[float]:
+def totals(answer: Answer, reward: str) -> list[float]:
     """The rewards of an answer's segments."""
-    return list(_sums(numbers(line, reward), _segments(line, reward)).values())
+    return list(_sums(numbers(answer, reward), _segments(answer, reward)).values())
 
 
-def numbers(line: Mapping[str, Any], reward: str) -> list[float | None]:
+def numbers(answer: Answer, reward: str) -> list[float | None]:
     """The token rewards of an answer; None where the reward has none."""
-    values = mapping(line.get("token_rewards")).get(reward)
-    return [finite(value) for value in values] if isinstance(values, list) else []
+    return answer.token_rewards.get(reward, [])
 
 
-def _segments(line: Mapping[str, Any], reward: str) -> list[int]:
-    segments = mapping(line.get("segments"))
-    ids = segments.get(reward, next(iter(segments.values()), None) if not reward else None)
-    return [item if isinstance(item, int) else -1 for item in ids] if isinstance(ids, list) else []
+def _segments(answer: Answer, reward: str) -> list[int]:
+    return answer.segments.get(reward) or ([] if reward else next(iter(answer.segments.values()), []))

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
-from fgrl.evaluation.answer import from_earlier_form
-from fgrl.report.answers import LEVELS, MOST_REWARDS, MOST_TOKENS
+from fgrl.evaluation.answer import Answer, Attribution
+from fgrl.report.answers import LEVELS, MOST_REWARDS, MOST_TOKENS, tokens_of
 from fgrl.report.escaping import long, render, turns
-from fgrl.report.lines import Line, prompt_of, response_text, sample_id, tokens_of
 from fgrl.report.marks import Piece, glyphs
-from fgrl.report.text import number
-from fgrl.results.reading import finite, mapping
+from fgrl.results.text import number
 
 MOST_PROMPTS = 12
 MOST_CRITERIA = 8
@@ -94,58 +91,44 @@ class Attributions:
         return [(VERDICTS[kept][1], [(level(at, kept), number(at, 2)) for at in steps]) for kept in (True, False)]
 
 
-def criteria_section(read: Callable[[], Iterable[Line]], baseline: str = "") -> Attributions | None:
-    """Some prompts with all their criteria; None when no answer has any. `read` gives the lines, as often as it is called.
+def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributions | None:
+    """Some prompts with all their criteria; None when no answer has any.
 
     Prompts that have answers on both sides of a criterion come first, then the file's order. Of the answers on one side
     the first that has text and relevances is drawn, the baseline's before others.
     """
     # 1. what there is: rewards, and for every prompt whether there is something to see
     rewards: dict[str, None] = {}
-    worth: dict[str, dict[tuple[str, int], set[bool]]] = {}
-    for line in map(from_earlier_form, read()):
-        for reward, criteria in criteria_of(line).items():
+    by_prompt: dict[str, list[Answer]] = {}
+    sides: dict[str, dict[tuple[str, int], set[bool]]] = {}
+    for answer in answers:
+        for reward, criteria in criteria_of(answer).items():
             rewards.setdefault(reward)
-            sides = worth.setdefault(sample_id(line), {})
             for place, criterion in enumerate(criteria):
-                if (kept := verdict(criterion)) is not None and criterion.get("relevance") is not None:
-                    sides.setdefault((reward, place), set()).add(kept)
-    if not worth:
+                if criterion.kept is not None and criterion.relevance is not None:
+                    sides.setdefault(answer.id, {}).setdefault((reward, place), set()).add(criterion.kept)
+        if criteria_of(answer):
+            by_prompt.setdefault(answer.id, []).append(answer)
+    if not by_prompt:
         return None
     drawn, more = list(rewards)[:MOST_REWARDS], list(rewards)[MOST_REWARDS:]
-    ids = [id for id, sides in worth.items() if any(reward in drawn for reward, _place in sides)]
-    ids.sort(key=lambda id: all(len(kept) < 2 for (reward, _), kept in worth[id].items() if reward in drawn))
-    ids = ids[:MOST_PROMPTS]
-    # 2. the answers to these
-    lines_of: dict[str, list[Line]] = {id: [] for id in ids}
-    for line in map(from_earlier_form, read()):
-        if criteria_of(line) and (id := sample_id(line)) in lines_of:
-            lines_of[id].append(line)
-    # 3. until the page is full
+    ids = [id for id in by_prompt if any(reward in drawn for reward, _place in sides.get(id, ()))]
+    ids.sort(key=lambda id: all(len(kept) < 2 for (reward, _), kept in sides[id].items() if reward in drawn))
+    # 2. until the page is full
     prompts: list[Prompt] = []
     size = 0
-    for lines in lines_of.values():
+    for id in ids[:MOST_PROMPTS]:
         if size >= MOST_DRAWN:
             break
-        lines.sort(key=lambda line: str(line.get("model", "")) != baseline)
-        prompts.append(_prompt(lines, drawn))
+        prompts.append(_prompt(sorted(by_prompt[id], key=lambda answer: answer.model != baseline), drawn))
         rows = [row for criterion in prompts[-1].criteria for row in criterion.rows]
         size += sum(len(case.pieces) for row in rows for case in (row.kept, row.broken, row.missing) if case)
-    return Attributions(prompts, len(worth), drawn, more)
+    return Attributions(prompts, len(by_prompt), drawn, more)
 
 
-def criteria_of(line: Line) -> dict[str, list[Mapping[str, Any]]]:
+def criteria_of(answer: Answer) -> dict[str, list[Attribution]]:
     """The criteria of an answer by reward; rewards without criteria are left out."""
-    return {
-        str(reward): [mapping(criterion) for criterion in criteria]
-        for reward, criteria in mapping(line.get("criteria")).items()
-        if isinstance(criteria, list) and criteria
-    }
-
-
-def verdict(criterion: Mapping[str, Any]) -> bool | None:
-    kept = criterion.get("kept")
-    return kept if isinstance(kept, bool) else None
+    return {reward: criteria for reward, criteria in answer.criteria.items() if criteria}
 
 
 def level(value: float, kept: bool | None) -> str:
@@ -154,89 +137,80 @@ def level(value: float, kept: bool | None) -> str:
     return "" if step == 0 or kept is None else f"{'p' if kept else 'n'}{step}"
 
 
-def _prompt(lines: Sequence[Line], rewards: Sequence[str]) -> Prompt:
-    count = max(len(criteria) for line in lines for criteria in criteria_of(line).values())
-    return Prompt(
-        turns(next(map(prompt_of, lines), None)), [_criterion(lines, rewards, place) for place in range(min(count, MOST_CRITERIA))],
-        max(0, count - MOST_CRITERIA),
-    )  # fmt: skip
+def _prompt(answers: Sequence[Answer], rewards: Sequence[str]) -> Prompt:
+    count = max(len(criteria) for answer in answers for criteria in answer.criteria.values())
+    criteria = [_criterion(answers, rewards, place) for place in range(min(count, MOST_CRITERIA))]
+    return Prompt(turns(answers[0].sample.prompt), criteria, max(0, count - MOST_CRITERIA))
 
 
-def _criterion(lines: Sequence[Line], rewards: Sequence[str], place: int) -> Criterion:
+def _criterion(answers: Sequence[Answer], rewards: Sequence[str], place: int) -> Criterion:
     text, rows = "", []
     for reward in rewards:
-        cases = [
-            (line, criteria[place]) for line in lines if len(criteria := criteria_of(line).get(reward, [])) > place
-        ]
+        cases = [(answer, own[place]) for answer in answers if len(own := answer.criteria.get(reward, [])) > place]
         if cases:
-            text = text or str(cases[0][1].get("text") or "")
+            text = text or cases[0][1].text
             rows.append(_row(reward, cases))
     return Criterion(long(text), rows)
 
 
-def _row(reward: str, cases: Sequence[tuple[Line, Mapping[str, Any]]]) -> RewardCases:
+def _row(reward: str, cases: Sequence[tuple[Answer, Attribution]]) -> RewardCases:
     def first(kept: bool | None) -> Case | None:
-        fitting = [case for case in cases if verdict(case[1]) is kept]
-        fitting.sort(key=lambda case: (case[1].get("relevance") is None, not response_text(case[0]).strip()))
+        fitting = [case for case in cases if case[1].kept is kept]
+        fitting.sort(key=lambda case: (case[1].relevance is None, not case[0].text.strip()))
         return _case(*fitting[0]) if fitting else None
 
     kept, broken = first(True), first(False)
     return RewardCases(reward, _tally(cases), kept, broken, None if kept or broken else first(None))
 
 
-def _tally(cases: Sequence[tuple[Line, Mapping[str, Any]]]) -> str:
+def _tally(cases: Sequence[tuple[Answer, Attribution]]) -> str:
     """`kept: sft 3 of 4, policy 4 of 4; 1 verdict is missing`: a share of the answers whose verdict is known."""
     kept: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    for line, criterion in cases:
-        model = str(line.get("model", ""))
-        asked[model] += verdict(criterion) is not None
-        kept[model] += verdict(criterion) is True
+    for answer, criterion in cases:
+        asked[answer.model] += criterion.kept is not None
+        kept[answer.model] += criterion.kept is True
     missing = len(cases) - asked.total()
     parts = [f"{model} {kept[model]} of {count}" for model, count in asked.items() if count]
     text = f"kept: {', '.join(parts)}" if parts else "no verdict is known"
     return text + (f"; {missing} verdict{'s are' if missing > 1 else ' is'} missing" if missing and parts else "")
 
 
-def _case(line: Line, criterion: Mapping[str, Any]) -> Case:
-    kept = verdict(criterion)
-    tokens = tokens_of(line)
-    values = criterion.get("relevance")
-    relevance = [finite(value) for value in values] if isinstance(values, list) else None
-    note = ""
+def _case(answer: Answer, criterion: Attribution) -> Case:
+    kept, relevance, count = criterion.kept, criterion.relevance, len(tokens_of(answer))
     if relevance is None:
         note = (
             "Which tokens the verdict depends on is not known."
             if kept is not None
             else "There is no verdict that could depend on tokens."
         )
-    elif len(relevance) != len(tokens):
-        note = f"{len(relevance)} relevances do not fit {len(tokens)} tokens, so none is drawn."
+    elif len(relevance) != count:
+        note = f"{len(relevance)} relevances do not fit {count} tokens, so none is drawn."
         relevance = None
     else:
-        strong = sum(value is not None and value >= RELEVANT for value in relevance)
-        note = f"{strong} of {len(tokens)} tokens have a relevance of {RELEVANT} or more."
-    start, end = window(relevance or [], len(tokens))
+        strong = sum(value >= RELEVANT for value in relevance)
+        note = f"{strong} of {count} tokens have a relevance of {RELEVANT} or more."
+    start, end = window(relevance or [], count)
     pieces = [
-        _piece(text, [i for i in places if start <= i < end], special, relevance, kept, len(tokens))
-        for text, places, special in glyphs(line)
+        _piece(text, [i for i in places if start <= i < end], special, relevance, kept, count)
+        for text, places, special in glyphs(answer)
         if not places or (start <= places[0] < end)
     ]
-    warnings = [] if response_text(line).strip() else ["empty"]
-    return Case(str(line.get("model", "")), *VERDICTS[kept], warnings, pieces, start, len(tokens) - end, note)
+    warnings = [] if answer.text.strip() else ["empty"]
+    return Case(answer.model, *VERDICTS[kept], warnings, pieces, start, count - end, note)
 
 
-def window(relevance: Sequence[float | None], count: int) -> tuple[int, int]:
+def window(relevance: Sequence[float], count: int) -> tuple[int, int]:
     """Which of `count` tokens are drawn, `start:end`: the first, unless none of them is relevant and a later one is."""
-    first = next((i for i, value in enumerate(relevance) if value is not None and value >= RELEVANT), 0)
+    first = next((i for i, value in enumerate(relevance) if value >= RELEVANT), 0)
     start = 0 if first < MOST_TOKENS else first - BEFORE
     return start, min(count, start + MOST_TOKENS)
 
 
 def _piece(
-    text: str, places: Sequence[int], special: bool, relevance: Sequence[float | None] | None, kept: bool | None, count: int
+    text: str, places: Sequence[int], special: bool, relevance: Sequence[float] | None, kept: bool | None, count: int
 ) -> Piece:  # fmt: skip
-    values = [value for i in places if relevance is not None and (value := relevance[i]) is not None]
+    values = [] if relevance is None else [relevance[i] for i in places]
     value = max(values, default=0.0)
     texts = []
     if places:

@@ -3,7 +3,8 @@ the last one ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans",
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,8 @@ from fgrl.report import differences
 from fgrl.report.differences import Folded, Part
 from fgrl.report.escaping import MOST_CHARACTERS, long, turns
 from fgrl.report.marks import MOST_REASON, ShownAnnotation, annotations_of_response
-from fgrl.report.text import number
-from fgrl.results.reading import mapping
+from fgrl.results.text import number
+from fgrl.types import Response, Sample
 
 MOST_CHAINS = 6
 MOST_STEPS = 12
@@ -63,97 +64,65 @@ class ShownVerdict:
     reason: Markup | None
 
 
-def is_chain(line: Mapping[str, Any]) -> bool:
-    """Is a sample's line a chain of rewrites: `meta.chain`, and a response for each step?"""
-    return isinstance(mapping(line.get("meta")).get("chain"), dict) and len(_responses(line)) > 1
+def is_chain(sample: Sample) -> bool:
+    """Is a sample a chain of rewrites: `meta.chain`, and a response for each step?"""
+    return isinstance(sample.meta.get("chain"), dict) and len(sample.responses) > 1
 
 
-def chains_section(lines: Iterable[Mapping[str, Any]]) -> list[ShownChain]:
+def chains_section(samples: Iterable[Sample]) -> list[ShownChain]:
     """The first chains. Reads no further than it has to."""
-    chains: list[ShownChain] = []
-    for line in lines:
-        if is_chain(line):
-            chains.append(_shown(line))
-            if len(chains) == MOST_CHAINS:
-                break
-    return chains
+    return list(itertools.islice(map(_shown, filter(is_chain, samples)), MOST_CHAINS))
 
 
-def verdicts(line: Mapping[str, Any]) -> list[ShownVerdict]:
+def verdicts(sample: Sample) -> list[ShownVerdict]:
     """The comparisons of a sample's responses, in words."""
-    recorded = line.get("verdicts")
     shown = []
-    for item in recorded if isinstance(recorded, list) else []:
-        verdict = mapping(item)
-        first, second = verdict.get("first"), verdict.get("second")
-        if type(first) is not int or type(second) is not int:
-            continue
-        names = {"first": (first, second), "second": (second, first)}
-        decided = str(verdict.get("verdict"))
-        if decided in names:
-            better, worse = names[decided]
-            text = f"response {better + 1} is better than response {worse + 1}"
-        elif decided == "tie":
-            text = f"responses {first + 1} and {second + 1} are equally good"
-        else:
-            text = f"the verdict on responses {first + 1} and {second + 1} is missing"
-        by = f" ({verdict['by']})" if verdict.get("by") else ""
-        reason = verdict.get("reason")
-        shown.append(ShownVerdict(text + by, long(reason, MOST_REASON) if reason else None))
+    for verdict in sample.verdicts or []:
+        first, second = verdict.first + 1, verdict.second + 1
+        text = {
+            "first": f"response {first} is better than response {second}",
+            "second": f"response {second} is better than response {first}",
+            "tie": f"responses {first} and {second} are equally good",
+            None: f"the verdict on responses {first} and {second} is missing",
+        }[verdict.verdict]
+        by = f" ({verdict.by})" if verdict.by else ""
+        shown.append(ShownVerdict(text + by, long(verdict.reason, MOST_REASON) if verdict.reason else None))
     return shown
 
 
-def _responses(line: Mapping[str, Any]) -> list[dict[str, Any]]:
-    recorded = line.get("responses")
-    return [mapping(response) for response in recorded] if isinstance(recorded, list) else []
-
-
-def _shown(line: Mapping[str, Any]) -> ShownChain:
-    responses = _responses(line)
-    texts = [str(response.get("text") or "") for response in responses]
-    count = len(texts) - 1
+def _shown(sample: Sample) -> ShownChain:
+    responses = sample.responses
+    first, last, count = responses[0], responses[-1], len(responses) - 1
     # 1. what was marked on the first response
-    first = responses[0]
     annotations = annotations_of_response(first, lambda place: f"addressed in step {place}")
     # 2. each step beside the one before
     steps = [
-        _step(place, count, texts[place - 1], texts[place], responses[place], _addressed(first, place))
+        _step(place, count, responses[place - 1].text, responses[place], _addressed(first, place))
         for place in range(1, min(count, MOST_STEPS) + 1)
     ]
     # 3. the first response beside the last one
-    compared = differences.parts(texts[0], texts[-1])
-    names = [_named("first response", first), _named("last rewrite", responses[-1])]
+    compared = differences.parts(first.text, last.text)
     sides = [
-        _side(name, compared, own, len(text))
-        for name, own, text in zip(names, ("removed", "added"), (texts[0], texts[-1]), strict=True)
+        _side(_named("first response", first), compared, "removed", len(first.text)),
+        _side(_named("last rewrite", last), compared, "added", len(last.text)),
     ]
-    about = mapping(mapping(line.get("meta")).get("chain"))
+    about = sample.meta["chain"]
     facts = [(str(name).replace("_", " "), fact) for name, value in about.items() if (fact := _fact(value))]
     title = f"{count} step{'s' * (count > 1)}"
     return ShownChain(
-        turns(line.get("prompt")), title, annotations, steps, max(0, count - MOST_STEPS), sides, _changed(compared) + facts
+        turns(sample.prompt), title, annotations, steps, max(0, count - MOST_STEPS), sides, _changed(compared) + facts
     )  # fmt: skip
 
 
-def _step(
-    place: int, count: int, before: str, after: str, response: Mapping[str, Any], addressed: list[Markup]
-) -> Step:
-    every = differences.parts(before, after)
-    by = f" · {response['by']}" if response.get("by") else ""
-    return Step(f"step {place} of {count}{by}", addressed, differences.folded(every), _changed(every), before == after)
+def _step(place: int, count: int, before: str, response: Response, addressed: list[Markup]) -> Step:
+    every = differences.parts(before, response.text)
+    title = _named(f"step {place} of {count}", response)
+    return Step(title, addressed, differences.folded(every), _changed(every), before == response.text)
 
 
-def _addressed(first: Mapping[str, Any], place: int) -> list[Markup]:
+def _addressed(first: Response, place: int) -> list[Markup]:
     """Quotes of the passages of the first response that this rewrite addresses."""
-    text, quotes = str(first.get("text") or ""), []
-    annotations = first.get("annotations")
-    for annotation in annotations if isinstance(annotations, list) else []:
-        spans = mapping(annotation).get("spans")
-        for span in map(mapping, spans if isinstance(spans, list) else []):
-            start, end = span.get("start"), span.get("end")
-            if span.get("answered_by") == place and type(start) is int and type(end) is int:
-                quotes.append(long(text[start:end], MOST_REASON))
-    return quotes
+    return [long(first.text[span.start : span.end], MOST_REASON) for span in first.spans if span.answered_by == place]
 
 
 def _side(title: str, compared: Sequence[Part], own: str, length: int) -> Side:
@@ -166,8 +135,8 @@ def _side(title: str, compared: Sequence[Part], own: str, length: int) -> Side:
     return Side(title, drawn, max(0, length - sum(len(part.text) for part in drawn)))
 
 
-def _named(what: str, response: Mapping[str, Any]) -> str:
-    return f"{what} · {response['by']}" if response.get("by") else what
+def _named(what: str, response: Response) -> str:
+    return f"{what} · {response.by}" if response.by else what
 
 
 def _changed(every: Sequence[Part]) -> list[tuple[str, str]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.estimates import ShownEstimate, common_decimals
 from fgrl.report.tables import columns, markdown
 from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedNumber, RecipeComparison, RecipeNumber
+from fgrl.results.estimates import ShownEstimate, common_decimals
 
 MOST_SETTINGS, MOST_CHARACTERS = 30, 44
 """Settings that are printed, and characters of each; `--json` has all."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fgrl import lazy
-from fgrl.report.estimates import ShownEstimate, common_decimals
 from fgrl.report.frontier import COLOURS, GRID, INK, MUTED
 from fgrl.report.plots import save_figure
 from fgrl.results import curves as results
 from fgrl.results.curves import Curve
+from fgrl.results.estimates import ShownEstimate, common_decimals
 
 backends = lazy.load("matplotlib.backends.backend_agg")
 figures = lazy.load("matplotlib.figure")

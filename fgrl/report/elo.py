@@ -10,8 +10,8 @@ from fgrl.errors import DataError
 from fgrl.evaluation import rated
 from fgrl.evaluation.elo import EloTable, Meeting
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.estimates import Axis, ShownEstimate, axis_of, known_values
 from fgrl.report.tables import columns, markdown
+from fgrl.results.estimates import Axis, ShownEstimate, axis_of, known_values
 
 DECIMALS = 0
 """Of ratings and their differences."""

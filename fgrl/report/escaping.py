@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from fgrl.report.text import name
-from fgrl.results.reading import mapping
+from fgrl.results.text import name
+from fgrl.types import Message
 from fgrl.visible import HIDDEN, mark
 
 MOST_CHARACTERS = 4000
 """Of a text that is shown whole."""
 
 
-def turns(prompt: Any) -> list[tuple[str, Markup]]:
+def turns(prompt: str | Sequence[Message]) -> list[tuple[str, Markup]]:
     """A prompt as (role, text): plain text has no role."""
-    if isinstance(prompt, list):
-        return [(str(mapping(turn).get("role", "")), long(mapping(turn).get("content"))) for turn in prompt]
-    return [("", long(prompt))]
+    if isinstance(prompt, str):
+        return [("", long(prompt))]
+    return [(turn.role, long(turn.content)) for turn in prompt]
 
 
-def long(text: Any, most: int = MOST_CHARACTERS) -> Markup:
+def long(text: str, most: int = MOST_CHARACTERS) -> Markup:
     """Text as HTML, cut after `most` characters, with the number of those that are left out."""
-    text = "" if text is None else str(text)
     more = Markup(' <b class="hidden">{} characters more</b>').format(len(text) - most)
     return render(text[:most]) + (more if len(text) > most else "")
 

@@ -7,16 +7,16 @@ on a light and on a dark page. Text of models goes through jinja2's autoescape a
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from fgrl.evaluation.answer import Answer
 from fgrl.report import answers, escaping, templates, terminal
-from fgrl.report.attribution import VERDICTS, verdict
-from fgrl.report.text import signed
-from fgrl.results.reading import mapping
+from fgrl.report.attribution import VERDICTS
+from fgrl.results.text import signed
 from fgrl.visible import visible
 
 RULES = """
@@ -34,60 +34,56 @@ RULES = """
 
 
 def html(
-    line: Mapping[str, Any],
+    answer: Answer,
     values: str = "",
     *,
     what: str = "reward",
     around_zero: bool = False,
     facts: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """An answer's line (as `answers.jsonl` has it) as HTML.
+    """An answer as HTML.
 
     values: which entry of its "token_rewards" colours the tokens; empty: none. what: the name of these values, for people.
     around_zero: zero is neutral in any case, because the sign has a meaning.
     """
-    known = [value for value in answers.numbers(line, values) if value is not None]
-    critic = answers.of_critic([line], values)
+    known = [value for value in answers.numbers(answer, values) if value is not None]
+    critic = answers.of_critic([answer], values)
     scale = answers.scale(values, known, around_zero=around_zero or critic) if values else None
-    segment_scale = answers.scale(values, answers.totals(line, values), around_zero=True) if values else None
+    segment_scale = answers.scale(values, answers.totals(answer, values), around_zero=True) if values else None
     page = _template().render(
         css=Markup(RULES + _colours()),
-        turns=escaping.turns(mapping(line.get("sample")).get("prompt")),
-        segments=answers.layer(line, scale, segment_scale, what),
-        left_out=max(0, len(line.get("tokens") or []) - answers.MOST_TOKENS),
+        turns=escaping.turns(answer.sample.prompt),
+        segments=answers.layer(answer, scale, segment_scale, what),
+        left_out=max(0, answer.n_tokens - answers.MOST_TOKENS),
         facts=facts,
         what=f"{what} of a token",
         scale=scale,
         legend=scale.legend() if scale is not None and known else [],
-        criteria=_criteria(line, values),
-        passages=_passages(line, values),
+        criteria=_criteria(answer, values),
+        passages=_passages(answer, values),
     )
     return visible(page)
 
 
-def _criteria(line: Mapping[str, Any], values: str) -> list[dict[str, Any]]:
-    criteria = mapping(line.get("criteria")).get(values) or []
+def _criteria(answer: Answer, values: str) -> list[dict[str, Any]]:
     shown = []
-    for criterion in map(mapping, criteria):
-        kind, words = VERDICTS[verdict(criterion)]
-        shown.append({"kind": kind, "words": words, "text": escaping.long(criterion.get("text"))})
+    for criterion in answer.criteria.get(values, []):
+        kind, words = VERDICTS[criterion.kept]
+        shown.append({"kind": kind, "words": words, "text": escaping.long(criterion.text)})
     return shown
 
 
-def _passages(line: Mapping[str, Any], values: str) -> list[dict[str, Any]]:
+def _passages(answer: Answer, values: str) -> list[dict[str, Any]]:
     """What a critic marked."""
-    text = str(mapping(line.get("response")).get("text") or "")
-    spans = mapping(mapping(line.get("annotations")).get(values)).get("spans") or []
-    shown = []
-    for span in map(mapping, spans):
-        start, end, label = span.get("start"), span.get("end"), span.get("label")
-        if isinstance(start, int) and isinstance(end, int) and isinstance(label, int | float):
-            reasons = [str(reason) for reason in span.get("reasons") or []] + (
-                [str(span["note"])] if span.get("note") else []
-            )
-            quote, why = escaping.long(text[start:end], 200), escaping.long("; ".join(reasons), 400)
-            shown.append({"label": signed(label, 2), "quote": quote, "reasons": why})
-    return shown
+    annotation = answer.annotations.get(values)
+    return [
+        {
+            "label": signed(span.label, 2),
+            "quote": escaping.long(answer.text[span.start : span.end], 200),
+            "reasons": escaping.long("; ".join([*span.reasons, *([span.note] if span.note else [])]), 400),
+        }
+        for span in (annotation.spans if annotation else [])
+    ]
 
 
 def _colours() -> str:

@@ -9,8 +9,8 @@ from typing import Any
 from fgrl import lazy
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.estimates import ShownEstimate, common_decimals
 from fgrl.report.plots import save_figure
+from fgrl.results.estimates import ShownEstimate, common_decimals
 from fgrl.results.frontier import Frontier, Point
 
 backends = lazy.load("matplotlib.backends.backend_agg")

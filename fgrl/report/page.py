@@ -15,10 +15,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from fgrl.evaluation.answer import Answer
 from fgrl.files import write_text
+from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
-from fgrl.modules.stored_rollouts import ROLLOUTS
-from fgrl.report import attribution, plots, templates, text
+from fgrl.modules.stored_rollouts import ROLLOUTS, StoredRollout
+from fgrl.report import attribution, plots, templates
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
@@ -26,14 +28,17 @@ from fgrl.report.chains import ShownChain, chains_section
 from fgrl.report.curve_names import curve_name
 from fgrl.report.elo import ShownElo, elo_section
 from fgrl.report.escaping import render
-from fgrl.report.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
-from fgrl.report.meanings import Meanings
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
-from fgrl.report.verdict import Verdict, verdict_of
+from fgrl.results import text
+from fgrl.results.concluding import conclusions_of
+from fgrl.results.conclusions import Conclusions
+from fgrl.results.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
 from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
-from fgrl.results.reading import finite, mapping, read_json, read_lines
-from fgrl.results.run_folder import RunFolder, Series, StageFolder, load
+from fgrl.results.reading import finite, read_json, read_records
+from fgrl.results.run_folder import RunFolder, RunStage, load
+from fgrl.results.series import Series
 from fgrl.sanitizing import hide_on_page
+from fgrl.types import Sample
 from fgrl.visible import visible
 
 FIRST = (
@@ -56,7 +61,7 @@ class Curve:
 
 @dataclass
 class Curves:
-    stage: StageFolder
+    stage: RunStage
     first: list[Curve]
     more: list[Curve]
     left_out: list[str]
@@ -86,15 +91,6 @@ class Fit:
 
 
 @dataclass
-class Explained:
-    """What a number of an evaluation means."""
-
-    words: str
-    better: str | None
-    """"higher", "lower", or None."""
-
-
-@dataclass
 class EvaluationSection:
     stage: str
     baseline: str
@@ -103,7 +99,7 @@ class EvaluationSection:
     answers: Answers | None
     criteria: Attributions | None
     """None when no prompt has a rubric."""
-    explained: dict[str, Explained] = field(default_factory=dict)
+    explained: dict[str, Meaning] = field(default_factory=dict)
     """By the number's name; only those that a metric explains."""
 
 
@@ -113,8 +109,8 @@ class View:
 
     run: RunFolder
     css: Markup
-    stopped_at: StageFolder | None
-    verdict: Verdict
+    stopped_at: RunStage | None
+    verdict: Conclusions
     evaluations: list[EvaluationSection] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
@@ -165,10 +161,10 @@ def _value(value: Any) -> str:
 def _view(folder: Path) -> View:
     run = load(folder)
     stopped = None
-    if run.state != "finished":
+    if run.record.state != "finished":
         stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
     css = Markup((templates.HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
-    view = View(run, css, stopped, verdict_of(run))
+    view = View(run, css, stopped, conclusions_of(run))
     for stage in run.stages:
         if stage.folder is None:
             continue
@@ -185,15 +181,15 @@ def _view(folder: Path) -> View:
             view.rollouts.append((stage.name, stored))
         samples = stage.folder / "out" / "samples.jsonl"
         if stage.kind == "annotate" and samples.exists():
-            shown = annotated_section(read_lines(samples, run.notes, stage.name))
+            shown = annotated_section(read_records(samples, Sample, run.notes, stage.name))
             view.annotated += [(stage.name, shown)] if shown else []
-            chains = chains_section(read_lines(samples, [], stage.name))  # lines are noted once
+            chains = chains_section(read_records(samples, Sample, [], stage.name))  # lines are noted once
             view.chains += [(stage.name, chains)] if chains else []
     view.compared = _compared(run.stages)
     return view
 
 
-def _compared(stages: list[StageFolder]) -> list[Compared]:
+def _compared(stages: list[RunStage]) -> list[Compared]:
     """The plots of `COMPARED` over all trainings that log the first of these metrics."""
     logs = {stage.name: {series.name: series for series in stage.series if series.values} for stage in stages}
     trainings = {name: own for name, own in logs.items() if COMPARED[0] in own}
@@ -213,7 +209,7 @@ def _compared(stages: list[StageFolder]) -> list[Compared]:
     return shown
 
 
-def _curves(stage: StageFolder) -> Curves:
+def _curves(stage: RunStage) -> Curves:
     place = {name: number for number, name in enumerate(FIRST)}
     order = sorted(stage.series, key=lambda series: -1 if series.interval else place.get(series.name, len(FIRST)))
     if len(order) > AT_ONCE:
@@ -236,8 +232,8 @@ def _rollouts(stage: str, folder: Path, notes: list[str]) -> StoredRollouts | No
     """Those of the product, or of a training that has not ended so far."""
     product = folder / "out" / ROLLOUTS
     files = [product] if product.exists() else stored_rollouts.parts(folder)
-    lines = (line for file in files for line in read_lines(file, notes, stage))
-    return rollouts_section(lines, ended=product.exists())
+    every = (rollout for file in files for rollout in read_records(file, StoredRollout, notes, stage))
+    return rollouts_section(every, ended=product.exists())
 
 
 def _fit(stage: str, stats: dict[str, Any]) -> Fit:
@@ -280,25 +276,21 @@ def _order_rules() -> str:
     )
 
 
-def _evaluation(stage: StageFolder, run: RunFolder) -> EvaluationSection | None:
+def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
     assert stage.folder is not None
     notes = run.notes
     metrics, answers = stage.folder / "out" / METRICS, stage.folder / "out" / ANSWERS
     if not metrics.exists() and not answers.exists():
         return None
-    evaluation = read_evaluation(stage.folder, notes, what=f"{stage.name} has answers, but no numbers")
+    evaluation = read_evaluation(stage.folder / "out", notes, what=f"{stage.name} has answers, but no numbers")
     baseline = evaluation.baseline
     shown = criteria = None
     if answers.exists():
-        shown = answers_section(read_lines(answers, notes, stage.name), baseline)
-        criteria = attribution.criteria_section(
-            lambda: read_lines(answers, [], stage.name), baseline
-        )  # lines are noted once
+        recorded = list(read_records(answers, Answer, notes, stage.name))
+        shown = answers_section(recorded, baseline)
+        criteria = attribution.criteria_section(recorded, baseline)
     best = headlines(evaluation.measures, baseline)
-    meanings = Meanings(evaluation.report, mapping(mapping(run.settings.get("stages")).get(stage.name)))
-    known = {str(each.name): meanings.of(each.name) for each in evaluation.measures}
-    explained = {
-        name: Explained(each.meaning.words, each.meaning.better) for name, each in known.items() if each is not None
-    }
+    known = {str(each.name): evaluation.known(each.name) for each in evaluation.measures}
+    explained = {name: each.meaning for name, each in known.items() if each is not None}
     measures = [*map(shown_measure, evaluation.measures)]
     return EvaluationSection(stage.name, baseline, best, measures, shown, criteria, explained)

@@ -22,8 +22,8 @@ from markupsafe import Markup, escape
 
 from fgrl import lazy
 from fgrl.files import atomically
-from fgrl.report.text import exponent, number
-from fgrl.results.run_folder import Series
+from fgrl.results.series import Series
+from fgrl.results.text import exponent, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -201,17 +201,23 @@ def _thin(steps: list[float], values: list[float]) -> tuple[list[float], list[fl
     return [steps[index] for index in kept], [values[index] for index in kept]
 
 
+def _in_order(series: Series) -> tuple[list[float], list[float]]:
+    """Steps and values, by step."""
+    order = sorted(range(len(series.steps)), key=series.steps.__getitem__)
+    return [series.steps[index] for index in order], [series.values[index] for index in order]
+
+
+def _ends(steps: Sequence[float]) -> tuple[float, float]:
+    """Both ends of an axis of steps."""
+    low, high = min(steps, default=0.0), max(steps, default=1.0)
+    return (low - 1, high + 1) if low == high else (low, high)
+
+
 def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
     """A metric over its steps: every value, from 20 values on their moving average, and the intervals where there are any."""
-    order = sorted(range(len(series.steps)), key=series.steps.__getitem__)
-    steps = [series.steps[index] for index in order]
-    values = [series.values[index] for index in order]
-    every = [*steps, *series.broken]
-    low, high = min(every, default=0.0), max(every, default=1.0)
-    if low == high:
-        low, high = low - 1, high + 1
+    steps, values = _in_order(series)
     ends = [end for interval in series.interval.values() for end in interval]
-    frame = _frame(width, height, (low, high), _limits([*values, *ends]) if values else (0.0, 1.0))
+    frame = _frame(width, height, _ends([*steps, *series.broken]), _limits([*values, *ends]) if values else (0.0, 1.0))
     long = len(values) >= SMOOTH_FROM and _noisy(values)
     if values:
         frame.axes.plot(*_thin(steps, values), color=COLOR["raw" if long else "main"])
@@ -237,17 +243,11 @@ def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 23
     `MOST_SERIES` the first are drawn."""
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for name, own in list(series.items())[:MOST_SERIES]:
-        order = sorted(range(len(own.steps)), key=own.steps.__getitem__)
-        values = [own.values[index] for index in order]
-        if len(values) >= SMOOTH_FROM and _noisy(values):
-            values = smooth(values)
-        lines[name] = [own.steps[index] for index in order], values
+        at, values = _in_order(own)
+        lines[name] = at, smooth(values) if len(values) >= SMOOTH_FROM and _noisy(values) else values
     every = [value for _steps, values in lines.values() for value in values]
     steps = [step for own, _values in lines.values() for step in own]
-    low, high = min(steps, default=0.0), max(steps, default=1.0)
-    if low == high:
-        low, high = low - 1, high + 1
-    frame = _frame(width, height, (low, high), _limits(every) if every else (0.0, 1.0))
+    frame = _frame(width, height, _ends(steps), _limits(every) if every else (0.0, 1.0))
     for place, (at, values) in enumerate(lines.values()):
         if values:
             frame.axes.plot(*_thin(at, values), color=COLOR[f"series series-{place}"])
@@ -272,22 +272,28 @@ def _hover_all(frame: Frame, lines: Mapping[str, tuple[list[float], list[float]]
     steps = sorted({step for own, _values in lines.values() for step in own})
     count = min(HOVER_POINTS, len(steps))
     picked = [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
-    spots = [frame.at(step, 0.0)[0] for step in picked]
-    strips = []
-    for place, (step, x) in enumerate(zip(picked, spots, strict=True)):
-        left = (spots[place - 1] + x) / 2 if place else LEFT
-        right = (spots[place + 1] + x) / 2 if place + 1 < len(spots) else frame.width - RIGHT
-        box = f"M{left:.1f} 0H{right:.1f}V{frame.height - BOTTOM}H{left:.1f}z"
+    inside = []
+    for step in picked:
         texts = [f"step {number(step, 6)}"] + [
             f"{name} {number(values[step], 4)}" for name, values in known.items() if step in values
         ]
-        rows = "".join(
+        rows = (
             f'<text x="{frame.width - RIGHT}" y="{10 + 12 * row}" text-anchor="end">{escape(text)}</text>'
             for row, text in enumerate(texts)
         )
-        strips.append(
-            f'<g class="at"><path d="{box}"/><path class="rule" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}"/>{rows}</g>'
-        )
+        inside.append("".join(rows))
+    return _strips(frame, [frame.at(step, 0.0)[0] for step in picked], inside)
+
+
+def _strips(frame: Frame, spots: Sequence[float], inside: Sequence[str]) -> list[str]:
+    """Strips over the plot, one around each spot, with a rule and what is shown while the mouse is over them."""
+    strips = []
+    for place, (x, shown) in enumerate(zip(spots, inside, strict=True)):
+        left = (spots[place - 1] + x) / 2 if place else LEFT
+        right = (spots[place + 1] + x) / 2 if place + 1 < len(spots) else frame.width - RIGHT
+        box = f"M{left:.1f} 0H{right:.1f}V{frame.height - BOTTOM}H{left:.1f}z"
+        rule = f"M{x:.1f} {TOP}V{frame.height - BOTTOM}"
+        strips.append(f'<g class="at"><path d="{box}"/><path class="rule" d="{rule}"/>{shown}</g>')
     return strips
 
 
@@ -313,21 +319,16 @@ def _hover(
     count = min(HOVER_POINTS, len(values))
     picked = sorted({round(index * (len(values) - 1) / max(1, count - 1)) for index in range(count)})
     spots = [frame.at(steps[index], values[index]) for index in picked]
-    strips = []
-    for place, index in enumerate(picked):
-        x, y = spots[place]
-        left = (spots[place - 1][0] + x) / 2 if place else LEFT
-        right = (spots[place + 1][0] + x) / 2 if place + 1 < len(spots) else frame.width - RIGHT
-        box = f"M{left:.1f} 0H{right:.1f}V{frame.height - BOTTOM}H{left:.1f}z"
+    inside = []
+    for (x, y), index in zip(spots, picked, strict=True):
         text = f"{number(steps[index], 6)}: {number(values[index], 4)}"
         if steps[index] in interval:
             text += " ({} to {})".format(*(number(end, 4) for end in interval[steps[index]]))
-        strips.append(
-            f'<g class="at"><path d="{box}"/><path class="rule" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}"/>'
+        inside.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
-            f'<text x="{frame.width - RIGHT}" y="10" text-anchor="end">{text}</text></g>'
+            f'<text x="{frame.width - RIGHT}" y="10" text-anchor="end">{text}</text>'
         )
-    return strips
+    return _strips(frame, [x for x, _y in spots], inside)
 
 
 @dataclass

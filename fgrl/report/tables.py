@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fgrl import lazy
 
 if TYPE_CHECKING:
-    from fgrl.report.estimates import ShownEstimate, ShownNumber
+    from fgrl.results.estimates import ShownEstimate, ShownNumber
     from fgrl.results.tables import NumberTable
-estimates = lazy.load("fgrl.report.estimates")
+estimates = lazy.load("fgrl.results.estimates")
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeGuard
 
 from fgrl import lazy
-from fgrl.report.text import number, reward_facts, signed
+from fgrl.results.text import number, reward_facts, signed
 from fgrl.visible import visible
 
 if TYPE_CHECKING:

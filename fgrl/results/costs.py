@@ -10,7 +10,8 @@ from typing import Any
 from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Estimate, student
 from fgrl.llm.ledger import FILE as LEDGER
-from fgrl.results.reading import finite, mapping, read_json, read_lines
+from fgrl.results.reading import finite, read_lines
+from fgrl.results.records import Broken, parse_stage
 
 COUNTED = ("prompt_tokens", "completion_tokens", "usd")
 SECONDS = "seconds/"
@@ -48,14 +49,17 @@ class StageCosts:
 def read_costs(folder: Path, skip: int = 0) -> StageCosts:
     """Of a stage's folder, without the first `skip` iterations of its log. Raises `DataError` for a file that cannot be read."""
     notes: list[str] = []
-    record = read_json(folder / "stage.json", notes)
-    summary = mapping(record.get("summary"))
+    try:
+        record = parse_stage(folder)
+    except Broken as broken:
+        raise DataError(f"{folder}: {broken}") from None
     calls = list(read_lines(folder / LEDGER, notes, folder.name)) if (folder / LEDGER).exists() else []
     log = list(read_lines(folder / "log.jsonl", notes, folder.name)) if (folder / "log.jsonl").exists() else []
     if notes:
         raise DataError(f"{folder}: {' '.join(notes)}")
+    summary = record.summary
     costs = StageCosts(
-        finite(record.get("seconds")), _count(summary.get("samples")), _count(summary.get("questions")) or 0,
+        record.seconds, _count(summary.get("samples")), _count(summary.get("questions")) or 0,
         _count(summary.get("cached")) or 0, len(calls),
     )  # fmt: skip
     for name in COUNTED:

@@ -11,7 +11,7 @@ from pathlib import Path
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation.statistics import Estimate, student
 from fgrl.registry.problems import closest
-from fgrl.results.run_folder import Series, read_series
+from fgrl.results.series import Series, read_series
 
 MOST_SUGGESTED = 3
 

@@ -40,7 +40,7 @@ def differing(
     for stage in dict.fromkeys(name for stages in built for name in stages):
         values = [stages.get(stage, _NOTHING) for stages in built]
         names = [_name(value) for value in values]
-        as_written = [_inside(stages, stage) for stages in written]
+        as_written = [inside(stages, stage) for stages in written]
         if len(set(names)) == 1:
             _walk(stage, values, as_written, result)
             continue
@@ -48,7 +48,7 @@ def differing(
         if _NOTHING not in values:  # two kinds of stages: the settings that both have
             shared = [key for key in values[0] if all(key in value for value in values) and key not in NOT_COMPARED]
             for key in shared:
-                inner = [_inside(value, key) for value in as_written]
+                inner = [inside(value, key) for value in as_written]
                 _walk(f"{stage}.{key}", [value[key] for value in values], inner, result)
     return result
 
@@ -89,16 +89,17 @@ def _walk(path: str, values: Sequence[Any], written: Sequence[Any], result: list
     if all(isinstance(value, Mapping) for value in values) and len({_name(value) for value in values}) == 1:
         for key in dict.fromkeys(key for value in values for key in value if key != "version"):
             inner = [value.get(key, _NOTHING) for value in values]
-            _walk(f"{path}.{key}", inner, [_inside(value, key) for value in written], result)
+            _walk(f"{path}.{key}", inner, [inside(value, key) for value in written], result)
     elif all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
         for index in range(len(values[0])):
             inner = [value[index] for value in values]
-            _walk(f"{path}.{index}", inner, [_inside(value, index) for value in written], result)
+            _walk(f"{path}.{index}", inner, [inside(value, index) for value in written], result)
     else:
         result.append(Differing(path, [_brief(*pair) for pair in zip(values, written, strict=True)]))
 
 
-def _inside(value: Any, key: Any) -> Any:
+def inside(value: Any, key: Any) -> Any:
+    """A value of a mapping or a list; None where there is none."""
     if isinstance(value, list):
         return value[key] if isinstance(key, int) and key < len(value) else None
     return value.get(key) if isinstance(value, Mapping) else None
@@ -113,10 +114,10 @@ def _brief(value: Any, written: Any) -> str:
     if value is _NOTHING:
         return ABSENT
     if isinstance(value, Mapping) and "name" in value:
-        inside = written if isinstance(written, Mapping) and len(written) > 1 else None
-        return _flow(inside) if inside else str(value["name"])
+        own = written if isinstance(written, Mapping) and len(written) > 1 else None
+        return _flow(own) if own else str(value["name"])
     if isinstance(value, list):
-        pairs = [(item, _inside(written, place)) for place, item in enumerate(value)]
+        pairs = [(item, inside(written, place)) for place, item in enumerate(value)]
         return f"[{', '.join(_brief(*pair) for pair in pairs)}]"
     return _flow(value)
 

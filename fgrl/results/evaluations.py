@@ -8,11 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Measured
+from fgrl.kinds import Meaning, Purpose, meaning_in
 from fgrl.results.measured_by import MeasuredBy
 from fgrl.results.numbers import Measure, measures
-from fgrl.results.reading import read_json
+from fgrl.results.reading import mapping, read_json
+from fgrl.types import Record
 
 METRICS, ANSWERS = "metrics.json", "answers.jsonl"
 
@@ -27,6 +32,21 @@ class Remeasured:
     """By model and key of the number."""
     options: Mapping[str, Any]
     """Of the bootstrap."""
+
+
+class Declared(Record):
+    """The meanings of a metric's numbers in `metrics.json`."""
+
+    purpose: Purpose
+    numbers: dict[str, Meaning]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is declared about one number."""
+
+    purpose: Purpose
+    meaning: Meaning
 
 
 @dataclass
@@ -52,6 +72,15 @@ class Evaluation:
     def measures(self) -> list[Measure]:
         """The numbers of `metrics.json`."""
         return measures(self.report)
+
+    def known(self, name: NumberName) -> Known | None:
+        """What the evaluation's metric declared about a number; None where nothing is declared."""
+        try:
+            declared = Declared.model_validate(mapping(self.report.get("meanings")).get(name.metric))
+        except ValidationError:
+            return None
+        meaning = meaning_in(declared.numbers, name.number)
+        return None if meaning is None else Known(declared.purpose, meaning)
 
     @cached_property
     def models(self) -> list[str]:
@@ -79,6 +108,7 @@ class RecipeResults:
     """By stage."""
 
 
-def read_evaluation(folder: Path, notes: list[str], what: str = "") -> Evaluation:
-    """The numbers in a stage's folder, without the answers. What cannot be read is noted; `what` ends the note of a missing file."""
-    return Evaluation(read_json(folder / "out" / METRICS, notes, what=what))
+def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
+    """The numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a missing
+    file."""
+    return Evaluation(read_json(out / METRICS, notes, what=what))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from fgrl.types import Record
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 
 def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
@@ -27,22 +32,36 @@ def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
 
 def read_lines(path: Path, notes: list[str], where: str) -> Iterator[dict[str, Any]]:
     """JSON objects, one per line. Other lines (a killed process leaves half a line) are counted in a note."""
+    return _read(path, _object, notes, where)
+
+
+def read_records(path: Path, record: type[R], notes: list[str], where: str) -> Iterator[R]:
+    """The same of records."""
+    return _read(path, record.model_validate_json, notes, where)
+
+
+def _read(path: Path, parse: Callable[[str], T], notes: list[str], where: str) -> Iterator[T]:
     broken = 0
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
-                    value = json.loads(line)
+                    value = parse(line)
                 except ValueError:
-                    value = None
-                if isinstance(value, dict):
-                    yield value
-                else:
                     broken += bool(line.strip())
+                    continue
+                yield value
     except OSError as error:
         notes.append(f"{where}: {path.name} cannot be read ({error.strerror}).")
     if broken:
         notes.append(f"{where}: {broken} line{'s' * (broken > 1)} of {path.name} could not be read and were left out.")
+
+
+def _object(line: str) -> dict[str, Any]:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    return value
 
 
 def mapping(value: object) -> dict[str, Any]:

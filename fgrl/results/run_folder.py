@@ -5,77 +5,59 @@ from __future__ import annotations
 
 import glob
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fgrl.errors import DONE, INTERRUPTED
-from fgrl.results.reading import finite, mapping, read_json, read_lines
+from fgrl.results.reading import mapping, read_json
+from fgrl.results.records import Broken, RunRecord, Unfinished, UsedStage, parse_stage, read_run
+from fgrl.results.series import Series, read_series
 from fgrl.sanitizing import hide, hide_in, remember
 
 LOG_LINES = 30
-NOT_METRICS = ("step", "time")
-DRAWABLE = 1e30
-"""Values beyond this size count as not finite: no axis can show them."""
 
 
 @dataclass
-class Series:
-    """One metric of a stage over its steps; only finite values are in it."""
+class RunStage:
+    """A stage of an invocation."""
 
     name: str
-    steps: list[float] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    broken: list[float] = field(default_factory=list)
-    """Steps at which the value was not a finite number."""
-    interval: dict[float, tuple[float, float]] = field(default_factory=dict)
-    """By step the ends of the interval around the value, where the log has them (`NAME/low` and `NAME/high`)."""
-
-
-@dataclass
-class StageFolder:
-    """A stage of this invocation."""
-
-    name: str
-    kind: str
-    key: str
+    used: UsedStage
     state: str
-    """"done", "cached", "unfinished" (started, no `stage.json`), "not started" or "not asked for" (in a run that
+    """"done", "cached", "unfinished" (started, without a record), "not started" or "not asked for" (in a run that
     finished)."""
-    seconds: float | None
     folder: Path | None
-    summary: dict[str, Any]
     series: list[Series]
+    settings: dict[str, Any]
+    """As the recipe has them; {} where it cannot be parsed."""
 
     @property
     def finished(self) -> bool:
         return self.folder is not None and self.state in ("done", "cached")
+
+    @property
+    def logged(self) -> dict[str, Series]:
+        """By the metric's name."""
+        return {series.name: series for series in self.series}
+
+    @property
+    def kind(self) -> str:
+        return self.used.kind or str(self.settings.get("name", ""))
 
 
 @dataclass
 class RunFolder:
     """An invocation."""
 
-    name: str
-    key: str
-    about: str
-    state: str
-    """"finished", "failed", "interrupted" or "unfinished"."""
-    exit: int | None
-    error: str
-    command: str
-    started: str
-    finished: str
-    seconds: float | None
-    stages: list[StageFolder]
+    record: RunRecord
+    stages: list[RunStage]
     recipe: str
     """Text of `recipe.yaml`."""
     settings: dict[str, Any]
     """The recipe as plain data; {} when it cannot be parsed."""
-    origins: dict[str, str]
+    origins: dict[str, Any]
     """Where each value of the recipe comes from."""
     environment: dict[str, Any]
     inputs: dict[str, Any]
@@ -85,10 +67,6 @@ class RunFolder:
     notes: list[str]
 
 
-EXIT_STATES = {None: "unfinished", DONE: "finished", INTERRUPTED: "interrupted"}
-"""Any other exit code: "failed"."""
-
-
 def load(folder: Path) -> RunFolder:
     """Read `runs/<recipe>/<time>-<key>/`. Secrets that an earlier version wrote there are left out, and hidden from then on."""
     notes: list[str] = []
@@ -96,32 +74,22 @@ def load(folder: Path) -> RunFolder:
     settings = _parsed(recipe, notes)
     remember(settings)
     recipe, settings = hide(recipe), hide_in(settings)
-    summary = hide_in(read_json(folder / "summary.json", notes, what="the run has not ended, or was killed"))
-    kinds = {name: str(mapping(stage).get("name", "")) for name, stage in mapping(settings.get("stages")).items()}
-    recorded = mapping(summary.get("stages"))
-    names = dict.fromkeys([*kinds, *recorded])
-    stages = [_stage(folder, name, mapping(recorded.get(name)), kinds.get(name, ""), notes) for name in names]
-    command = summary.get("command", "")
-    if summary.get("exit") == 0:
-        for stage in stages:
-            stage.state = "not asked for" if stage.state == "not started" else stage.state
-    code = summary.get("exit")
-    code = code if isinstance(code, int) and not isinstance(code, bool) else None
+    record = read_run(folder, notes)
+    place = folder.resolve()
+    record.recipe = record.recipe or place.parent.name
+    record.key = record.key or place.name.rpartition("-")[2]
+    record.about = record.about or str(settings.get("about") or "")
+    written = mapping(settings.get("stages"))
+    stages = [
+        _stage(folder, name, record, mapping(written.get(name)), notes)
+        for name in dict.fromkeys([*written, *record.stages])
+    ]
     return RunFolder(
-        name=str(summary.get("recipe") or folder.resolve().parent.name),
-        key=str(summary.get("key") or folder.resolve().name.rpartition("-")[2]),
-        about=str(summary.get("about") or settings.get("about") or ""),
-        state=EXIT_STATES.get(code, "failed"),
-        exit=code,
-        error=str(summary.get("error") or summary.get("message") or ""),
-        command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
-        started=str(summary.get("started") or ""),
-        finished=str(summary.get("finished") or ""),
-        seconds=finite(summary.get("seconds")),
+        record=record,
         stages=stages,
         recipe=recipe,
         settings=settings,
-        origins={name: str(origin) for name, origin in _optional(folder / "origins.json", notes).items()},
+        origins=_optional(folder / "origins.json", notes),
         environment=hide_in(read_json(folder / "environment.json", notes)),
         inputs=_optional(folder / "inputs.json", notes),
         log=[hide(line) for line in _tail(folder / "run.log")],
@@ -156,74 +124,36 @@ def _parsed(recipe: str, notes: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _stage(folder: Path, name: str, recorded: dict[str, Any], kind: str, notes: list[str]) -> StageFolder:
-    key = str(recorded.get("key") or "")
-    place = _place(folder, name, key, recorded.get("dir"))
-    if recorded and place is None:
-        notes.append(f"{name}: its folder does not exist ({recorded.get('dir') or f'runs/stages/{name}-{key}'}).")
-    if recorded.get("cached"):
+def _stage(folder: Path, name: str, run: RunRecord, settings: dict[str, Any], notes: list[str]) -> RunStage:
+    used = run.stages.get(name, UsedStage())
+    place = _place(folder, name, used)
+    if name in run.stages and place is None:
+        notes.append(f"{name}: its folder does not exist ({used.dir or f'runs/stages/{name}-{used.key}'}).")
+    if used.cached:
         state = "cached"
-    elif place is not None and (place / "stage.json").exists() and read_json(place / "stage.json", notes):
-        state = "done"
+    elif place is None:
+        state = "not asked for" if run.state == "finished" else "not started"
     else:
-        state = "unfinished" if place is not None else "not started"
+        state = _state_of(place, notes)
     series = [] if place is None else read_series(place, notes, name)
-    return StageFolder(
-        name=name,
-        kind=str(recorded.get("kind") or kind),
-        key=key,
-        state=state,
-        seconds=finite(recorded.get("seconds")),
-        folder=place,
-        summary=mapping(recorded.get("summary")),
-        series=series,
-    )
+    return RunStage(name, used, state, place, series, settings)
 
 
-def read_series(place: Path, notes: list[str], name: str) -> list[Series]:
-    """Every metric in the log of a stage's folder; nothing where it has no log. What cannot be read is noted."""
-    log = place / "log.jsonl"
-    return _curves(read_lines(log, notes, name)) if log.exists() else []
+def _state_of(place: Path, notes: list[str]) -> str:
+    try:
+        parse_stage(place)
+    except Unfinished:
+        return "unfinished"
+    except Broken as broken:
+        notes.append(f"{broken}.")
+        return "unfinished"
+    return "done"
 
 
-def _curves(lines: Iterator[dict[str, Any]]) -> list[Series]:
-    """Every metric of a log, in the order of first appearance. A line without a step counts as the next step.
-    `null` is how a log writes a number that is not finite."""
-    by_name: dict[str, Series] = {}
-    last = -1.0
-    for line in lines:
-        step = finite(line.get("step"))
-        last = last + 1 if step is None else step
-        for name, value in line.items():
-            if name in NOT_METRICS or isinstance(value, bool) or not isinstance(value, int | float | None):
-                continue
-            series = by_name.setdefault(str(name), Series(str(name)))
-            number = finite(value)
-            if number is None or abs(number) > DRAWABLE:
-                series.broken.append(last)
-            else:
-                series.steps.append(last)
-                series.values.append(number)
-    return _with_intervals(by_name)
-
-
-def _with_intervals(by_name: Mapping[str, Series]) -> list[Series]:
-    """The metrics; what the log has as their intervals is put into them."""
-    ends: set[str] = set()
-    for name, series in by_name.items():
-        low, high = (by_name.get(f"{name}/{end}") for end in ("low", "high"))
-        if low is not None and high is not None:
-            upper = dict(zip(high.steps, high.values, strict=True))
-            pairs = zip(low.steps, low.values, strict=True)
-            series.interval = {step: (value, upper[step]) for step, value in pairs if step in upper}
-            ends |= {low.name, high.name}
-    return [series for name, series in by_name.items() if name not in ends]
-
-
-def _place(folder: Path, name: str, key: str, recorded: Any) -> Path | None:
-    """Where a stage's folder is: as the summary records it, or by the layout of `runs/`."""
-    runs = folder.resolve().parent.parent
-    tries = [runs / "stages" / f"{name}-{key}", *sorted((runs / "stages").glob(f"*-{glob.escape(key)}"))] if key else []
-    if isinstance(recorded, str) and recorded and "\0" not in recorded:
-        tries = [folder / recorded, runs / recorded, runs.parent / recorded, *tries]
+def _place(folder: Path, name: str, used: UsedStage) -> Path | None:
+    """Where a stage's folder is: as the record says, or by the layout of `runs/`."""
+    stages = folder.resolve().parent.parent / "stages"
+    tries = [folder / used.dir] if used.dir and "\0" not in used.dir else []
+    if used.key:
+        tries += [stages / f"{name}-{used.key}", *sorted(stages.glob(f"*-{glob.escape(used.key)}"))]
     return next((path for path in tries if path.is_dir()), None)

@@ -11,7 +11,7 @@ import torch
 from fgrl import rollouts
 from fgrl.evaluation.attributing import attributions
 from fgrl.report.terminal import Annotated, Remarks
-from fgrl.report.text import reward_facts
+from fgrl.results.text import reward_facts
 from fgrl.types import Advantages, Annotation, Rewards, Rollout, Sample
 
 

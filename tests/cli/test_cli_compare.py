@@ -56,7 +56,8 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def answered(kept: list[int]) -> list[dict[str, Any]]:
     return [
-        {"id": str(place), "prompt": "", "response": "a b c" if good else "a, b"} for place, good in enumerate(kept)
+        {"id": str(place), "prompt": "", "responses": [{"text": "a b c" if good else "a, b"}]}
+        for place, good in enumerate(kept)
     ]
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_runs import write_json, write_lines
+from fake_runs import write_json, write_lines, write_stage
 from scipy import stats
 from typer.testing import CliRunner
 
 from fgrl.cli import app, main
 from fgrl.results.curves import curve, first_reaching
-from fgrl.results.run_folder import Series
+from fgrl.results.series import Series
 
 REWARDS = {0: [0.0, 0.3, 0.6], 1: [0.1, 0.5, 0.6], 2: [0.2, 0.4, 0.9, 1.0]}
 
@@ -33,7 +33,7 @@ def training(runs: Path, recipe: str, seed: int, rewards: list[float], **more: l
             for n, value in enumerate(rewards)
         ],
     )
-    write_json(stage / "stage.json", {"name": "policy"})
+    write_stage(stage)
     write_json(
         folder / "summary.json",
         {"recipe": recipe, "key": f"{seed:08x}", "exit": 0,
@@ -100,7 +100,7 @@ def add_stage(folder: Path, name: str, values: list[float], metric: str = "rewar
     """Another finished training of a run."""
     place = folder.parents[1] / "stages" / f"{name}-{folder.parent.name}{folder.name[-1]}"
     write_lines(place / "log.jsonl", [{"step": n, metric: value} for n, value in enumerate(values)])
-    write_json(place / "stage.json", {"name": name})
+    write_stage(place)
     summary = json.loads((folder / "summary.json").read_text())
     summary["stages"][name] = {
         "key": place.name.rpartition("-")[2],

@@ -226,16 +226,12 @@ def test_an_evaluation_tells_before_it_draws(tmp_path: Path) -> None:
 # -- answers carry their rubric ----------------------------------------------------------------------------------------
 
 
-def test_rubrics_survive_the_file_of_answers_and_old_files_can_be_read(tmp_path: Path) -> None:
+def test_rubrics_survive_the_file_of_answers(tmp_path: Path) -> None:
     prompt = Sample(id="1", prompt="p", rubric=[Criterion(**LAMP), Criterion(**KIND)])
     found = given_answers.answers("m", [Sample(id="1", prompt="", responses=[Response(text="lamp")])], [prompt])
     assert found[0].sample.rubric == [Criterion(**LAMP), Criterion(**KIND)]
     write_answers(tmp_path / "a.jsonl", {"m": found})
     assert read_answers(tmp_path / "a.jsonl") == {"m": found}
-    old = {"model": "m", "id": "1", "prompt": "p", "response": "lamp", "tokens": [], "offsets": [], "n_tokens": 0}
-    (tmp_path / "a.jsonl").write_text(json.dumps(old) + "\n")
-    (before,) = read_answers(tmp_path / "a.jsonl")["m"]
-    assert (before.id, before.text, before.sample.rubric) == ("1", "lamp", [])
 
 
 def test_a_judge_sees_the_whole_chat() -> None:
@@ -266,7 +262,7 @@ def evaluation(
     know_components()
     readers = {
         name: {"name": "jsonl", "path": lines(folder / f"{name}.jsonl", [
-            {"id": prompt["id"], "prompt": "", "response": text} for prompt, text in zip(prompts, texts, strict=True)
+            {"id": prompt["id"], "prompt": "", "responses": [{"text": text}]} for prompt, text in zip(prompts, texts, strict=True)
         ])}
         for name, texts in given.items()
     }  # fmt: skip

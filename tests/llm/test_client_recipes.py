@@ -55,8 +55,8 @@ def test_a_limit_ends_with_exit_code_4_and_a_higher_one_goes_on(world: Path) -> 
         whole = execute(load("r.yaml", ["stages.judged.annotator.client.max_calls=40"]), world / "runs")
         assert whole.exit == 0, whole.error
         assert len(server.asked) == sum(server.asked.values()) == 40
-        assert whole.stages["judged"]["key"] == short.stages["judged"]["key"]
-        assert whole.stages["judged"]["summary"]["calls"] == 40
+        assert whole.stages["judged"].key == short.stages["judged"].key
+        assert whole.stages["judged"].summary["calls"] == 40
         server.plan = lambda prompt, attempt: "401"
         (world / "candidates.jsonl").write_text((world / "candidates.jsonl").read_text().replace("question 3", "new"))
         refused = execute(load("r.yaml", ["stages.judged.annotator.client.max_calls=null"]), world / "runs")
@@ -92,8 +92,8 @@ def test_an_outage_of_some_questions_is_no_finished_stage_either(world: Path) ->
         assert "`max_missing` (0.25)" in told.error
         enough = execute(load("r.yaml", [*more, "stages.judged.max_missing=0.3"]), world / "runs")
         assert enough.exit == 0
-        assert enough.stages["judged"]["key"] == told.stages["judged"]["key"]
-        assert enough.stages["judged"]["summary"]["failed"] == 12
+        assert enough.stages["judged"].key == told.stages["judged"].key
+        assert enough.stages["judged"].summary["failed"] == 12
 
 
 def test_a_key_in_place_of_its_variable_is_refused(world: Path) -> None:
@@ -109,12 +109,12 @@ def test_deleting_the_mark_of_a_stage_asks_again_what_failed(world: Path) -> Non
         (world / "r.yaml").write_text(RECIPE % server.url)
         more = ["stages.judged.annotator.client.max_calls=40"]
         whole = execute(load("r.yaml", more), world / "runs")
-        assert whole.stages["judged"]["summary"]["failed"] == 2
+        assert whole.stages["judged"].summary["failed"] == 2
         (mark,) = (world / "runs").glob("stages/*/stage.json")
         mark.unlink()
         server.plan = lambda prompt, attempt: "ok"
         again = execute(load("r.yaml", more), world / "runs")
-        assert again.stages["judged"]["summary"]["failed"] == 0
+        assert again.stages["judged"].summary["failed"] == 0
         assert sum(server.asked.values()) == 42
 
 

@@ -191,7 +191,7 @@ stages:
         )
         ended = execute(load("r.yaml"), tmp_path / "runs")
         assert ended.exit == 0, ended.error
-    summary = ended.stages["answered"]["summary"]
+    summary = ended.stages["answered"].summary
     odd = 3 * (len(FAILED) + len(SENT))
     assert (summary["questions"], summary["failed"], summary["failed: error"]) == (len(prompts), odd, odd)
     (folder,) = (tmp_path / "runs").glob("stages/answered-*")

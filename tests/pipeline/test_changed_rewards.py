@@ -18,12 +18,12 @@ SOURCE = "import helper\n\ndef score(completions):\n    return [helper.value for
 
 
 def as_recorded(reward: Reward) -> dict[str, Any]:
-    """What `stage.json` has of a stage with this reward among its `rewards`."""
+    """The identity of a stage with this reward among its `rewards`."""
     settings = dump(reward, for_key=True)
     for path, value in walk(reward):
         if isinstance(value, Path):
             keys._put(settings, path, {"sha256": keys.sha256(value)})
-    return {"identity": {"settings": {"rewards": {"own": settings}}}}
+    return {"settings": {"rewards": {"own": settings}}}
 
 
 @pytest.mark.parametrize("fields", [{"path": "rewards.py:score"}, {"paths": ["rewards.py:score"]}])
@@ -79,13 +79,13 @@ def test_imported_files_that_changed_are_named(tmp_path: Path) -> None:
         sources = {file: digest for file, digest in outside.imported().items() if file.parent == tmp_path.resolve()}
         assert {file.name for file in sources} == {"own.py", "parts.py"}
         recorded = {str(place): digest for place, digest in enumerate(sorted(sources.values()))}
-        record = {"identity": {"settings": {"reward": {}}, "sources": recorded}}
+        record = {"settings": {"reward": {}}, "sources": recorded}
         assert changed_rewards.changed_files(first, record, ("reward",)) == []
         write(tmp_path, "worth = 2\n", "parts.py")
         write(tmp_path, "worth = 2\n", "unused.py")
         assert changed_rewards.changed_files(built(0), record, ("reward",)) == ["parts.py"]
         assert changed_rewards.changed_files(built(1), record, ("reward",)) == ["own.py", "parts.py"]
-        assert changed_rewards.changed_files(built(2), {"identity": {}}, ("reward",)) == []
+        assert changed_rewards.changed_files(built(2), {}, ("reward",)) == []
         last = built(3)
         (tmp_path / "parts.py").unlink()
         outside.forget_file((tmp_path / "parts.py").resolve())

@@ -20,8 +20,8 @@ from fgrl.pipeline import Options
 from fgrl.pipeline.cleaning import Deletion, Wanted, delete, deletions, parse_age
 from fgrl.pipeline.folders import Runs
 from fgrl.pipeline.history import LOCK, key_in, read_history, stage_lock
-from fgrl.pipeline.integrity import reject
 from fgrl.pipeline.invocation import Invocation
+from fgrl.results.records import reject
 from fgrl.types import Ref
 
 
@@ -306,7 +306,7 @@ def test_a_stage_whose_files_a_running_run_names_by_path_stays(bench: Bench, sta
 def test_a_path_names_the_stage_in_whose_folder_it_lies(bench: Bench, stages: ModuleType) -> None:
     summary = bench.run(sft=stages.Counting(steps=2))
     assert summary.folder is not None
-    key = summary.stages["sft"]["key"]
+    key = summary.stages["sft"].key
     runs = Runs(bench.runs)
     assert key_in(str(summary.folder / "stages" / "sft" / "out"), runs) == key
     assert key_in(str(bench.runs / "stages" / f"sft-{key}" / "out" / "samples.jsonl"), runs) == key

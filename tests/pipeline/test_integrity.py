@@ -163,7 +163,7 @@ def test_a_broken_product_is_made_again_before_it_is_read(bench: Bench, stages: 
     DAMAGES[how](path)
     summary = bench.run(**chain(stages, steps=4))
     assert summary.exit == 0
-    assert [stage["cached"] for stage in summary.stages.values()] == [False, False]
+    assert [stage.cached for stage in summary.stages.values()] == [False, False]
     assert path.read_bytes() == whole
     assert bench.product(summary, "second") == "0 1\n0 1 2 3\n"
     assert "out/samples.jsonl" in bench.stream.getvalue()
@@ -180,7 +180,7 @@ def test_sizes_are_compared_at_every_look(bench: Bench, stages: ModuleType, how:
     found = f"has {size // 2} bytes instead of {size}" if how == "cut" else "is gone"
     assert second.why == f"{second.dir.name}/out/samples.jsonl {found}: runs again"
     summary = bench.run(**chain(stages))
-    assert [stage["cached"] for stage in summary.stages.values()] == [True, False]
+    assert [stage.cached for stage in summary.stages.values()] == [True, False]
 
 
 def test_a_broken_product_of_a_stage_that_was_not_asked_for_is_refused(bench: Bench, stages: ModuleType) -> None:
@@ -207,17 +207,6 @@ def test_a_broken_record_is_unfinished_work_and_disturbs_no_other_recipe(
     other = plan(fake_recipe(bench.folder, other=stages.Counting(steps=9)), bench.runs)["other"]
     assert not other.cached
     assert bench.run(**chain(stages)).exit == 0
-
-
-def test_records_without_checksums_are_taken_as_they_are(bench: Bench, stages: ModuleType) -> None:
-    """Those of earlier versions."""
-    bench.run(**chain(stages))
-    for path in (bench.runs / "stages").glob("*/stage.json"):
-        record = json.loads(path.read_text())
-        assert set(record.pop("files")) == {"samples.jsonl"}
-        path.write_text(json.dumps(record))
-    summary = bench.run(**chain(stages, steps=4))
-    assert [stage["cached"] for stage in summary.stages.values()] == [True, False]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"key": 1}'])
@@ -262,7 +251,7 @@ def test_doctor_finds_nothing_where_nothing_is_broken(bench: Bench, stages: Modu
     bench.run(**chain(stages))
     bench.run(bad=stages.Failing(how="bug"))
     assert doctored(bench) == (
-        0, {"stages": 3, "whole": 2, "unfinished": 1, "without checksums": 0, "problems": []}
+        0, {"stages": 3, "whole": 2, "unfinished": 1, "problems": []}
     )  # fmt: skip
 
 
@@ -286,7 +275,7 @@ def test_doctor_reads_every_byte(bench: Bench, stages: ModuleType) -> None:
     assert "summary.json is not JSON" in record
     assert "completions.sqlite: file is not a database: move the file away" in database
     again = bench.run(**chain(stages))
-    assert [stage["cached"] for stage in again.stages.values()] == [True, False], "it counts as unfinished"
+    assert [stage.cached for stage in again.stages.values()] == [True, False], "it counts as unfinished"
 
 
 def test_doctor_of_a_folder_without_runs(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_finished_stages_are_found_by_key_whatever_they_are_called(bench: Bench,
     bench.run(first=stages.Counting(steps=2), second=stages.Counting(source=Ref("first")))
     before = {folder.name for folder in (bench.runs / "stages").glob("*-*")}
     summary = bench.run(renamed=stages.Counting(steps=2), third=stages.Counting(source=Ref("renamed"), steps=5))
-    assert [stage["cached"] for stage in summary.stages.values()] == [True, False]
+    assert [stage.cached for stage in summary.stages.values()] == [True, False]
     assert len({folder.name for folder in (bench.runs / "stages").glob("*-*")} - before) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_finished_recipe_has_nothing_to_do(bench: Bench, stages: ModuleType) -
 
 def test_two_equal_stages_of_a_recipe_are_made_once(bench: Bench, stages: ModuleType) -> None:
     summary = bench.run(a=stages.Counting(), b=stages.Counting())
-    assert [stage["cached"] for stage in summary.stages.values()] == [False, True]
+    assert [stage.cached for stage in summary.stages.values()] == [False, True]
 
 
 def test_half_written_work_is_not_taken_for_done(bench: Bench, stages: ModuleType) -> None:
@@ -141,7 +141,7 @@ def test_failures_end_in_their_exit_code(bench: Bench, stages: ModuleType, how: 
 def test_ctrl_c_that_nobody_asked_about_does_not_throw_whole_work_away(bench: Bench, stages: ModuleType) -> None:
     summary = bench.run(first=stages.Failing(how="late"), second=stages.Counting())
     assert summary.exit == 130
-    assert summary.stages["first"]["done"]
+    assert summary.stages["first"].done
     assert "second" not in summary.stages
 
 
@@ -173,7 +173,7 @@ def test_only_and_from(bench: Bench, stages: ModuleType) -> None:
     with pytest.raises(UsageError, match="needs second"):
         bench.run(_options=Options(only=["third"]), _seed=1, **recipe)
     summary = bench.run(_options=Options(start="second"), **recipe)
-    assert {name: stage["cached"] for name, stage in summary.stages.items()} == {"second": True, "third": False}
+    assert {name: stage.cached for name, stage in summary.stages.items()} == {"second": True, "third": False}
 
 
 def test_limit_is_part_of_the_key_and_reaches_the_stage(
@@ -232,7 +232,7 @@ def test_the_second_of_two_runs_waits_and_takes_the_result(bench: Bench, stages:
     other.join()
     assert f"[1/1] first: being run by process {os.getpid()} on" in bench.stream.getvalue()
     assert [summary.exit for summary in (mine, *done)] == [0, 0]
-    assert [mine.stages["first"]["cached"], done[0].stages["first"]["cached"]] == [True, False]
+    assert [mine.stages["first"].cached, done[0].stages["first"].cached] == [True, False]
     assert mine.folder != done[0].folder
 
 
@@ -244,7 +244,7 @@ def test_a_page_of_another_plan_is_not_mistaken_for_this_one(bench: Bench, stage
     again = bench.run(first=stages.Counting())
     assert not again.nothing_to_do
     assert again.folder != first.folder
-    assert again.stages["first"]["cached"]
+    assert again.stages["first"].cached
 
 
 def test_workers_join_without_writing(bench: Bench, stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

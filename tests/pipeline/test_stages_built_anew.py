@@ -89,7 +89,7 @@ def test_a_stage_sees_nothing_of_the_stage_before_it(leaving: Path, tmp_path: Pa
         summary = execute(load(leaving), tmp_path / "runs")
     assert summary.exit == 0
     expected = {"module": 0, "class": 0, "used": 1}
-    assert [stage["summary"] for stage in summary.stages.values()] == [expected, expected]
+    assert [stage.summary for stage in summary.stages.values()] == [expected, expected]
 
 
 def test_an_object_of_an_imported_class_is_read_in_another_process(leaving: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import CORPUS
@@ -161,7 +162,9 @@ def test_a_word_that_names_no_model_is_explained(world, word, message):
 def test_several_policies_are_listed(world, monkeypatch):
     """As where the second training did not begin with the first."""
     monkeypatch.setattr(
-        trained, "_record", lambda folder: {"key": folder.name.rpartition("-")[2], "makes": "Checkpoint"}
+        trained,
+        "find_stage",
+        lambda folder: SimpleNamespace(key=folder.name.rpartition("-")[2], makes="Checkpoint", upstream={}),
     )
     with pytest.raises(UsageError, match=r"trained 2 models: name one of them: .*tiny.yaml:sft, .*tiny.yaml:policy"):
         trained.model(str(world / "tiny.yaml"), world / "runs")

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from fgrl import models
-from fgrl.pipeline.integrity import files_of
+from fgrl.results.records import StageRecord, files_of, write_stage
 from fgrl.specs import LoraSpec, ModelSpec
 
 LORA = LoraSpec(r=4, alpha=8)
@@ -42,7 +42,7 @@ def stage(
 def finish(folder: Path) -> Path:
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").unlink()
-    (folder / "stage.json").write_text(json.dumps(record | {"files": files_of(folder / "out")}))
+    write_stage(folder, StageRecord(**record, files=files_of(folder / "out")))
     return folder
 
 

@@ -14,8 +14,10 @@ from pages import HOSTILE, assert_safe, page, stage
 from transformers import AutoTokenizer
 
 from fgrl import rollouts
+from fgrl.evaluation.answer import Answer
 from fgrl.report.answers import MOST_TOKENS
 from fgrl.report.attribution import BEFORE, MOST_CRITERIA, MOST_PROMPTS, criteria_section, glyphs, window
+from fgrl.types import Response, Sample
 
 ITEM = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">(.*?)</i>')
 
@@ -29,9 +31,13 @@ def line(text: str = "a ride.", model: str = "sft", id: str = "1", **criteria: l
     size = len(text)
     offsets = [[i, i + 1] for i in range(size)] + [[size, size]]
     return {
-        "model": model, "id": id, "prompt": f"prompt {id}", "response": text, "tokens": [*text, "</s>"], "offsets": offsets,
-        "finished": True, "n_tokens": size + 1, "criteria": told,
+        "model": model, "sample": {"id": id, "prompt": f"prompt {id}"}, "response": {"text": text, "finished": True},
+        "tokens": [*text, "</s>"], "offsets": offsets, "criteria": told,
     }  # fmt: skip
+
+
+def answer(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> Answer:
+    return Answer(sample=Sample(id="1", prompt="p"), response=Response(text=text), tokens=tokens, offsets=offsets)
 
 
 @pytest.fixture
@@ -76,7 +82,7 @@ def test_the_answer_that_keeps_a_criterion_stands_beside_the_one_that_breaks_it(
 def test_the_page_leads_to_the_section_only_where_there_is_one(run: Path) -> None:
     shown(run, [line(rubric=[("c", True, [0] * 8)])])
     assert 'href="#criteria"' in page(run)[0]
-    for rows in ([line()], [line(rubric=[])], [{}], [], [line() | {"criteria": 3}, line() | {"criteria": {"a": {}}}]):
+    for rows in ([line()], [line(rubric=[])], [{}], []):
         write_lines(stage(run, "evaluate") / "out" / "answers.jsonl", rows)
         text, _ = page(run)
         assert 'href="#criteria"' not in text
@@ -100,7 +106,7 @@ def test_what_is_missing_beside_what_is_known(run: Path) -> None:
     rows = [
         line("ab", rubric=[("a", True, [1, 0, 0]), ("b", None, None), ("c", False, None), ("d", True, [1, 1])]),
         line("", "policy", rubric=[("a", False, [1])]),
-        {"model": "old", "id": "1", "response": "none of it"},
+        {"model": "old", "sample": {"id": "1", "prompt": "p"}, "response": {"text": "none of it"}},
     ]
     section, words = shown(run, rows)
     assert [said for said, _ in cases(section)] == ["✓ kept", "✗ broken", "? missing", "✗ broken", "✓ kept"]
@@ -121,27 +127,15 @@ def test_nothing_of_the_data_becomes_markup(run: Path, text: str) -> None:
     rows = []
     for kept in (True, False, None):
         row = line("xy", text, text) | {
-            "response": text, "tokens": [text, text, text], "offsets": [[0, len(text)], [1, 1], [0, 1]], "prompt": text,
-            "criteria": {text: [{"text": text, "kept": kept, "relevance": [1, 0.5, text] if kept else None}] * 2},
+            "sample": {"id": "1", "prompt": text}, "response": {"text": text}, "tokens": [text, text, text],
+            "offsets": [[0, len(text)], [1, 1], [0, 1]],
+            "criteria": {text: [{"text": text, "kept": kept, "relevance": [1, 0.5, 0] if kept else None}] * 2},
         }  # fmt: skip
-        rows += [row, row | {"offsets": text}]
-    section, _ = shown(run, rows)
+        rows += [row, row | {"offsets": []}]
+    section, _ = shown(run, [*rows, line(r=[("c", True, [1] * 8)])])
     assert not re.search("<(script|img|svg)", section)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]", section)
     assert "1337" not in section
-
-
-@pytest.mark.parametrize(
-    "criteria",
-    [
-        {"r": [3, None, "x", {}]},
-        {"r": [{"text": 3, "kept": "yes", "relevance": 4}]},
-        {"r": [{"text": None, "kept": 1, "relevance": {}}]},
-        {"r": [{"text": "c", "kept": True, "relevance": [None, "a", 1e400, -5, 7, True, [], {}]}]},
-    ],
-)
-def test_odd_criteria(run: Path, criteria: Any) -> None:
-    shown(run, [line() | {"criteria": criteria}, {"criteria": criteria}])
 
 
 def test_long_files_stay_small_and_say_so(run: Path) -> None:
@@ -175,7 +169,7 @@ def test_an_answer_with_text_and_relevance_is_drawn_before_others() -> None:
     rows = [
         line("", r=[("c", False, [1])]), line("q", r=[("c", False, None)]), line("z", "policy", r=[("c", False, [0, 1])]),
     ]  # fmt: skip
-    found = criteria_section(lambda: rows, "sft")
+    found = criteria_section(map(Answer.model_validate, rows), "sft")
     assert found
     row = found.prompts[0].criteria[0].rows[0]
     assert row.broken
@@ -188,8 +182,8 @@ def test_an_answer_with_text_and_relevance_is_drawn_before_others() -> None:
 
 def test_an_emoji_of_several_tokens_is_drawn_once(run: Path) -> None:
     row = {
-        "model": "sft", "id": "1", "prompt": "p", "response": "a🎉 b", "tokens": ["a", "\ufffd", "\ufffd", "</s>", " b"],
-        "offsets": [[0, 1], [1, 2], [1, 2], [2, 2], [2, 4]], "finished": False,
+        "model": "sft", "sample": {"id": "1", "prompt": "p"}, "response": {"text": "a🎉 b", "finished": False}, "tokens": ["a", "\ufffd", "\ufffd", "</s>", " b"],
+        "offsets": [[0, 1], [1, 2], [1, 2], [2, 2], [2, 4]],
         "criteria": {"r": [{"text": "c", "kept": False, "relevance": [0, 0.2, 0.8, 0, 0]}]},
     }  # fmt: skip
     section, _ = shown(run, [row])
@@ -202,17 +196,17 @@ def test_an_emoji_of_several_tokens_is_drawn_once(run: Path) -> None:
 
 
 def test_characters_that_no_token_covers_are_not_lost() -> None:
-    row = {"response": {"text": "abcdef"}, "tokens": ["b", "de"], "offsets": [[1, 2], [3, 5]]}
+    row = answer("abcdef", ["b", "de"], [(1, 2), (3, 5)])
     assert [text for text, *_ in glyphs(row)] == ["a", "b", "c", "de", "f"]
     assert [places for _, places, _ in glyphs(row)] == [[], [0], [], [1], []]
 
 
 @pytest.mark.parametrize(
     "offsets",
-    [None, [[0, 1]], [[0, 1], [0, 9]], [[1, 2], [0, 1]], [[0, 1], [-1, 2]], [[0, 1], ["1", 2]], [[0, 1], [1]], "ab", [3, 4]],
-)  # fmt: skip
+    [[], [(0, 1)], [(0, 1), (0, 9)], [(1, 2), (0, 1)], [(0, 1), (-1, 2)]],
+)
 def test_offsets_that_do_not_fit_leave_the_tokens_own_text(offsets: Any) -> None:
-    assert glyphs({"response": {"text": "ab"}, "tokens": ["a?", "b?"], "offsets": offsets}) == [
+    assert glyphs(answer("ab", ["a?", "b?"], offsets)) == [
         ("a?", [0], False), ("b?", [1], False),
     ]  # fmt: skip
 
@@ -230,14 +224,11 @@ def test_every_character_and_every_token_is_drawn_once(data: st.DataObject, tiny
     text = data.draw(st.text(max_size=12))
     ids += tiny_tokenizer(text, add_special_tokens=False).input_ids
     response = rollouts.decode(tiny_tokenizer, ids)
-    row = {
-        "response": {"text": response}, "tokens": [tiny_tokenizer.decode([one]) for one in ids],
-        "offsets": [list(pair) for pair in rollouts.offsets(tiny_tokenizer, ids)],
-    }  # fmt: skip
-    found = glyphs(row)
+    offsets = rollouts.offsets(tiny_tokenizer, ids)
+    found = glyphs(answer(response, [tiny_tokenizer.decode([one]) for one in ids], offsets))
     assert "".join(text for text, _, special in found if not special) == response
     assert sorted(place for _, places, _ in found for place in places) == list(range(len(ids)))
     for text, places, special in found:
         if not special:
-            covered = {i for place in places for i in range(*row["offsets"][place])}
+            covered = {i for place in places for i in range(*offsets[place])}
             assert len(covered) == len(text)

@@ -12,9 +12,9 @@ import pytest
 from fake_runs import fake_run, write_lines
 from pages import HOSTILE, assert_safe, change, page, stage
 
-from fgrl.report.chains import MOST_CHAINS, MOST_STEPS, chains_section, verdicts
+from fgrl.report.chains import MOST_CHAINS, MOST_STEPS, ShownChain, chains_section, verdicts
 from fgrl.report.escaping import MOST_CHARACTERS
-from fgrl.types import Sample
+from fgrl.types import PairVerdict, Response, Sample
 
 TEXTS = [
     "A boss is a person. In conclusion, bosses are very important. They run firms.",
@@ -25,11 +25,12 @@ TEXTS = [
 
 def chain(texts: list[str] = TEXTS, **changes: Any) -> dict[str, Any]:
     """A sample's line: the first response with what was marked on it, and a rewrite for each mark."""
-    spans = [
+    spans: list[dict[str, Any]] = [
         {"start": 10, "end": 18, "label": -1.0, "reasons": ["lacks_depth"], "note": "who is it?", "id": "1", "answered_by": 1},
         {"start": 20, "end": 60, "label": -1.0, "reasons": ["unnecessary"], "id": "2", "answered_by": 2},
         {"start": 62, "end": 77, "label": 1.0, "reasons": ["useful_fact"], "id": "3"},
     ]  # fmt: skip
+    spans = [span for span in spans if span["end"] <= len(texts[0]) and span.get("answered_by", 0) < len(texts)]
     first = {
         "text": texts[0],
         "by": "smollm2",
@@ -63,6 +64,10 @@ def section(run: Path, lines: list[dict[str, Any]], name: str = "chains") -> str
     drawn = re.search(rf'<section class="{name}".*?</section>', text, re.DOTALL)
     assert drawn, text[:2000]
     return drawn[0]
+
+
+def section_of(*lines: dict[str, Any]) -> list[ShownChain]:
+    return chains_section(map(Sample.model_validate, lines))
 
 
 def plain(html_text: str) -> str:
@@ -122,9 +127,9 @@ def test_chains_are_not_drawn_twice(run: Path) -> None:
 
 def test_a_page_has_the_first_chains_and_their_first_steps() -> None:
     long = chain([f"text {n}" for n in range(MOST_STEPS + 5)])
-    (shown,) = chains_section([{"id": "no chain"}, long])
+    (shown,) = section_of({"id": "no chain", "prompt": "p"}, long)
     assert (len(shown.steps), shown.more_steps) == (MOST_STEPS, 4)
-    assert len(chains_section([chain()] * 50)) == MOST_CHAINS
+    assert len(section_of(*[chain()] * 50)) == MOST_CHAINS
 
 
 def test_a_step_without_a_change_is_named(run: Path) -> None:
@@ -134,36 +139,20 @@ def test_a_step_without_a_change_is_named(run: Path) -> None:
 
 def test_long_texts_are_cut_and_counted() -> None:
     before, after = "a " * MOST_CHARACTERS, "a " * MOST_CHARACTERS + "b"
-    (shown,) = chains_section([chain([before, after], responses=[{"text": before}, {"text": after}])])
+    (shown,) = section_of(chain([before, after], responses=[{"text": before}, {"text": after}]))
     assert [side.left_out for side in shown.sides] == [len(before) - MOST_CHARACTERS, len(after) - MOST_CHARACTERS]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        {},
-        {"meta": {"chain": {}}, "responses": "none"},
         {"meta": {"chain": {}}, "responses": [{"text": "alone"}]},
         {"meta": {"chain": True}, "responses": [{"text": "a"}, {"text": "b"}]},
-        {"meta": [], "responses": [{"text": "a"}, {"text": "b"}]},
+        {"responses": [{"text": "a"}, {"text": "b"}]},
     ],
 )
 def test_what_is_no_chain_has_no_section(line: dict[str, Any]) -> None:
-    assert chains_section([line]) == []
-
-
-@pytest.mark.parametrize(
-    "responses",
-    [
-        [{}, {}],
-        [None, 3],
-        [{"text": None, "annotations": 4}, {"text": ["x"], "by": {}}],
-        [{"text": "a", "annotations": [{"spans": [{"start": "0", "end": None, "answered_by": 1}, 7]}]}, {"text": "b"}],
-        [{"text": "a", "annotations": [{"spans": [{"start": 0, "end": 999, "answered_by": 1}]}]}, {"text": "b"}],
-    ],
-)
-def test_damaged_chains_make_no_damaged_page(run: Path, responses: list[Any]) -> None:
-    assert section(run, [chain(responses=responses)])
+    assert section_of({"id": "1", "prompt": "p"} | line) == []
 
 
 def test_nothing_of_a_chain_runs(run: Path) -> None:
@@ -193,11 +182,12 @@ def test_nothing_of_a_chain_runs(run: Path) -> None:
         ({"verdict": "second", "by": "ada"}, "response 3 is better than response 1 (ada)"),
         ({"verdict": "tie"}, "responses 1 and 3 are equally good"),
         ({"verdict": None}, "the verdict on responses 1 and 3 is missing"),
-        ({"verdict": ["first"]}, "the verdict on responses 1 and 3 is missing"),
     ],
 )
 def test_comparisons_in_words(verdict: dict[str, Any], expected: str) -> None:
-    (shown,) = verdicts({"verdicts": [{"first": 0, "second": 2} | verdict]})
+    responses = [Response(text=text) for text in "abc"]
+    compared = [PairVerdict(first=0, second=2, **verdict)]
+    (shown,) = verdicts(Sample(id="1", prompt="p", responses=responses, verdicts=compared))
     assert (shown.words, shown.reason) == (expected, None)
 
 

@@ -10,7 +10,8 @@ from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
 from fgrl.report import plots
-from fgrl.results.run_folder import Series, load
+from fgrl.results.run_folder import load
+from fgrl.results.series import Series
 
 
 def evaluation(step: int, value: float, low: float | None, high: float | None) -> dict[str, float]:

@@ -16,16 +16,21 @@ from pages import HOSTILE, assert_safe, change, page, stage
 
 from fgrl.report import marks
 from fgrl.report.escaping import MOST_CHARACTERS
-from fgrl.report.marks import LANES, MOST_MARKS, Mark, annotation, annotations_of_line, lanes, marked_text
+from fgrl.report.marks import LANES, MOST_MARKS, annotation, lanes, marked_text
+from fgrl.types import Annotation, Span
 
 
 def span(start: int, end: int, label: float = 1.0, *reasons: str, **more: Any) -> dict[str, Any]:
     return {"start": start, "end": end, "label": label, "reasons": list(reasons), **more}
 
 
+def records(*spans: dict[str, Any]) -> list[Span]:
+    return [Span.model_validate(one) for one in spans]
+
+
 def drawn(text: str, *spans: Any) -> list[tuple[str, list[str], list[int]]]:
     """(text, marks, numbers behind it) of each piece."""
-    return [(str(p.html), p.marks, [n for n, _ in p.ends]) for p in marked_text(text, spans).pieces]
+    return [(str(p.html), p.marks, [n for n, _ in p.ends]) for p in marked_text(text, records(*spans)).pieces]
 
 
 def plain(page: str) -> str:
@@ -38,7 +43,7 @@ def test_passages_differ_in_their_line_and_lead_to_their_reasons() -> None:
         ("good", ["good lane-0"], [1]), (", ", [], []), ("bad", ["poor lane-0"], [2]), (", ", [], []),
         ("so so", ["neutral lane-0"], [3]), (".", [], []),
     ]  # fmt: skip
-    shown = marked_text(text, [span(0, 4, 0.5, "short", note="and kind", weight=2.0, answered_by=1)])
+    shown = marked_text(text, records(span(0, 4, 0.5, "short", note="and kind", weight=2.0, answered_by=1)))
     (passage,) = shown.passages
     assert (passage.number, passage.kind, passage.words, passage.quote) == (1, "good", "good (+0.50)", "good")
     assert passage.reasons == ["short", "and kind", "weight 2", "addressed by response 2"]
@@ -63,14 +68,14 @@ def test_overlapping_passages_have_a_line_each(spans: list[Any], expected: list[
 
 
 def test_more_lines_than_there_is_room_for() -> None:
-    assert lanes([Mark(0, 9, 1.0, ())] * 5) == [0, 1, 2, LANES - 1, LANES - 1]
+    assert lanes([Span(start=0, end=9)] * 5) == [0, 1, 2, LANES - 1, LANES - 1]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("ab<&\n\u202e🐕", max_size=12), st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6))
 def test_every_character_is_drawn_once_under_the_passages_that_cover_it(text: str, ends: list[tuple[int, int]]) -> None:
     spans = sorted({(min(a, b, len(text)), min(max(a, b), len(text))) for a, b in ends}, key=lambda at: (at[0], -at[1]))
-    every = [Mark(start, end, 1.0, ()) for start, end in spans]
+    every = [Span(start=start, end=end) for start, end in spans]
     lane, place = lanes(every), 0
     for piece in marks.cut(text, every):
         shown = html.unescape(re.sub("<[^>]*>", "", piece.html)).replace("↵\n", "\n").replace("⟨U+202E⟩", "\u202e")
@@ -89,21 +94,19 @@ def test_every_character_is_drawn_once_under_the_passages_that_cover_it(text: st
 
 
 def test_what_is_not_drawn_is_said() -> None:
-    shown = marked_text(
-        "abc", [span(0, 1), span(2, 9), span(2, 1), {"start": "0", "end": 1}, 7, {"start": True, "end": 1}]
-    )
+    shown = marked_text("abc", records(span(0, 1), span(2, 9), span(4, 5)))
     assert len(shown.passages) == 1
-    assert shown.notes == ["5 marked passages do not fit the text."]
+    assert shown.notes == ["2 marked passages do not fit the text."]
     assert marked_text("abc", []).notes == ["No passage is marked."]
     long = "x" * (MOST_CHARACTERS + 7)
     many = marked_text(
-        long, [span(i, i + 1) for i in range(MOST_MARKS + 3)] + [span(MOST_CHARACTERS + 1, MOST_CHARACTERS + 2)]
+        long, records(*(span(i, i + 1) for i in range(MOST_MARKS + 3)), span(MOST_CHARACTERS + 1, MOST_CHARACTERS + 2))
     )
     assert many.left_out == 7
     assert len(many.passages) == MOST_MARKS
     assert many.notes == ["4 more marked passages not drawn."]
     beyond = marked_text(
-        long, [span(MOST_CHARACTERS - 1, MOST_CHARACTERS + 2), span(MOST_CHARACTERS + 1, MOST_CHARACTERS + 2)]
+        long, records(span(MOST_CHARACTERS - 1, MOST_CHARACTERS + 2), span(MOST_CHARACTERS + 1, MOST_CHARACTERS + 2))
     )
     assert [passage.quote for passage in beyond.passages] == ["xxx", "x"]
     assert [number for piece in beyond.pieces for number, _ in piece.ends] == [1]
@@ -111,7 +114,7 @@ def test_what_is_not_drawn_is_said() -> None:
 
 def test_a_missing_critique_differs_from_one_without_passages() -> None:
     missing, empty, silent = (
-        annotation("abc", value, "critic") for value in (None, {"critique": "Fine."}, {"spans": []})
+        annotation("abc", value, "critic") for value in (None, Annotation(critique="Fine."), Annotation())
     )
     assert missing.missing
     assert missing.text is None
@@ -126,16 +129,6 @@ def test_a_missing_critique_differs_from_one_without_passages() -> None:
 
 def line(text: str = "a ride.", **more: Any) -> dict[str, Any]:
     return {"model": "sft", "sample": {"id": "1", "prompt": "p"}, "response": {"text": text, "finished": True}, **more}
-
-
-@pytest.mark.parametrize("value", [7, "x", [1], {"spans": 7}, {"spans": [None, 3], "answers": 5, "seconds": "long"}])
-def test_a_record_of_another_form_is_shown_as_far_as_it_can_be_read(value: Any) -> None:
-    (shown,) = annotations_of_line(line(annotations={"critic": value}))
-    assert shown.missing is not isinstance(value, dict)
-    assert shown.text is None or str(shown.text.pieces[0].html) == "a ride."
-    odd = line(annotations=[value])
-    odd["response"]["annotations"] = value
-    assert annotations_of_line(odd) == []
 
 
 @pytest.fixture
@@ -199,9 +192,10 @@ def test_hostile_annotations_are_text(run: Path) -> None:
             span(0, len(text), -1, text, note=text), span(1, len(text) - 1, 1, text)]}  # fmt: skip
         answered = line(text, annotations={text: recorded}, tokens=[text], token_rewards={text: [1.0]})
         answered["sample"] = {"id": str(i), "prompt": text}
-        rows.append(answered | {"iteration": i, "advantages": [1.0]})
+        rows.append(answered)
     write_lines(stage(run, "evaluate") / "out" / "answers.jsonl", rows)
-    write_lines(stage(run, "policy") / "out" / "rollouts.jsonl", rows)
+    stored = [{**row, "iteration": i, "advantages": [1.0]} for i, row in enumerate(rows)]
+    write_lines(stage(run, "policy") / "out" / "rollouts.jsonl", stored)
     samples = [
         {"id": row["sample"]["id"], "prompt": row["sample"]["prompt"], "responses": [
             {**row["response"], "by": "x", "annotations": list(row["annotations"].values())}]} for row in rows

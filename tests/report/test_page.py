@@ -57,7 +57,7 @@ def test_shows_what_was_measured(finished: Path) -> None:
 def test_segments_and_colours(tmp_path: Path) -> None:
     folder = fake_run(tmp_path, prompts=1, points=3, steps=3)
     line = {
-        "model": "sft", "id": "a", "prompt": "p", "response": "ab c", "finished": True,
+        "model": "sft", "sample": {"id": "a", "prompt": "p"}, "response": {"text": "ab c", "finished": True},
         "tokens": ["a", "b", " c", "</s>"],
         "token_rewards": {"r": [1.0, 1.0, -2.0, None]}, "segments": {"r": [0, 0, 1, -1]},
     }  # fmt: skip
@@ -75,7 +75,7 @@ def test_segments_and_colours(tmp_path: Path) -> None:
 def test_rewards_without_segments_have_no_controls_for_them(tmp_path: Path) -> None:
     folder = fake_run(tmp_path, prompts=1, points=3, steps=3)
     line = {
-        "model": "sft", "id": "a", "prompt": "p", "response": "ab", "finished": True, "tokens": ["a", "b"],
+        "model": "sft", "sample": {"id": "a", "prompt": "p"}, "response": {"text": "ab", "finished": True}, "tokens": ["a", "b"],
         "token_rewards": {"r": [1.0, -1.0]},
     }  # fmt: skip
     for segments, expected in (({}, False), ({"r": [-1, -1]}, False), ({"r": [0, 1]}, True)):
@@ -126,8 +126,8 @@ def test_escapes_everything(run: Path) -> None:
         hostile = run / "recipe.yaml"
         hostile.write_text(f"about: {json.dumps(text)}\nstages: {{}}\n", encoding="utf-8", errors="replace")
         line = answer(random.Random(0), text, str(id), text, "x") | {
-            "tokens": [text, text], "response": text,
-            "token_rewards": {text: [1.0, -1.0]}, "segments": {text: [0, 1]}, text: 3.0,
+            "tokens": [text, text], "response": {"text": text, "finished": True},
+            "token_rewards": {text: [1.0, -1.0]}, "segments": {text: [0, 1]},
         }  # fmt: skip
         write_lines(stage(run, "evaluate") / "out" / "answers.jsonl", [line, line | {"model": "sft"}])
         write_json(
@@ -282,13 +282,14 @@ def test_long_runs_stay_small(run: Path) -> None:
 
 def test_empty_answers_and_odd_tokens(run: Path) -> None:
     rows = [
-        {"model": "sft", "id": "1", "prompt": [{"role": "user", "content": "hi"}], "response": "", "tokens": ["</s>"],
-         "finished": True, "token_rewards": {"segment": [None]}, "segments": {"segment": [-1]}},
-        {"model": "policy", "id": "1", "prompt": "hi", "response": "", "tokens": [], "finished": False},
-        {"model": "sft", "id": "2", "prompt": None, "response": "👩‍👩‍👧 é שלום 日本",
-         "tokens": ["👩‍", "", "👩‍👧", " é", " שלום", "日", "本"], "finished": False,
+        {"model": "sft", "sample": {"id": "1", "prompt": [{"role": "user", "content": "hi"}]},
+         "response": {"text": "", "finished": True}, "tokens": ["</s>"],
+         "token_rewards": {"segment": [None]}, "segments": {"segment": [-1]}},
+        {"model": "policy", "sample": {"id": "1", "prompt": "hi"}, "response": {"text": "", "finished": False}},
+        {"model": "sft", "sample": {"id": "2", "prompt": ""}, "response": {"text": "👩‍👩‍👧 é שלום 日本", "finished": False},
+         "tokens": ["👩‍", "", "👩‍👧", " é", " שלום", "日", "本"], "kl": 0.75,
          "token_rewards": {"segment": [1, 2]}, "segments": {"segment": [0, 0, 1, 1, 2, 2, 3]}},
-        {"model": "sft", "id": "3", "token_rewards": 3, "segments": [1], "tokens": "abc", "kl": [0.5, 0.25]},
+        {"model": "sft", "id": "3", "token_rewards": 3, "segments": [1], "tokens": "abc"},
         {},
     ]  # fmt: skip
     write_lines(stage(run, "evaluate") / "out" / "answers.jsonl", rows)
@@ -302,6 +303,7 @@ def test_empty_answers_and_odd_tokens(run: Path) -> None:
     assert "שלום" in words
     assert "user" in words
     assert "0.750" in words
+    assert "2 lines of answers.jsonl could not be read" in words
 
 
 def test_answers_file_without_lines(run: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
-from fgrl.report.rollouts import ADVANTAGE, MOST_ROLLOUTS, rollouts_section
+from fgrl.modules.stored_rollouts import StoredRollout
+from fgrl.report.rollouts import ADVANTAGE, MOST_ROLLOUTS, StoredRollouts, rollouts_section
 
 TITLES = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">')
 
@@ -36,6 +37,10 @@ def section(run: Path, rows: list[dict[str, Any]], place: str = "out/rollouts.js
     drawn = re.search(r'<section class="rollouts".*?</section>', text, re.DOTALL)
     assert drawn
     return drawn[0]
+
+
+def section_of(rows: list[dict[str, Any]]) -> StoredRollouts | None:
+    return rollouts_section(map(StoredRollout.model_validate, rows))
 
 
 def words(html: str) -> str:
@@ -99,13 +104,13 @@ def test_what_is_missing_is_named(run: Path) -> None:
 def test_where_the_sign_has_a_meaning_zero_is_neutral() -> None:
     """Nearly all labels of a critic may be poor; a reward model's rewards have no such middle."""
     rows = [line(rewards=[-2.0, -1.0, None], advantages=[1.0, 2.0, 3.0]) for _ in range(30)]
-    plain, labelled = rollouts_section(rows), rollouts_section([row | {"annotations": {"r": {}}} for row in rows])
+    plain, labelled = section_of(rows), section_of([row | {"annotations": {"r": {}}} for row in rows])
     assert plain is not None
     assert labelled is not None
     assert [(scale.reward, scale.middle) for scale in plain.scales] == [("r", -1.0), (ADVANTAGE, 0.0)]
     assert [(scale.reward, scale.middle) for scale in labelled.scales] == [("r", 0.0), (ADVANTAGE, 0.0)]
     assert labelled.scales[0].level(-2.0) == "n5"
-    constant = rollouts_section([line(rewards=[-0.5, -0.5, None])])
+    constant = section_of([line(rewards=[-0.5, -0.5, None])])
     assert constant is not None
     assert constant.scales[0].level(-0.5) == "n5", "values that do not differ are not neutral"
     assert [len(iteration.rollouts) for iteration in plain.iterations] == [MOST_ROLLOUTS]
@@ -119,15 +124,3 @@ def test_no_rollouts_no_section(rows: list[dict[str, Any]], run: Path) -> None:
     text, _ = page(run)
     assert 'id="rollouts"' not in text
     assert 'href="#rollouts"' not in text
-
-
-def test_odd_lines_are_drawn_as_far_as_they_can_be_read(run: Path) -> None:
-    odd = {
-        "iteration": 1,
-        "response": 7,
-        "sample": [],
-        "tokens": "x",
-        "token_rewards": {"r": "high"},
-        "advantages": [None, "x"],
-    }
-    assert "Iteration 1" in section(run, [odd, {"iteration": 1}])

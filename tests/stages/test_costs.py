@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_runs import write_stage
 from typer.testing import CliRunner
 
 from fgrl.cli import app
@@ -29,7 +30,7 @@ def stage_folder(
 ) -> None:
     """The files of a finished stage: calls of (prompt tokens, completion tokens, usd), iterations of (collect, train)."""
     (root / name / "out").mkdir(parents=True)
-    (root / name / "stage.json").write_text(json.dumps({"seconds": 12.5, "summary": summary}))
+    write_stage(root / name, seconds=12.5, summary=summary)
     lines = [
         {"client": "x", "prompt_tokens": p, "completion_tokens": c, "usd": usd, "at_most": None} for p, c, usd in calls
     ]
@@ -108,7 +109,7 @@ def test_a_damaged_ledger_is_an_error(tmp_path: Path) -> None:
 
 
 def test_from_a_recipe_to_a_table(tmp_path: Path) -> None:
-    samples = [{"id": str(n), "prompt": "q", "response": "a, b", "rubric": [NO_COMMA]} for n in range(2)]
+    samples = [{"id": str(n), "prompt": "q", "responses": [{"text": "a, b"}], "rubric": [NO_COMMA]} for n in range(2)]
     (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, samples)))
     stages = {
         "marks": {"name": "annotate", "data": {"name": "jsonl", "path": "samples.jsonl"}, "annotator": "mark_by_rules"},

@@ -228,7 +228,9 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, tiny_
     topics = [f"{first} {second}" for first in ("rivers", "lamps", "birds", "bread") for second in "abcdef"]
     (tmp_path / "topics.txt").write_text("\n".join(topics))
     (tmp_path / "judge.jsonl").write_text(json.dumps({"any": True, "answer": "1"}) + "\n")
-    lines = [{"id": str(n), "prompt": topic, "response": "eel een eye tree"} for n, topic in enumerate(topics)]
+    lines = [
+        {"id": str(n), "prompt": topic, "responses": [{"text": "eel een eye tree"}]} for n, topic in enumerate(topics)
+    ]
     (tmp_path / "sft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert estimates(plan(recipes.load(recipe), tmp_path / "runs"))["evaluate"]["calls"]["calls"] == 3 * 12
     done = fgrl("run", recipe, *runs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_runs import write_stage
 
 from fgrl import registry
 from fgrl.errors import DataError
@@ -104,6 +105,7 @@ def check_without_its_numbers(folder: Path, stage: Any, mean: float) -> None:
     report = json.loads(file.read_text())
     del report["metrics"]["token_reward"]
     file.write_text(json.dumps(report))
+    write_stage(folder / "run", files={})
     recipe: Any = SimpleNamespace(stages={"evaluate": stage}, graph=lambda: {"evaluate": []})
     folders = {"evaluate": folder / "run"}
     finished = FinishedRecipe(

@@ -21,7 +21,7 @@ from fgrl.kinds import Stage, Verifier
 from fgrl.recipe import know_components
 from fgrl.report import attribution
 from fgrl.rules.rule import relevant
-from fgrl.types import Criterion, Rewards, Sample
+from fgrl.types import Criterion, Rewards, Sample, read_jsonl
 
 NAN = math.nan
 
@@ -75,8 +75,8 @@ def test_the_page_draws_what_the_stage_wrote(tmp_path: Path, tiny_model_dir: Pat
     """As many relevant tokens as the file has, for the answers that are drawn."""
     stage, work = evaluation(tmp_path, tiny_model_dir, PROMPTS), a_run(tmp_path / "stage")
     stage.run(work)
-    lines = [json.loads(text) for text in (work.out / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
-    found = attribution.criteria_section(lambda: lines, "base")
+    answers = read_jsonl(work.out / "answers.jsonl", Answer)
+    found = attribution.criteria_section(answers, "base")
     assert found is not None
     assert found.with_rubric == len(found.prompts) == 2
     rows = [row for prompt in found.prompts for criterion in prompt.criteria for row in criterion.rows]

@@ -21,7 +21,10 @@ from fgrl.report.answers import answers_section
 from fgrl.types import Message, Response
 
 PROMPTS = [{"id": "1", "prompt": "What is red?"}, {"id": "2", "prompt": "What is blue?"}]
-SHORT = [{"id": "2", "prompt": "", "response": "The sea."}, {"id": "1", "prompt": "", "response": "A rose."}]
+SHORT = [
+    {"id": "2", "prompt": "", "responses": [{"text": "The sea."}]},
+    {"id": "1", "prompt": "", "responses": [{"text": "A rose."}]},
+]
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,7 +66,10 @@ def test_given_answers_are_measured_like_any_other_in_the_prompts_order(tmp_path
     ("rows", "said"),
     [
         (SHORT[:1], "no answer to prompt 1"),
-        ([*SHORT, {"id": "3", "prompt": "", "response": "?"}], "answers to what is not asked, the prompt 3"),
+        (
+            [*SHORT, {"id": "3", "prompt": "", "responses": [{"text": "?"}]}],
+            "answers to what is not asked, the prompt 3",
+        ),
         ([{"id": "1", "prompt": "x"}], "sample 1 has no `response`"),
     ],
 )
@@ -144,7 +150,9 @@ def test_follow_ups_are_asked_after_the_model_s_own_answer(tmp_path: Path, tiny_
 
 def test_turns_cut_conversations_short(tmp_path: Path) -> None:
     asked = [{**PROMPTS[0], "meta": {"follow_ups": ["Why?", "And?"]}}]
-    said = [{"id": "1", "prompt": "", "response": "A rose.", "meta": {"later_responses": ["So.", "Then."]}}]
+    said = [
+        {"id": "1", "prompt": "", "responses": [{"text": "A rose."}], "meta": {"later_responses": ["So.", "Then."]}}
+    ]
     for turns, wanted in ((1, []), (2, ["So."]), (None, ["So.", "Then."])):
         folder = tmp_path / str(turns)
         folder.mkdir()
@@ -172,7 +180,7 @@ def test_later_turns_do_not_depend_on_the_batch(tmp_path: Path, tiny_model_dir: 
 def test_the_page_shows_the_whole_conversation_and_what_followed() -> None:
     chat = [Message(role="system", content="Be brief."), Message(role="user", content="Why <b>?")]
     answer = answer_of("1", chat, "So.", ["So."], [(0, 3)], True, follow_ups=[("And?", "Yes <i>.")], model="sft")
-    shown = answers_section([answer.model_dump(mode="json")]).exchanges[0]
+    shown = answers_section([answer]).exchanges[0]
     assert [(role, str(text)) for role, text in shown.turns] == [("system", "Be brief."), ("user", "Why &lt;b&gt;?")]
     assert [(role, str(text)) for role, text in shown.answers[0].later] == [
         ("user", "And?"), ("assistant", "Yes &lt;i&gt;."),
@@ -248,7 +256,9 @@ def test_a_recipe_asks_for_the_files(tmp_path: Path) -> None:
 
 def test_what_numbers_mean_and_whether_answers_pass_is_recorded(tmp_path: Path) -> None:
     rule = {"name": "rule", "rule": {"name": "punctuation:no_comma"}, "title": "commas"}
-    rows = [row | {"response": text} for row, text in zip(PROMPTS, ("A rose, red.", "The sea."), strict=True)]
+    rows = [
+        row | {"responses": [{"text": text}]} for row, text in zip(PROMPTS, ("A rose, red.", "The sea."), strict=True)
+    ]
     out = run(stage(tmp_path, PROMPTS, {"rival": rows}, metrics=[rule, "length"]), tmp_path)
     meanings = json.loads((out / "metrics.json").read_text())["meanings"]
     share = {"words": "share of answers that satisfy the rule", "better": "higher", "even": None}

@@ -66,7 +66,10 @@ def test_hand_made_numbers() -> None:
 
 
 def test_the_stage(tiny_model_dir: Path, tmp_path: Path) -> None:
-    lines = [{"id": str(n), "prompt": f"q{n}", "response": text, "rubric": RUBRIC} for n, text in enumerate(TEXTS)]
+    lines = [
+        {"id": str(n), "prompt": f"q{n}", "responses": [{"text": text}], "rubric": RUBRIC}
+        for n, text in enumerate(TEXTS)
+    ]
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
     recipe = tmp_path / "grades.yaml"
     recipe.write_text(RECIPE.format(model=json.dumps(str(tiny_model_dir))))
@@ -94,7 +97,10 @@ def test_the_stage(tiny_model_dir: Path, tmp_path: Path) -> None:
 
 
 def test_samples_without_a_response_are_counted(tiny_model_dir: Path, tmp_path: Path) -> None:
-    marks = [{"id": str(n), "prompt": "q", "response": text, "rubric": RUBRIC[:1]} for n, text in enumerate(TEXTS)]
+    marks = [
+        {"id": str(n), "prompt": "q", "responses": [{"text": text}], "rubric": RUBRIC[:1]}
+        for n, text in enumerate(TEXTS)
+    ]
     (tmp_path / "marks.jsonl").write_text("\n".join(map(json.dumps, marks)))
     grade = {"name": "grade_relevance", "data": {"name": "jsonl", "path": "marks.jsonl"}, "policy": str(tiny_model_dir)}
     recipe = tmp_path / "grades.yaml"
@@ -113,7 +119,10 @@ def test_samples_without_a_response_are_counted(tiny_model_dir: Path, tmp_path: 
 
 
 def test_grade_gives_the_same_under_its_own_name(tiny_model_dir: Path, tmp_path: Path) -> None:
-    lines = [{"id": str(n), "prompt": f"q{n}", "response": text, "rubric": RUBRIC} for n, text in enumerate(TEXTS)]
+    lines = [
+        {"id": str(n), "prompt": f"q{n}", "responses": [{"text": text}], "rubric": RUBRIC}
+        for n, text in enumerate(TEXTS)
+    ]
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
     old = RECIPE.format(model=json.dumps(str(tiny_model_dir)))
     reports = []

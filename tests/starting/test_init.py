@@ -16,7 +16,8 @@ from fgrl.errors import DataError, UsageError
 from fgrl.pipeline import Options, execute
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import load
-from fgrl.report.verdict import verdict
+from fgrl.results import run_folder
+from fgrl.results.concluding import conclude
 from fgrl.starting import Draft, Request, draft
 from fgrl.starting.columns import detect
 from fgrl.starting.texts import flow
@@ -86,7 +87,7 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, tiny_model_
         assert (tmp_path / "rewards.py").is_file()
         assert measured["token_reward"]["trained"]["reward"]["mean"] > 0, "the reward is measured on held-out prompts"
         assert summary.folder is not None
-        (finding, *_others) = verdict(summary.folder).replies[0].findings
+        (finding, *_others) = conclude(run_folder.load(summary.folder)).replies[0].findings
         assert finding.text.startswith("Mean reward of held-out answers (reward) [evaluate]: "), "the verdict uses it"
 
 

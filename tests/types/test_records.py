@@ -186,6 +186,7 @@ RESPONSES = [{"text": "a"}, {"text": "b"}]
         ),
         ({"responses": [{"text": 3}]}, r"responses\.0\.text: Input should be a valid string"),
         ({"candidates": RESPONSES}, "candidates: Extra inputs are not permitted"),
+        ({"response": "a"}, "response: Extra inputs are not permitted"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_named_with_its_place(tmp_path: Path, line: dict[str, Any], problem: str) -> None:

@@ -44,7 +44,7 @@ def test_the_page_s_verifier_works(stars: Path) -> None:
         assert [span.start for span in rule.violations("*a*b*c*") or []] == [6]
         assert rule.violations("**") is None
         (sample,) = MarkByRules().annotate(
-            [Sample.model_validate({**json.loads(block("json")), "response": "é🎉* *, *"})]
+            [Sample.model_validate({**json.loads(block("json")), "responses": [{"text": "é🎉* *, *"}]})]
         )
         assert [sample.chosen_response.text[span.start : span.end] for span in sample.chosen_response.spans] == [
             "*",

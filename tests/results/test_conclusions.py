@@ -11,10 +11,15 @@ from fake_runs import estimate, fake_run, write_json, write_lines
 from pages import assert_safe, change, page, stage
 
 import fgrl.components  # noqa: F401
-from fgrl.report.symptoms import AnswerText, copied_share, repeats_prompt
-from fgrl.report.verdict import Verdict, percent, trend, verdict
+from fgrl.evaluation.answer import Answer
+from fgrl.results.concluding import conclude, renew
+from fgrl.results.conclusions import Conclusions
+from fgrl.results.exploiting import percent, trend
+from fgrl.results.records import read_run
+from fgrl.results.run_folder import load
+from fgrl.results.symptoms import copied_share, repeats_prompt
 from fgrl.specs import ModelSpec, stage_of
-from fgrl.types import Ref
+from fgrl.types import Ref, Response, Sample
 
 LONG = "A heron stands still in the shallow water for a very long time and then it strikes a small fish"
 GOAL = {
@@ -74,6 +79,10 @@ def goal(
     write_json(stage(folder, "evaluate") / "out" / "metrics.json", report)
 
 
+def verdict(folder: Path) -> Conclusions:
+    return conclude(load(folder))
+
+
 def replies(folder: Path) -> tuple[Any, Any]:
     """(did it learn, is it hacking the reward)."""
     learned, hacking = verdict(folder).replies
@@ -131,15 +140,6 @@ def test_nothing_is_concluded_without_a_declared_direction(run: Path) -> None:
     symptom = {"mine": GOAL | {"purpose": "symptom"}}
     goal(run, 0.2, 0.6, meanings=symptom)
     assert replies(run)[0].status == "unknown"
-
-
-def test_files_of_earlier_versions_have_the_declarations_of_their_metrics(run: Path) -> None:
-    report = stage(run, "evaluate") / "out" / "metrics.json"
-    assert "meanings" not in json.loads(report.read_text())
-    assert "Share of answers that satisfy the rule" in texts(replies(run)[0])  # the metric `rule` of the invented run
-    (run / "recipe.yaml").write_text("stages: {evaluate: {name: evaluate, metrics: [{name: rule, title: mine}]}}\n")
-    goal(run, 0.2, 0.6, meanings={})
-    assert replies(run)[0].status == "good"
 
 
 REWARD = {
@@ -219,7 +219,6 @@ def test_a_reward_that_rises_while_the_goal_falls(run: Path) -> None:
     wanted = "Reward rose by 1.99 (0.0553 → 2.04) in training while the held-out share that satisfies the rule fell from 0.50 to 0.20."
     assert hacking.telling[0].text == wanted
     whole = verdict(run)
-    assert whole.is_bad
     assert whole.lines()[0] == "✗ Did it learn? No: it got worse on held-out prompts."
     assert whole.lines()[2] == "✗ Is it hacking the reward? Very likely: the reward rose while the goal got worse."
     assert whole.lines()[3] == f"    ✗ {wanted}"
@@ -367,7 +366,7 @@ def test_runs_that_train_nothing_have_no_verdict(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     write_json(run / "summary.json", summary | {"stages": {"samples": summary["stages"]["samples"]}})
     (run / "recipe.yaml").write_text("stages: {samples: {name: sample}}\n")
-    assert verdict(run) == Verdict()
+    assert verdict(run) == Conclusions()
     text, parsed = page(run)
     assert_safe(text, parsed)
     assert "Did it learn" not in text
@@ -531,14 +530,32 @@ def test_what_changed_most(run: Path) -> None:
     }
     goal(run, 0.2, 0.5, **more)
     changes = verdict(run).changes
-    assert [str(change.name) for change in changes] == ["equal.x", "large.x", "mine.kept", "small.x"]
+    assert [change.number for change in changes] == ["equal.x", "large.x", "mine.kept", "small.x"]
     assert [change.size for change in changes[:2]] == ["the same on every prompt", "7.3 SD"]
     assert [change.status for change in changes] == ["unknown", "unknown", "good", "unknown"]
     body = "".join(page(run)[1].text)
     assert "What changed most?" in body
     data = verdict(run).as_json()
-    assert [each["number"] for each in data["changed_most"]] == [str(change.name) for change in changes]
+    assert [each["number"] for each in data["changed_most"]] == [change.number for change in changes]
     assert json.loads(json.dumps(data)) == data
+
+
+def test_conclusions_are_stored_with_a_run_that_has_ended(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    change(run / "summary.json", exit=None)
+    assert renew(run) == verdict(run)
+    assert read_run(run).conclusions is None
+    change(run / "summary.json", exit=0)
+    assert renew(run) == read_run(run).conclusions == verdict(run)
+
+
+def test_the_page_draws_what_is_stored(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    renew(run)
+    goal(run, 0.5, 0.2)
+    assert "Yes, on held-out prompts." in "".join(page(run)[1].text)
+    assert renew(run).replies[0].status == "bad"
+    assert "No: it got worse on held-out prompts." in "".join(page(run)[1].text)
 
 
 def test_trends() -> None:
@@ -564,8 +581,8 @@ def test_copied_passages() -> None:
     assert copied_share(["one", "or", "two", "of", "them", "sewing"], asked) == 0
     assert copied_share([], asked) == 0
 
-    def answer(text: str, question: str) -> AnswerText:
-        return AnswerText("1", question, text, True, 3, None)
+    def answer(text: str, question: str) -> Answer:
+        return Answer(sample=Sample(id="1", prompt=question), response=Response(text=text, finished=True))
 
     document = " ".join(f"word{number}" for number in range(100))
     quoting = answer("It is word1 word2 word3 word4 as the document tells on its first page", document)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fgrl.report.text import duration, number, signed
+from fgrl.results.text import duration, number, signed
 from fgrl.visible import visible
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.text import number
 from fgrl.results.numbers import Measure, ModelNumber
+from fgrl.results.text import number
 
 MARGIN = 0.12
 """Share of the values' range that an axis leaves free on each side."""

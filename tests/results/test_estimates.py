@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.estimates import Axis, ShownEstimate, axis_of, common_decimals, shown_measure
+from fgrl.results.estimates import Axis, ShownEstimate, axis_of, common_decimals, shown_measure
 from fgrl.results.numbers import measures
 
 

@@ -31,7 +31,7 @@ class Trainings:
 
     def __init__(self, run: RunFolder) -> None:
         self._stages = mapping(run.settings.get("stages"))
-        self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages}
+        self._chosen = {stage.name: stage.used.summary.get("chosen") for stage in run.stages}
 
     def trained_models(self, models: Mapping[str, Any], names: list[str], baseline: str) -> list[TrainedModel]:
         """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but the

@@ -6,15 +6,13 @@ They are computed from `answers.jsonl`, so that they are known whatever metrics 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from fgrl.evaluation import statistics
+from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.lines import prompt_of, response_text, sample_id, tokens_of
-from fgrl.results.reading import finite, mapping
 from fgrl.rules.text import WORD
 
 RESAMPLES = 1000
@@ -26,25 +24,6 @@ SHORT_PROMPT = 60
 which answers may quote."""
 MOSTLY = 0.5
 """An answer to a longer prompt repeats it when at least this share of its words is copied."""
-
-
-@dataclass(frozen=True)
-class AnswerText:
-    """What the symptoms read of an answer."""
-
-    prompt: str
-    """Identifies it."""
-    question: str
-    """The text of the prompt's turns."""
-    text: str
-    finished: bool | None
-    tokens: int
-    kl: float | None
-    """Nats, summed over the response."""
-
-    @property
-    def words(self) -> list[str]:
-        return [word.lower() for word in WORD.findall(self.text)]
 
 
 @dataclass(frozen=True)
@@ -62,48 +41,33 @@ class Compared:
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
-Symptom = Callable[[Sequence[AnswerText]], list[float | None]]
+Symptom = Callable[[Sequence[Answer]], list[float | None]]
 
 
-def read_texts(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[AnswerText]]:
-    """The answers of `answers.jsonl` by model; lines in today's form (`from_earlier_form`)."""
-    result: dict[str, list[AnswerText]] = {}
-    for line in lines:
-        prompt = prompt_of(line)
-        turns = prompt if isinstance(prompt, list) else [{"content": prompt}]
-        finished = mapping(line.get("response")).get("finished")
-        answer = AnswerText(
-            sample_id(line),
-            " ".join(str(mapping(turn).get("content") or "") for turn in turns),
-            response_text(line),
-            finished if isinstance(finished, bool) else None,
-            len(tokens_of(line)) if line.get("tokens") else 0,
-            finite(line.get("kl")),
-        )
-        result.setdefault(str(line.get("model", "")), []).append(answer)
-    return result
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]
 
 
-def words(answers: Sequence[AnswerText]) -> list[float | None]:
+def words(answers: Sequence[Answer]) -> list[float | None]:
     """Words of each answer."""
-    return [float(len(answer.words)) for answer in answers]
+    return [float(len(_words(answer.text))) for answer in answers]
 
 
-def empty(answers: Sequence[AnswerText]) -> list[float | None]:
+def empty(answers: Sequence[Answer]) -> list[float | None]:
     """1 for an answer without text."""
     return [float(not answer.text.strip()) for answer in answers]
 
 
-def cut_off(answers: Sequence[AnswerText]) -> list[float | None]:
+def cut_off(answers: Sequence[Answer]) -> list[float | None]:
     """1 for an answer that the length limit cut; None where that is not known."""
-    return [None if answer.finished is None else float(not answer.finished) for answer in answers]
+    return [None if answer.response.finished is None else float(not answer.response.finished) for answer in answers]
 
 
-def repeats_prompt(answers: Sequence[AnswerText]) -> list[float | None]:
+def repeats_prompt(answers: Sequence[Answer]) -> list[float | None]:
     """1 for an answer that repeats a passage of its prompt; None for an empty one."""
     shares: list[float | None] = []
     for answer in answers:
-        own, asked = answer.words, [word.lower() for word in WORD.findall(answer.question)]
+        own, asked = _words(answer.text), _words(" ".join(turn.content for turn in answer.chat))
         copied = copied_share(own, asked)
         repeats = copied > 0 if len(asked) <= SHORT_PROMPT else copied >= MOSTLY
         shares.append(float(repeats) if own else None)
@@ -120,20 +84,20 @@ def copied_share(own: Sequence[str], asked: Sequence[str]) -> float:
     return sum(copied) / len(own) if own else 0.0
 
 
-def same_for_others(answers: Sequence[AnswerText]) -> list[float | None]:
+def same_for_others(answers: Sequence[Answer]) -> list[float | None]:
     """1 for an answer that is word for word the answer to another prompt, too; None for an empty one."""
     prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    texts = [tuple(answer.words) for answer in answers]
+    texts = [tuple(_words(answer.text)) for answer in answers]
     for answer, text in zip(answers, texts, strict=True):
-        prompts[text].add(answer.prompt)
+        prompts[text].add(answer.id)
     return [float(len(prompts[text]) > 1) if text else None for text in texts]
 
 
-def repeated_pairs(answers: Sequence[AnswerText]) -> list[float | None]:
+def repeated_pairs(answers: Sequence[Answer]) -> list[float | None]:
     """Share of an answer's pairs of neighbouring words that it has said before; None without a pair."""
     shares: list[float | None] = []
     for answer in answers:
-        pairs = Counter(pairwise(answer.words))
+        pairs = Counter(pairwise(_words(answer.text)))
         total = sum(pairs.values())
         shares.append((total - len(pairs)) / total if total else None)
     return shares
@@ -143,21 +107,21 @@ def repeated_pairs(answers: Sequence[AnswerText]) -> list[float | None]:
 class Symptoms:
     """The answers of a model before and after training."""
 
-    before: Sequence[AnswerText]
-    after: Sequence[AnswerText]
+    before: Sequence[Answer]
+    after: Sequence[Answer]
     _known: dict[str, Compared] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Differences are paired: only prompts that both models answered count."""
-        shared = {answer.prompt for answer in self.before} & {answer.prompt for answer in self.after}
-        self.before = [answer for answer in self.before if answer.prompt in shared]
-        self.after = [answer for answer in self.after if answer.prompt in shared]
+        shared = {answer.id for answer in self.before} & {answer.id for answer in self.after}
+        self.before = [answer for answer in self.before if answer.id in shared]
+        self.after = [answer for answer in self.after if answer.id in shared]
 
     def compare(self, symptom: Symptom) -> Compared:
         name = symptom.__name__
         if name not in self._known:
             sides = [
-                statistics.weighted_mean(symptom(answers), [answer.prompt for answer in answers])
+                statistics.weighted_mean(symptom(answers), [answer.id for answer in answers])
                 for answers in (self.before, self.after)
             ]
             before, after = (Estimate(mean=statistics.value_of(side), n=side.n) for side in sides)
@@ -167,5 +131,5 @@ class Symptoms:
 
     def kl_per_token(self) -> float | None:
         """Nats per token of the trained model; None where it was not recorded."""
-        known = [(answer.kl, answer.tokens) for answer in self.after if answer.kl is not None and answer.tokens]
+        known = [(answer.kl, answer.n_tokens) for answer in self.after if answer.kl is not None and answer.n_tokens]
         return sum(kl for kl, _ in known) / sum(tokens for _, tokens in known) if known else None

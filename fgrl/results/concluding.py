@@ -1,0 +1,101 @@
+"""From the folder of a run to what is concluded of it. Everything is computed from recorded numbers; what was not
+measured is named as unknown."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from fgrl.results.conclusions import Change, Conclusions
+from fgrl.results.estimates import ShownEstimate, shown_measure
+from fgrl.results.evaluated import SURE, Evaluated, evaluations_of, status_of
+from fgrl.results.exploiting import exploited
+from fgrl.results.learning import learned
+from fgrl.results.records import read_run, write_run
+from fgrl.results.run_folder import RunFolder, load
+from fgrl.results.trainings import Trainings
+
+MOST_CHANGES = 5
+MOST_OF_A_METRIC = 2
+"""Of what changed most; a metric's numbers tell much the same. Of a metric of symptoms (words, characters, tokens) it is one."""
+
+
+def conclude(run: RunFolder) -> Conclusions:
+    """1. what was evaluated, 2. did it learn, 3. does it exploit its reward, 4. what changed most."""
+    trainings = Trainings(run)
+    evaluations = [each for stage in run.stages for each in evaluations_of(stage, trainings)]
+    # an evaluation stage measures the product; those while training are read where there is none
+    evaluations = [each for each in evaluations if not each.while_training] or evaluations
+    goals = [goal for each in evaluations for goal in each.goals()]
+    replies = [learned(run, evaluations, goals), exploited(run, evaluations, goals)]
+    return Conclusions(replies=[reply for reply in replies if reply is not None], changes=_changes(evaluations))
+
+
+def conclusions_of(run: RunFolder) -> Conclusions:
+    """What is stored of a run, or else what can be concluded now."""
+    return run.record.conclusions or conclude(run)
+
+
+def renew(folder: Path) -> Conclusions:
+    """Conclude again, and store it with a run that has ended."""
+    conclusions, notes = conclude(load(folder)), list[str]()
+    record = read_run(folder, notes)
+    if record.exit is not None and not notes:
+        write_run(folder, record.model_copy(update={"conclusions": conclusions}))
+    return conclusions
+
+
+def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
+    """The numbers that changed most beyond doubt, largest standardised change first."""
+    changes: list[tuple[tuple[str, str], int, Change]] = []
+    for each in evaluations:
+        if each.grades_reward:
+            continue
+        for measure in each.evaluation.measures:
+            shown = shown_measure(measure)
+            before = next((row for row in shown.rows if row.model == each.evaluation.baseline), None)
+            if before is None:
+                continue
+            known = each.evaluation.known(measure.name)
+            better = None if known is None else known.meaning.better
+            if better is None and before.value.estimate.low == before.value.estimate.high:
+                continue  # 0 by definition, as the KL of the reference to itself
+            trained = {model.name for model in each.trained if each.baseline_is_start(model)}
+            for row in shown.rows:
+                change = row.difference
+                if row.model not in trained or change is None or not change.changed or not change.mean:
+                    continue
+                text = f"{before.value.value} → {row.value.value}"
+                own = Change(
+                    status="unknown" if better is None else status_of(change, better),
+                    number=str(measure.name),
+                    stage=each.label,
+                    words=str(measure.name) if known is None else known.meaning.words,
+                    model=row.model,
+                    before=before.value.mean,
+                    after=row.value.mean,
+                    effect=_effect(change),
+                    shown=text,
+                )
+                most = 1 if known is not None and known.purpose == "symptom" else MOST_OF_A_METRIC
+                changes.append(((each.label, measure.name.metric), most, own))
+    changes.sort(key=lambda change: -math.inf if change[2].effect is None else -abs(change[2].effect))
+    counts: Counter[tuple[str, str]] = Counter()
+    result = []
+    for metric, most, own in changes:
+        if counts[metric] < most:
+            counts[metric] += 1
+            result.append(own)
+    return result[:MOST_CHANGES]
+
+
+def _effect(change: ShownEstimate) -> float | None:
+    """The standardised difference, from the width of its interval: mean / (standard error * sqrt(prompts))."""
+    estimate = change.estimate
+    assert estimate.mean is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    error = (estimate.high - estimate.low) / (2 * SURE)
+    return estimate.mean / (error * math.sqrt(max(1, estimate.groups))) if error > 0 else None

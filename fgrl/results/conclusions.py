@@ -1,0 +1,103 @@
+"""What is concluded of a run: did it learn, does it exploit its reward, what changed most. Stored in its record."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fgrl.results.text import number as as_text
+from fgrl.types import Record
+
+MOST_FINDINGS = 6
+Status = Literal["good", "bad", "unsure", "unknown"]
+SYMBOLS: dict[Status, str] = {"good": "✓", "bad": "✗", "unsure": "?", "unknown": "–"}
+"""Beside every colour."""
+
+
+class Concluded(Record):
+    status: Status
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.status]
+
+
+class Finding(Concluded):
+    """A sentence with the numbers that it rests on."""
+
+    text: str
+    topic: str = ""
+    strong: bool = False
+    """It alone is enough for a verdict."""
+
+
+class Reply(Concluded):
+    """The reply to a question, and why."""
+
+    question: str
+    short: str
+    findings: list[Finding]
+
+    @property
+    def telling(self) -> list[Finding]:
+        """The findings that decided: signs and open questions before good news, strong ones first; the good news where there is
+        nothing else."""
+        order = sorted(self.findings, key=lambda each: (not each.strong, each.status != "bad", each.status != "unsure"))
+        return [each for each in order if each.status != "good"] or order[:MOST_FINDINGS]
+
+    @property
+    def rest(self) -> list[Finding]:
+        """The other findings."""
+        telling = self.telling
+        return [each for each in self.findings if each not in telling]
+
+
+class Change(Concluded):
+    """A number that differs between a model and what it was before its training. `unknown`: neither side is better."""
+
+    number: str
+    stage: str
+    words: str
+    model: str
+    before: float | None
+    after: float | None
+    effect: float | None
+    """Mean of the differences per prompt / their standard deviation; None where all prompts differ by the same."""
+    shown: str
+    """Both values, with the decimals of their number."""
+
+    @property
+    def size(self) -> str:
+        return "the same on every prompt" if self.effect is None else f"{as_text(abs(self.effect), 2)} SD"
+
+
+class Conclusions(Record):
+    """What the first screen of a run's page shows."""
+
+    replies: list[Reply] = []
+    changes: list[Change] = []
+
+    def lines(self) -> list[str]:
+        """For a terminal: each question with its reply, and below it the reasons that are not good news; or the first one."""
+        result = []
+        for reply in self.replies:
+            result.append(f"{reply.symbol} {reply.question} {reply.short}")
+            telling = [finding for finding in reply.findings if finding.status in ("bad", "unsure")]
+            result += [f"    {each.symbol} {' '.join(each.text.split())}" for each in telling or reply.findings[:1]]
+        return result
+
+    def as_json(self) -> dict[str, Any]:
+        questions = [
+            {
+                "question": reply.question, "status": reply.status, "reply": reply.short,
+                "findings": [{"status": each.status, "text": each.text} for each in reply.findings],
+            }
+            for reply in self.replies
+        ]  # fmt: skip
+        changes = [
+            {
+                name: getattr(each, name)
+                for name in ("number", "stage", "words", "model", "before", "after", "effect", "status")
+            }
+            for each in self.changes
+        ]
+        return {"questions": questions, "changed_most": changes}

@@ -1,0 +1,106 @@
+"""Did it learn? Learning is only asserted of a number whose metric declares which side is better, and whose interval of
+the paired difference excludes 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from fgrl.results.conclusions import MOST_FINDINGS, Finding, Reply, Status
+from fgrl.results.estimates import shown_measure
+from fgrl.results.evaluated import SURE, Evaluated, Goal, of_independent
+from fgrl.results.reading import finite, mapping
+from fgrl.results.run_folder import RunFolder, RunStage
+from fgrl.results.text import number, signed
+
+
+def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
+    fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
+    if counted := _decisive(goals):
+        findings = [Finding(status=goal.status, text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
+        return _reply(*_measured(counted), findings + fits)
+    if undeclared := [finding for each in evaluations for finding in _undeclared(each)]:
+        short = "Unknown: no number declares which side of it is better."
+        return _reply("unknown", short, undeclared[:MOST_FINDINGS] + fits)
+    if fits and all(fit.status == "good" for fit in fits):
+        return _reply("good", "Yes, on held-out rows of the training data.", fits)
+    if fits:
+        short = "Not shown: on held-out rows there is no difference with an interval that excludes 0."
+        return _reply("unsure", short, fits)
+    trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
+    return _reply("unknown", "Unknown: nothing held out was measured.", []) if trains else None
+
+
+def _measured(counted: Sequence[Goal]) -> tuple[Status, str]:
+    """What the headline numbers say."""
+    states = {goal.status for goal in counted}
+    only_reward = any(goal.is_reward_itself for goal in counted)
+    by_reward = " (measured by the reward itself)" if only_reward else ""
+    if states >= {"good", "bad"}:
+        return "unsure", "Partly: some numbers improved, others got worse."
+    if "good" in states:
+        every = all(goal.status == "good" for goal in counted if goal.change is not None)
+        return "good", f"Yes, on {'held-out prompts' if every else 'some of the held-out numbers'}{by_reward}."
+    if "bad" in states:
+        return "bad", f"No: it got worse on held-out prompts{by_reward}."
+    if "unsure" in states:
+        by = " by the reward itself, the only number that can be compared" if only_reward else ""
+        return "unsure", f"Not shown{by}: the interval of the difference includes 0."
+    if all(goal.change is None for goal in counted):
+        return "unknown", "Unknown: the model that the training began with was not measured in the same way."
+    return "unknown", "Unknown: the difference has no interval, so it may be chance."
+
+
+def _reply(status: Status, short: str, findings: list[Finding]) -> Reply:
+    return Reply(question="Did it learn?", status=status, short=short, findings=findings)
+
+
+def _decisive(goals: Sequence[Goal]) -> list[Goal]:
+    """The numbers that can be compared, where there are any; and of these the reward only where nothing else was measured."""
+    compared = [goal for goal in goals if goal.change is not None] or list(goals)
+    return [goal for goal in compared if not goal.of_reward] or compared
+
+
+def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
+    """Numbers with a difference, but without a declared direction."""
+    for measure in evaluated.evaluation.measures:
+        if evaluated.evaluation.known(measure.name) is None:
+            shown = shown_measure(measure)
+            for row in shown.rows:
+                if row.difference is not None and row.difference.mean is not None:
+                    interval = f", interval {row.difference.interval}" if row.difference.interval else ""
+                    text = f"{measure.name} of {row.model}: difference {row.difference.change}{interval}."
+                    yield Finding(status="unknown", text=text)
+
+
+def _fit(stage: RunStage) -> Finding | None:
+    """What a finetuning measured on rows that it did not train on."""
+    held = mapping(stage.used.summary.get("holdout"))
+    before, after = mapping(held.get("before")), mapping(held.get("after"))
+    rows = held.get("rows")
+    for name, better in (("accuracy", "higher"), ("loss", "lower")):
+        first, last = finite(before.get(name)), finite(after.get(name))
+        if first is None or last is None:
+            continue
+        text = f"{name.capitalize()} on {number(finite(rows))} held-out rows [{stage.name}]: {number(first)} → {number(last)}"
+        if name == "accuracy" and isinstance(rows, int) and rows > 0 and 0 <= first <= 1 and 0 <= last <= 1:
+            low, high = _newcombe(first, last, rows)
+            status: Status = "good" if low > 0 else "bad" if high < 0 else "unsure"
+            interval = f"difference {signed(last - first)}, interval {signed(low)} to {signed(high)}"
+            return Finding(status=status, text=f"{text}; {interval}; {better} is better.")
+        return Finding(status="unsure", text=f"{text}; no interval is known; {better} is better.")
+    return None
+
+
+def _newcombe(before: float, after: float, n: int) -> tuple[float, float]:
+    """Interval of the difference of two shares of n rows each, taken as independent, which makes it rather too wide (Newcombe 1998,
+    method 10)."""
+
+    def wilson(share: float) -> tuple[float, float]:
+        z2 = SURE * SURE
+        middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+        reach = SURE * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+        return middle - reach, middle + reach
+
+    (low_1, high_1), (low_2, high_2) = wilson(before), wilson(after)
+    return of_independent((low_1, before, high_1), (low_2, after, high_2))

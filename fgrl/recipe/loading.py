@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
@@ -32,6 +34,7 @@ from fgrl.registry.settings import AUTO, ByDevice
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
+INDEX = Path(__file__).with_name("index.json")
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
@@ -148,12 +151,15 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def know_components() -> None:
-    """Register every component of fgrl and of installed packages."""
-    # importing them registers them; here, because tests and tools may read a recipe's YAML without
-    import fgrl.components
-    import fgrl.stages  # noqa: F401
-
+    """Make the names of every component of fgrl known, and register those of installed packages."""
+    registry.announce(_index())
     load_entry_points()
+
+
+@cache
+def _index() -> dict[str, dict[str, tuple[str | None, str]]]:
+    """Our own components, as `tools/component_index.py` writes them: a component's file is imported when a recipe names it."""
+    return json.loads(INDEX.read_text(encoding="utf-8"))
 
 
 @dataclass

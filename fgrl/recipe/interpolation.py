@@ -27,6 +27,8 @@ _WHAT = "${vars.x}, ${stages.a.b} and ${out:stage}"
 _LONGEST_CHAIN = 100
 _MOST_NESTED = 10
 _ABSENT = object()
+_KEPT = "$\0{"
+"""Stands for a `${` that is text."""
 _MISSING = "???"
 """What OmegaConf takes for a value that is still to be set."""
 
@@ -78,7 +80,7 @@ def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
         return recipe.plain(), []
     resolver = _Resolver(recipe)
     resolver.size((), recipe)
-    return omegaconf.OmegaConf.to_container(resolver.config, resolve=True), resolver.all_problems()
+    return _readable(omegaconf.OmegaConf.to_container(resolver.config)), resolver.all_problems()
 
 
 class _Refused(Exception):
@@ -98,15 +100,19 @@ def _without_references(tree: Tree) -> Any:
     return FAILED if isinstance(tree.value, str) and "${" in tree.value else tree.value
 
 
-def _escaped(text: str) -> str:
-    """A text that OmegaConf resolves to this one."""
-    return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", text)
-
-
 def _for_omegaconf(text: str) -> str:
-    """Our text as OmegaConf's: `${out:...}` and what has a backslash are text for it."""
-    text = re.sub(r"\\+\$\{", lambda found: _escaped(found[0][1:]), text)
-    return re.sub(r"(?<!\\)\$\{\s*out\s*:", r"\\${out:", text)
+    """A text in which `${out:...}` and what has a backslash mean nothing to OmegaConf."""
+    return re.sub(
+        r"\\(\\*)\$\{|\$\{\s*(out)\s*:", lambda found: f"{found[1] or ''}{_KEPT}{'out:' if found[2] else ''}", text
+    )
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _readable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_readable(inner) for inner in value]
+    return value.replace(_KEPT, "${") if isinstance(value, str) else value
 
 
 class _Resolver:
@@ -160,16 +166,15 @@ class _Resolver:
             return 1 + sum(count for count, _ in known), 1 + max((depth for _, depth in known), default=0)
         if value is FAILED or not isinstance(value, str) or "${" not in value:
             return None if value is FAILED else (1 + (len(value) if isinstance(value, str) else 0), 0)
-        parent, last = self._at(path[:-1]), path[-1]
         try:
-            size = self._text(value, path)
+            size, whole = self._text(value, path)
         except _Refused as refused:
             if refused.args:
                 self.problems.setdefault(path, Problem(path, *refused.args))
             return None
-        parent[last] = _for_omegaconf(value)
-        resolved = parent[last]
-        parent[last] = _escaped(resolved) if isinstance(resolved, str) else resolved
+        parent, last = self._at(path[:-1]), path[-1]
+        parent[last] = _for_omegaconf(value) if whole is None else self._at(whole)
+        parent[last] = parent[last]
         return size
 
     def _circle(self, path: Key) -> None:
@@ -182,26 +187,28 @@ class _Resolver:
             names = " -> ".join(dotted(member) for member in [*circle[turn:], *circle[:turn], first])
             self.problems[first] = Problem(first, f"refers to itself: {names}")
 
-    def _text(self, text: str, path: Key) -> tuple[int, int]:
-        """Resolve what a text names, innermost names first. Returns the size of what it becomes."""
+    def _text(self, text: str, path: Key) -> tuple[tuple[int, int], Key | None]:
+        """Resolve what a text names, innermost names first. Returns the size of what it becomes, and the path of the value that it
+        stands for as a whole."""
 
         def written(found: re.Match[str]) -> str:
             name, _size = self._named(found[1], text, path)
             value = name if isinstance(name, str) else self._at(name)
             if value is None or omegaconf.OmegaConf.is_config(value):
                 raise _Refused(f"{shown(text)}: {dotted(name)} is {described(_plain(value))}, it has no text")
-            return str(value).replace("$", "\0")
+            return re.sub(r"[$\\]", "\0", str(value))
 
         left = text
         for _ in range(_MOST_NESTED):
             if (alone := _INNERMOST.fullmatch(left)) is not None:
-                return self._named(alone[1], text, path)[1]
+                name, size = self._named(alone[1], text, path)
+                return size, None if isinstance(name, str) else name
             left, found = _INNERMOST.subn(written, left)
             if not found:
                 break
         if re.search(r"(?<!\\)\$\{", left):
             raise _unreadable(text)
-        return 1 + len(left), 0
+        return (1 + len(left), 0), None
 
     def _named(self, inside: str, text: str, path: Key) -> tuple[Key | str, tuple[int, int]]:
         """Path and size of what `${inside}` in a text at a path refers to; `${out:stage}` itself."""

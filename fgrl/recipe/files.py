@@ -15,7 +15,8 @@ from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
-from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
+from fgrl.registry.tree import Tree, parse
+from fgrl.registry.yaml_files import Unreadable, read_text
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"
@@ -254,14 +255,15 @@ def _read_tree(file: Path, rank: int, named: Place | None) -> tuple[Tree | None,
     """The tree of one file, and what is wrong with it; `named` is where the file is named, if another one names it."""
     label = nearby(file)
     try:
-        content = _content(file, label, rank)
-        tree, problems = parse(content)
+        tree, problems = parse(content := read_text(file, rank, "a recipe"))
         if tree is not None and tree.value is None:
-            raise _Unreadable("is empty; a recipe begins with `about:`", None, content.start())
+            raise Unreadable("is empty; a recipe begins with `about:`", None, content.start())
         if tree is not None and not isinstance(tree.value, dict):
-            raise _Unreadable(_not_a_mapping(tree, "a recipe", TOP), None, tree.place)
-    except _Unreadable as error:
-        message, hint, place = error.args
+            raise Unreadable(_not_a_mapping(tree, "a recipe", TOP), None, tree.place)
+    except (Unreadable, FileNotFoundError) as error:
+        near = meant(file) if isinstance(error, FileNotFoundError) else None
+        missing = "no such file", near and f'did you mean "{nearby(near)}"?', None
+        message, hint, place = error.args if isinstance(error, Unreadable) else missing
         if place is None and named is not None:
             return None, [Problem(("extends",), f"{label}: {message}", hint, named)]
         return None, [Problem((), message, hint, place or Place(label, rank=rank))]
@@ -269,34 +271,6 @@ def _read_tree(file: Path, rank: int, named: Place | None) -> tuple[Tree | None,
         return None, problems
     tree, wrong = _top(tree)
     return tree, [*problems, *wrong]
-
-
-class _Unreadable(Exception):
-    """A file that is no recipe: message, hint, and the place in it (None: there is no place)."""
-
-
-def _content(file: Path, label: str, rank: int) -> Text:
-    try:
-        if files.exists(file) and not files.is_file(file):
-            what = "a folder" if files.is_folder(file) else "a device or a pipe"
-            raise _Unreadable(f"is {what}; a recipe is a YAML file", None, None)
-        with file.open("rb") as stream:
-            content = stream.read(TOO_LONG + 1)
-        if len(content) > TOO_LONG:
-            raise _Unreadable(f"is larger than {TOO_LONG:,} bytes; is it a recipe?", None, None)
-    except FileNotFoundError:
-        near = meant(file)
-        raise _Unreadable("no such file", near and f'did you mean "{nearby(near)}"?', None) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise _Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}", None, None) from None
-    try:
-        return Text(content.decode("utf-8-sig"), label, file.resolve(), rank)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n")
-        before = content[: error.start].rsplit(b"\n", 1)[-1]
-        shown = Text(content.decode("utf-8", errors="replace"), label, file.resolve(), rank)
-        place = shown.place(line, len(before.decode("utf-8", errors="replace")))
-        raise _Unreadable(f"not UTF-8: byte {content[error.start]:#04x}", "save the file as UTF-8", place) from None
 
 
 def _not_a_mapping(tree: Tree, what: str, keys: Sequence[str]) -> str:

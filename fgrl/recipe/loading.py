@@ -28,7 +28,7 @@ from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
-from fgrl.registry.explaining import nearby
+from fgrl.registry.explaining import leaves, nearby
 from fgrl.registry.outside import forget_file, import_file, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
 from fgrl.registry.settings import AUTO, ByDevice
@@ -153,7 +153,7 @@ def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
         data={"about": data["about"], "seed": data.get("seed", 0), **known}
         | {"stages": {name: data["stages"][name] for name in stages}},
         stages=stages,
-        origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
+        origins={key: interpolation.origin(merged, key).place for key, _ in leaves(data)},
         auto=reading.auto,
         tracking=tracking,
         sources={file: sha256_of_file(file) for file in sorted(_by_recipes)},
@@ -380,17 +380,6 @@ def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
 def _variables(layer: Tree) -> dict[str, Tree]:
     tree = layer.get("vars")
     return tree.children if tree is not None else {}
-
-
-def _leaves(value: Any, path: Key = ()) -> Iterable[tuple[Key, Any]]:
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _leaves(item, (*path, key))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
-    else:
-        yield path, value
 
 
 class _Dumper(yaml.SafeDumper):

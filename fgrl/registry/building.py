@@ -266,10 +266,9 @@ def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     """A leaf that pydantic checks; only stray references inside it are ours."""
     if explaining.holds(node, FAILED):
         return FAILED
-    stray = next(explaining.texts(node, path), None)
-    if stray is not None:
-        at, text = stray
-        return context.problem(at, f"no place for a reference to a stage: {text}")
+    for at, leaf in explaining.leaves(node, path):
+        if isinstance(leaf, str) and "${out:" in leaf:
+            return context.problem(at, f"no place for a reference to a stage: {leaf}")
     if isinstance(node, dict) and BARE in node:
         key = next(key for key in node if key != BARE)
         return context.problem((*path, key), f"{shown(node[BARE])} has no keys to set; wants {wanted(annotation)}")

@@ -1,7 +1,7 @@
 """Write `fgrl/recipe/index.json`: kind, name, module and summary of every component of fgrl.
 
-Commands know the components by it and import only the files that are named. Run it after a component was added, renamed or
-described anew: `python tools/component_index.py`. A test compares.
+Commands know the components by it and import only the files that are named. Run it after a component was added, renamed
+or described anew: `python tools/component_index.py`. A test compares.
 """
 
 from __future__ import annotations

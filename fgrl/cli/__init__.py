@@ -99,8 +99,10 @@ def _version(asked: bool) -> None:
 
 
 def _with_command(name: str) -> typer.Typer:
-    """The application with this command alone: typer builds every command before it parses a word, which takes a tenth of
-    `fgrl validate`. The whole application where there is no such command."""
+    """The application with this command alone; the whole one where there is no such command.
+
+    typer builds every command before it parses a word, which takes a tenth of `fgrl validate`.
+    """
     chosen = [
         info for info in app.registered_commands if info.callback and name == (info.name or info.callback.__name__)
     ]

@@ -133,8 +133,8 @@ class _Reading:
     def layers(self, source: Address, named: Place | None = None, below: tuple[Address, ...] = ()) -> list[Tree] | None:
         """The trees that a recipe consists of, the strongest first; None when one of them cannot be read.
 
-        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the row of the same
-        name in the files that its file extends.
+        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the row of
+        the same name in the files that its file extends.
         """
         source = source.resolved()
         if source.file not in self.files:

@@ -1,7 +1,7 @@
 """`${vars.x}` and `${stages.a.b}`: other values of the recipe, also whole mappings, also within a text.
 
-OmegaConf resolves them. Before it does, each text is checked: what it names exists, nothing needs itself, and what all of them
-come to is limited, so that no recipe takes long; OmegaConf then resolves each text once, after those that it needs.
+OmegaConf resolves them. Before it does, each text is checked: what it names exists, nothing needs itself, and what all of
+them come to is limited, so that no recipe takes long; OmegaConf then resolves each text once, after those that it needs.
 `${out:stage}` is kept as text; it is a reference to a product, not to a value. A backslash (`\\${...}`) keeps a `${` as text.
 """
 
@@ -188,8 +188,8 @@ class _Resolver:
             self.problems[first] = Problem(first, f"refers to itself: {names}")
 
     def _text(self, text: str, path: Key) -> tuple[tuple[int, int], Key | None]:
-        """Resolve what a text names, innermost names first. Returns the size of what it becomes, and the path of the value that it
-        stands for as a whole."""
+        """Resolve what a text names, innermost names first. Returns the size of what it becomes, and the path of the value
+        that it stands for as a whole."""
 
         def written(found: re.Match[str]) -> str:
             name, _size = self._named(found[1], text, path)

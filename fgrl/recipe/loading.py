@@ -169,7 +169,7 @@ def know_components() -> None:
 
 @cache
 def _index() -> dict[str, dict[str, tuple[str | None, str]]]:
-    """Our own components, as `tools/component_index.py` writes them: a component's file is imported when a recipe names it."""
+    """Kind, name, module and summary of our own components, as `tools/component_index.py` writes them."""
     return json.loads(INDEX.read_text(encoding="utf-8"))
 
 

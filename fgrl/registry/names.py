@@ -25,7 +25,7 @@ _kinds: dict[str, type[Component]] = {}
 _components: dict[str, dict[str, type[Component]]] = {}
 _names: dict[type[Component], tuple[str, str]] = {}
 _announced: dict[str, dict[str, tuple[str | None, str]]] = {}
-"""By kind and name: the module that registers a component when it is imported, and its summary; without a module why it is absent."""
+"""By kind and name: the module that registers a component, and its summary; without a module why it is absent."""
 
 
 class NotRegistered(FgrlError, LookupError):
@@ -81,7 +81,7 @@ def register(name: str) -> Callable[[C], C]:
 
 
 def announce(index: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-    """Make components known that are imported when they are first needed: by kind and name the module and the summary."""
+    """Make components known that are imported when they are needed: by kind and name the module and the summary."""
     for kind, entries in index.items():
         _announced.setdefault(kind, {}).update({name: (module, about) for name, (module, about) in entries.items()})
 

@@ -173,7 +173,7 @@ def is_user_file(name: str) -> bool:
 
 
 def is_defined_outside(cls: type) -> bool:
-    """True if a class is defined in a notebook, in a script or in a module that one of these imports: where no other process finds it."""
+    """True if a class is defined where no other process finds it: in a notebook, a script, or a module that these import."""
     root, _, _ = cls.__module__.partition(".")
     file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     known = root in {*sys.stdlib_module_names, *_packages, "fgrl", PACKAGE} or set(Path(file).parts) & INSTALLED
@@ -181,7 +181,7 @@ def is_defined_outside(cls: type) -> bool:
 
 
 def digests(classes: Iterable[type]) -> dict[str, str]:
-    """sha256 of the cell or the file of each of these classes and of their bases that is defined outside, by `module` or
+    """sha256 of the cell or the file of each of these classes and their bases that is defined outside, by `module` or
     `__main__.Class`.
 
     Raises `UsageError` for a class whose source is not known.
@@ -194,15 +194,15 @@ def digests(classes: Iterable[type]) -> dict[str, str]:
         text = "".join(line for file in sorted(files) for line in linecache.getlines(file))
         if not text:
             raise UsageError(
-                f"the source of {cls.__qualname__} is not known, so the cache could not tell versions of it apart: put the component "
-                "into a file and name the file under `imports` of the recipe"
+                f"the source of {cls.__qualname__} is not known, so the cache could not tell versions of it apart: "
+                "put the component into a file and name the file under `imports` of the recipe"
             )
         found[f"{INTERACTIVE}.{cls.__qualname__}" if interactive else cls.__module__] = _sha256(text.encode())
     return found
 
 
 def files_of(cls: Any) -> set[str]:
-    """The files, or the cells of a notebook under the names that tracebacks give them, that define the methods of a class."""
+    """The files that define the methods of a class, or the cells of a notebook under the names that tracebacks give."""
     held = [item for name, item in vars(cls).items() if not name.startswith("__pydantic")]
     functions = [getattr(item, "fget", None) or getattr(item, "__func__", item) for item in held]
     return {

@@ -27,7 +27,8 @@ def tree(text: str) -> Tree:
         ("${.x}", 7), ("${vars.${vars.which}}", 5), ("$5", "$5"), ("a ${", None), (r"\${vars.n}", "${vars.n}"),
         ("${out:s}", "${out:s}"), ("${out:${vars.which}}", "${out:n}"), ("${vars.out}", "${out:s}"), ("${ out : s }", "${out: s }"),
         ("${vars.dotted}", "z"), ("${vars.odd}", "a.b/c?"),
-        (r"\\${vars.n}", r"\${vars.n}"), ("\\${vars.n}-${vars.n}\\", "${vars.n}-5\\"), ("''${vars.n}: {[\\", "'5: {[\\"),
+        (r"\\${vars.n}", r"\${vars.n}"), ("\\${vars.n}-${vars.n}\\", "${vars.n}-5\\"),
+        ("''${vars.n}: {[\\", "'5: {[\\"),
     ],
 )  # fmt: skip
 def test_what_a_text_becomes(text: str, value: Any) -> None:

@@ -174,7 +174,8 @@ class _Resolver:
             return None
         parent, last = self._at(path[:-1]), path[-1]
         parent[last] = _for_omegaconf(value) if whole is None else self._at(whole)
-        parent[last] = parent[last]
+        if whole is None:
+            parent[last] = parent[last]
         return size
 
     def _circle(self, path: Key) -> None:
@@ -255,7 +256,7 @@ class _Resolver:
     def _at(self, path: Key) -> Any:
         value: Any = self.config
         for part in path:
-            value = value[part]
+            value = value[str(part) if omegaconf.OmegaConf.is_dict(value) else part]
         return value
 
     def _unknown(self, wanted: Key, tree: Tree, depth: int) -> _Refused:

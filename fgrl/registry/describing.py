@@ -18,6 +18,7 @@ from fgrl.registry.annotations import (
     is_settings,
     item_type,
     members,
+    parts,
     value_type,
     wanted,
 )
@@ -116,14 +117,7 @@ def bounds(field: FieldInfo) -> str:
 
 def nested(annotation: Any) -> list[type[Settings]]:
     """The settings, not components, that an annotation takes: alone, in a list or in a mapping."""
-    inside: list[type[Settings]] = []
-    for inner, _ in members(annotation):
-        if is_settings(inner) and not is_component(inner):
-            inside.append(inner)
-        for part in (item_type(inner), value_type(inner)):
-            if part is not None:
-                inside += nested(part)
-    return inside
+    return [inner for inner, _ in parts(annotation) if is_settings(inner) and not is_component(inner)]
 
 
 def _example(cls: type[Component], kind: str, name: str) -> str:

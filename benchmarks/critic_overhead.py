@@ -34,7 +34,7 @@ from pydantic import PrivateAttr
 from shared.iterations import NO_CHANGE, parse, train_iteration
 from shared.tables import aligned
 
-from fgrl import components, models
+from fgrl import models, recipe
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.local import _Prompt as Prompted
 from fgrl.kinds import default_engine
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--critic-tokens", type=int, default=96, help="of a critique; with --critic: at most")
     parser.add_argument("--critic", help="folder of a trained critic that reads prompts/critic_summary.txt")
     options = parse(parser)
-    assert components
+    recipe.know_components()
     with tempfile.TemporaryDirectory() as folder:
         steps, tokens = measure(options, Path(folder))
     if options.json:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fgrl import components, rollouts
+from fgrl import recipe, rollouts
 from fgrl.kinds import default_engine
 from fgrl.models import load
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    assert components
+    recipe.know_components()
 
     flops, copies = matrix_bound(), copy_bound()
     print(f"bounds of this machine: {flops / 1e9:.0f} GFLOP/s (bfloat16 products), {copies / 1e9:.1f} GB/s (copies)")

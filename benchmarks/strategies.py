@@ -175,7 +175,11 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     import torch
 
     from fgrl import models
-    from fgrl.components import algorithms
+    from fgrl.components.algorithms.bradley_terry import BradleyTerry
+    from fgrl.components.algorithms.dpo import DPO
+    from fgrl.components.algorithms.grpo import GRPO
+    from fgrl.components.algorithms.ppo import PPO
+    from fgrl.components.algorithms.sft import SFT
     from fgrl.components.engines.hf import HF
     from fgrl.components.segmenters.ngram import NGram
     from fgrl.modules.alarms import Alarms
@@ -196,15 +200,13 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     if case["clipped"]:
         settings |= {"clip_norm": 0.05, "eps": 1.0}
     if case["algorithm"] in OFFLINE:
-        kind = {"bradley_terry": algorithms.BradleyTerry, "dpo": algorithms.DPO, "sft": algorithms.SFT}[
-            case["algorithm"]
-        ]
+        kind = {"bradley_terry": BradleyTerry, "dpo": DPO, "sft": SFT}[case["algorithm"]]
         algorithm = kind(segmenter=NGram(n=3)) if case["algorithm"] == "bradley_terry" else kind()
         net = load(algorithm.head)
         units = [[row(2 * i + k, i) for k in range(1 if case["algorithm"] == "sft" else 2)] for i in range(11)]
         algorithm.prepare([one for unit in units for one in unit], run, net)
         return OfflineRounds(net, algorithm, units, OfflineSettings(**settings), run)
-    kind = {"ppo": algorithms.PPO, "grpo": algorithms.GRPO}[case["algorithm"]]
+    kind = {"ppo": PPO, "grpo": GRPO}[case["algorithm"]]
     # with an entropy bonus, because standardised advantages cancel: without it the first loss would be 0
     algorithm = kind(epochs=2, kl_coef=0.05, entropy_coef=0.1)
     critic = load("scalar", 1) if case["algorithm"] == "ppo" else None

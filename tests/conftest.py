@@ -46,11 +46,21 @@ CHAT_TEMPLATE = (
 )
 
 
+def pytest_configure() -> None:
+    """The names of all components are known while tests are collected."""
+    from fgrl.recipe import know_components
+
+    know_components()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _all_components() -> None:
     """Registered before any test works in a scratch registry, which would take what it imported first with it."""
-    import fgrl.components
-    import fgrl.stages  # noqa: F401
+    from fgrl import registry
+
+    for kind in registry.kinds():
+        for name in registry.names(kind):
+            registry.get(kind, name)
 
 
 @pytest.fixture(autouse=True, scope="session")

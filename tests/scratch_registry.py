@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from fgrl.registry import outside
-from fgrl.registry.names import _absent, _components, _kinds, _names
+from fgrl.registry.names import _announced, _components, _kinds, _names
 
 
 @contextmanager
@@ -15,16 +15,16 @@ def scratch() -> Iterator[None]:
     """Kinds and names declared inside are forgotten afterwards."""
     kinds, names = dict(_kinds), dict(_names)
     components = {kind: dict(by_name) for kind, by_name in _components.items()}
-    absent = {kind: dict(by_name) for kind, by_name in _absent.items()}
+    announced = {kind: dict(by_name) for kind, by_name in _announced.items()}
     try:
         yield
     finally:
-        for table in (_kinds, _names, _components, _absent):
+        for table in (_kinds, _names, _components, _announced):
             table.clear()
         _kinds.update(kinds)
         _names.update(names)
         _components.update(components)
-        _absent.update(absent)
+        _announced.update(announced)
 
 
 @contextmanager

@@ -24,17 +24,14 @@ RECIPE = r"\b(?:sweeps/)?(?:segment_ppo|rla|rtt|quickstart)\w*\.yaml(?:::\w+\*?)
 MODULE = r"\bfgrl(?:\.\w+)+"
 
 
-def text_of(page: Path) -> str:
-    """A page without its section "What moved", which has the names of earlier versions."""
-    return re.sub(
-        r"^## What moved\n.*?(?=^## |\Z)", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
-
-
 def mentioned(pattern: str) -> list[tuple[str, str]]:
     """The pages that contain text of this pattern, and the text."""
     return sorted(
-        {(str(page.relative_to(ROOT)), text) for page in PAGES for text in re.findall(pattern, text_of(page))}
+        {
+            (str(page.relative_to(ROOT)), text)
+            for page in PAGES
+            for text in re.findall(pattern, page.read_text(encoding="utf-8"))
+        }
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,8 +75,7 @@ def list_(
         {kind: registry.names(kind)} if kind is not None else {name: registry.names(name) for name in registry.kinds()}
     )
     catalog = {
-        each: [{"name": name, "about": _first(registry.get(each, name).__doc__)} for name in names]
-        for each, names in chosen.items()
+        each: [{"name": name, "about": registry.about(each, name)} for name in names] for each, names in chosen.items()
     }
     for each, components in catalog.items():
         components += [{"name": name, "about": f"not available: {why}"} for name, why in registry.absent(each).items()]
@@ -87,14 +85,8 @@ def list_(
     blocks = []
     for each, components in catalog.items():
         rows = [(component["name"], component["about"]) for component in components] or [("(none yet)", "")]
-        blocks.append(f"{each}: {_first(registry.kinds()[each].__doc__)}\n{columns(rows)}")
+        blocks.append(f"{each}: {registry.summary(registry.kinds()[each])}\n{columns(rows)}")
     echo("\n\n".join(blocks))
-
-
-def _first(text: str | None) -> str:
-    """The first sentence of a docstring."""
-    paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
-    return re.split(r"(?<=[\w)\"`])\.\s+(?=[A-Z`])", paragraph)[0].rstrip(".")
 
 
 def show(

@@ -15,7 +15,6 @@ lists with one item per completion. A function gets what its signature takes, so
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import json
@@ -23,8 +22,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from fgrl import lazy
 from fgrl.errors import FAILED, DataError, FgrlError, UserCodeError
 from fgrl.functions import file as files
 from fgrl.functions import returned
@@ -34,6 +34,11 @@ from fgrl.functions.signatures import IN_WORDS, Function, Returns
 from fgrl.registry.problems import nearest
 from fgrl.registry.shielding import shielded
 from fgrl.types import Sample
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy.load("asyncio")
 
 Form = Literal["as_prompt", "text", "messages"]
 """Completions as TRL has them (messages where the prompt is a list of messages, else texts), always texts, or always messages."""

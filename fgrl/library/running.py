@@ -14,7 +14,7 @@ from fgrl.functions import as_user_error
 from fgrl.library.finished_runs import FinishedRun, open_run
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts, random_state_kept
 from fgrl.library.tables import Table
-from fgrl.registry import Problems, definitions, outside
+from fgrl.registry import Problems, outside
 
 
 def register(name: str) -> Callable[[Any], Any]:
@@ -27,7 +27,7 @@ def register(name: str) -> Callable[[Any], Any]:
     declare = registry.register(name)
 
     def noted(cls: Any) -> Any:
-        outside.note_user_files(definitions.files_of(cls))
+        outside.note_user_files(map(Path, outside.files_of(cls)) if isinstance(cls, type) else ())
         return declare(cls)
 
     return noted
@@ -150,7 +150,7 @@ def _check_processes(loaded: recipe.Recipe) -> None:
         if stage.processes() < 2:
             continue
         parts = [stage, *(value for _, value in registry.walk(stage))]
-        own = [type(part) for part in parts if definitions.outside_of_recipes(type(part))]
+        own = [type(part) for part in parts if outside.is_defined_outside(type(part))]
         if own:
             raise UsageError(
                 f"stage {name} runs in separate processes, which do not know {own[0].__qualname__}: put the component into a file, "

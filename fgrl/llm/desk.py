@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from fgrl import lazy
 from fgrl.kinds import Run, Ticker
 from fgrl.llm.ledger import Ledger, Totals
 from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import CompletionStore
 from fgrl.types import Completion, Request, Usage
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy.load("asyncio")
 
 DUST = 1e-12
 """USD that rounding of sums may add; that is not overspending."""

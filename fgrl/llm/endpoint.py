@@ -8,7 +8,6 @@ a wrong key, an unknown model, a used-up quota, a pause of hours, a server that 
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import os
 import threading
@@ -29,12 +28,15 @@ from fgrl.registry import Settings, Unkeyed
 from fgrl.types import Completion, Request, Usage
 
 if TYPE_CHECKING:
+    import asyncio
+
     import aiolimiter
     import openai
 
     from fgrl.llm import attempts
 else:
     aiolimiter = lazy.load("aiolimiter")
+    asyncio = lazy.load("asyncio")
     attempts = lazy.load("fgrl.llm.attempts")
     openai = lazy.load("openai")
 

@@ -24,7 +24,7 @@ POLICIES = "policies"
 Resolve = Callable[[Ref[Any]], Path]
 
 
-class _Base(BaseModel, strict=True):
+class _Base(BaseModel, strict=True, defer_build=True):
     """A `Source` in a record, with its place relative to the folder."""
 
     name: str
@@ -34,11 +34,11 @@ class _Base(BaseModel, strict=True):
     relative: str | None = None
 
 
-class _Quantized(BaseModel):
+class _Quantized(BaseModel, defer_build=True):
     quantize: Literal["nf4"] | None = None
 
 
-class _Saved(BaseModel, strict=True):
+class _Saved(BaseModel, strict=True, defer_build=True):
     """What `load` needs of the record of `save`; what another version adds is not read."""
 
     head: Literal["lm", "scalar", "token"]

@@ -20,7 +20,7 @@ from typing import Any
 from fgrl import lazy, registry
 from fgrl.files import sha256_of_file, sha256_of_folder
 from fgrl.kinds import Reader, Stage
-from fgrl.registry import definitions, outside
+from fgrl.registry import outside
 from fgrl.registry.problems import Key, dotted
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
@@ -75,7 +75,7 @@ def identity(
     used = _sources(owners, sources or {})
     if used:
         whole["sources"] = used
-    if defined := definitions.digests(type(owner) for owner in owners):
+    if defined := outside.digests(type(owner) for owner in owners):
         whole["definitions"] = defined
     if installed := _packages(owners):
         whole["packages"] = installed

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from fgrl import files
 from fgrl.recipe.merging import ROW, TOP, merge
@@ -14,12 +15,14 @@ from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
-from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
+from fgrl.registry.tree import Tree, parse
+from fgrl.registry.yaml_files import Unreadable, read_text
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"
 """Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
 _MOST_BELOW = 60
+_TOO_MANY_BELOW = f"more than {_MOST_BELOW} recipes extend each other in a row"
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,9 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
     The merged recipe is None when nothing can be reported about it: a file is missing or is no YAML.
     """
     reading = _Reading()
-    order = reading.lineage(Address(files.expanded(address.file), address.row), None, [])
-    if order is None:
+    layers = reading.layers(Address(files.expanded(address.file), address.row))
+    if layers is None:
         return None, [], reading.problems
-    layers = [reading.layer(source) for source in order]
     merged = layers[-1]
     for layer in reversed(layers[:-1]):
         merged = merge(merged, layer)
@@ -97,30 +99,28 @@ def rows(file: Path) -> list[str]:
     """Names of the rows that a recipe's file has, inherited ones first. Raises `Problems` when it cannot be read."""
     reading = _Reading()
     source = Address(files.expanded(file))
-    if reading.lineage(source, None, []) is None:
+    if reading.layers(source) is None:
         raise Problems(reading.problems)
     return reading.rows(source.file.resolve())
 
 
-@dataclass
+@dataclass(frozen=True)
 class _File:
     """One file by itself."""
 
     tree: Tree
-    extends: list[tuple[Address | None, Place]]
-    """The recipes that its `extends` names, the weakest first; None for what names no file."""
+    parent: Address | None = None
+    """The recipe that it extends."""
+
+    @property
+    def extends(self) -> Place:
+        """Where it names that recipe."""
+        return self.tree.children["extends"].place
 
     @property
     def rows(self) -> dict[str, Tree]:
         rows = self.tree.get("rows")
         return {} if rows is None else rows.children
-
-    @property
-    def inherited(self) -> list[Path]:
-        """The files whose rows it inherits. Who extends a single row inherits no other."""
-        return list(
-            dict.fromkeys(parent.file for parent, _ in self.extends if parent is not None and parent.row is None)
-        )
 
 
 class _Reading:
@@ -128,180 +128,142 @@ class _Reading:
 
     def __init__(self) -> None:
         self.files: dict[Path, _File | None] = {}
-        self.lineages: dict[Address, list[Address] | None] = {}
-        self.known_rows: dict[Path, list[str]] = {}
-        self.extended_rows: dict[Address, dict[str, Place]] = {}
         self.problems: list[Problem] = []
 
-    def layer(self, source: Address) -> Tree:
-        """What a file or a row contains by itself; nothing for a row that is only inherited."""
-        file = self._file(source.file)
-        return file.tree if source.row is None else file.rows.get(source.row) or Tree({}, file.tree.place)
+    def layers(self, source: Address, named: Place | None = None, below: tuple[Address, ...] = ()) -> list[Tree] | None:
+        """The trees that a recipe consists of, the strongest first; None when one of them cannot be read.
 
-    def lineage(self, source: Address, named: Place | None, below: list[Address]) -> list[Address] | None:
-        """A recipe and all that it extends, the strongest first, each once; None when one of them cannot be read.
-
-        With several parents (`extends: [small.yaml, ablation.yaml]`) later ones override earlier ones, and a shared parent
-        has the lowest precedence: Python's order of base classes (C3), read from the right. A row extends its file, the rows
-        that it names, and the rows of the same name in the files that its file extends.
+        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the row of
+        the same name in the files that its file extends.
         """
         source = source.resolved()
-        if source in self.lineages:
-            return self.lineages[source]
         if source.file not in self.files:
             self.files[source.file] = self._read(source.file, named)
-        if self.files[source.file] is None:
+        file = self.files[source.file]
+        if file is None:
             return None
         if len(below) > _MOST_BELOW:
-            self._problem(
-                f"more than {_MOST_BELOW} recipes extend each other in a row",
-                named or self._file(source.file).tree.place,
-            )
-            return None
+            return self._problem(_TOO_MANY_BELOW, named or file.tree.place)
         if source in below:
-            circle = [*below[below.index(source) :], source]
-            assert named is not None
-            self._problem(f"refers to itself: {' -> '.join(parent.name for parent in circle)}", named)
-            return None
-        self.lineages[source] = order = self._order(source, named, [*below, source])
-        return order
+            return self._circle([*below[below.index(source) :], source], named or file.tree.place)
+        below = (*below, source)
+        if source.row is not None:
+            whole = self.layers(Address(source.file), named, below)
+            order = None if whole is None else self._joined(source, named or file.tree.place, bool(named))
+            if whole is None or order is None:
+                return None
+            own = [each.rows[row] for row in reversed(order) for each in self._family(source.file) if row in each.rows]
+            return [*own, *whole] if source.row in file.rows else [Tree({}, file.tree.place), *own, *whole]
+        if "extends" not in file.tree.children:
+            return [file.tree]
+        above = None if file.parent is None else self.layers(file.parent, file.extends, below)
+        return None if above is None else [file.tree, *above]
 
     def rows(self, file: Path) -> list[str]:
-        """Names of the rows of a file whose lineage was read, inherited ones first."""
-        if file not in self.known_rows:
-            inherited = [name for parent in self._file(file).inherited for name in self.rows(parent)]
-            self.known_rows[file] = list(dict.fromkeys([*inherited, *self._file(file).rows]))
-        return self.known_rows[file]
+        """Names of the rows of a file that was read, inherited ones first."""
+        return list(dict.fromkeys(name for each in reversed(self._family(file)) for name in each.rows))
 
-    def _file(self, path: Path) -> _File:
-        """A file that could be read."""
-        file = self.files[path]
-        assert file is not None
-        return file
+    def _family(self, path: Path) -> list[_File]:
+        """A file and those whose rows it inherits. A file that extends a single row inherits no other."""
+        family: list[_File] = []
+        while (file := self.files[path]) is not None:
+            family.append(file)
+            if file.parent is None or file.parent.row is not None:
+                break
+            path = file.parent.file
+        return family
 
-    def _order(self, source: Address, named: Place | None, below: list[Address]) -> list[Address] | None:
-        above: list[list[Address]] = []
-        readable = True
-        parents: dict[Address, Place] = {}
-        for parent, place in self._parents(source, named):
-            lineage = None if parent is None else self.lineage(parent, place, below)
-            if parent is None or lineage is None:
-                readable = False
-                continue
-            parents[parent] = place
-            above.insert(0, lineage)
-        if not readable:
-            return None
-        strongest = list(reversed(parents))
-        order = _c3([*above, strongest])
-        if order is None:
-            first = next(parent for parent in strongest if any(parent in lineage[1:] for lineage in above))
-            heir = next(lineage[0] for lineage in above if first in lineage[1:])
-            self._problem(f"{first.name} must come before {heir.name}, which extends it", parents[first])
-            return None
-        return [source, *order]
+    def _joined(self, source: Address, place: Place, is_extended: bool) -> list[str] | None:
+        """A row of a file behind all the rows that it extends; None when one of them cannot be read."""
+        known, order = self.rows(source.file), list[str]()
+        if source.row in known:
+            return order if self._join(str(source.row), place, source.file, order, ()) else None
+        message = f'{nearby(source.file)} has no row "{source.row}"'
+        if _is_pattern(str(source.row)):
+            message += "; one recipe is wanted here, and not a pattern"
+        rows = self._family(source.file)[0].tree.get("rows")
+        hint = alternatives(source.row, known) if known else "it has none"
+        path: Key = ("extends",) if is_extended else ()
+        return self._problem(message, place if is_extended or rows is None else rows.place, hint, path)
 
-    def _parents(self, source: Address, named: Place | None) -> list[tuple[Address | None, Place]]:
-        """What a file or a row extends, the weakest first; None for what names nothing."""
-        file = self._file(source.file)
-        if source.row is None:
-            return file.extends
-        start = named or file.tree.place
-        if self.lineage(Address(source.file), named, []) is None:  # its files are needed to know its rows
-            return [(None, start)]
-        known = self.rows(source.file)
-        if source.row not in known:
-            message = f'{nearby(source.file)} has no row "{source.row}"'
-            if _is_pattern(source.row):
-                message += "; one recipe is wanted here, and not a pattern"
-            place = named or (file.tree.get("rows") or file.tree).place
-            choices = alternatives(source.row, known) if known else "it has none"
-            self._problem(message, place, choices, ("extends",) if named else ())
-            return [(None, start)]
-        parents: list[tuple[Address | None, Place]] = [(Address(source.file), start)]
-        for name, place in self._rows_extended(source).items():
+    def _join(self, row: str, place: Place, file: Path, order: list[str], heirs: tuple[str, ...]) -> bool:
+        """Put a row behind those that it extends; False when one of them cannot be read."""
+        if row in heirs:
+            self._circle([Address(file, name) for name in (*heirs[heirs.index(row) :], row)], place)
+            return False
+        if len(heirs) > _MOST_BELOW:
+            self._problem(_TOO_MANY_BELOW, place)
+            return False
+        own = [each.rows[row] for each in reversed(self._family(file)) if row in each.rows]
+        named = {str(item.value): item.place for tree in own for item in self._rows_named(tree)}
+        known, before = self.rows(file), len(order)
+        for name, where in named.items():
             if name not in known:
                 only = "a row extends rows of its own file, inherited ones too" if SEPARATOR in name else None
-                self._problem(f'{nearby(source.file)} has no row "{name}"', place, only or alternatives(name, known))
-            parents.append((Address(source.file, name) if name in known else None, place))
-        inherited = [Address(parent, source.row) for parent in file.inherited if source.row in self.rows(parent)]
-        if not inherited and file.rows[source.row].get("about") is None:
+                self._problem(f'{nearby(file)} has no row "{name}"', where, only or alternatives(name, known))
+                return False
+            if name in order[before:]:
+                heir = next(other for other in named if other in order[before:])
+                self._problem(f"{name} must come before {heir}, which extends it", where)
+                return False
+            if name not in order and not self._join(name, where, file, order, (*heirs, row)):
+                return False
+        if len(own) == 1 and own[0].get("about") is None:
             hint = 'a row says what it is for: about: "..."'
-            path = ("rows", source.row, "about")
-            self._problem("missing; wants str", file.rows[source.row].place, hint, path)
-        return [*parents, *((parent, start) for parent in inherited)]
+            self._problem("missing; wants str", own[0].place, hint, ("rows", row, "about"))
+        order.append(row)
+        return True
 
-    def _rows_extended(self, source: Address) -> dict[str, Place]:
-        """Names of the rows that a row extends, in this file or where it is inherited from."""
-        if source not in self.extended_rows:
-            file = self._file(source.file)
-            names: dict[str, Place] = {}
-            for parent in file.inherited:
-                names |= self._rows_extended(Address(parent, source.row))
-            own = file.rows.get(source.row or "")
-            for item in [] if own is None else _items(own.get("extends")):
-                if isinstance(item.value, str) and item.value.strip():
-                    names[item.value] = item.place
-                elif item.value is not FAILED:
-                    self._problem(
-                        f"wants the name of a row or a list of names, got {described(item.plain())}", item.place
-                    )
-            self.extended_rows[source] = names
-        return self.extended_rows[source]
+    def _rows_named(self, row: Tree) -> list[Tree]:
+        """What a row extends; anything but names is a problem."""
+        extends = row.get("extends")
+        items = [] if extends is None else extends.value if isinstance(extends.value, list) else [extends]
+        for item in items:
+            if not _is_name(item) and item.value is not FAILED:
+                self._problem(f"wants the name of a row or a list of names, got {described(item.plain())}", item.place)
+        return [item for item in items if _is_name(item)]
 
     def _read(self, path: Path, named: Place | None) -> _File | None:
         tree, problems = _read_tree(path, len(self.files), named)
         self.problems += problems
-        if tree is None:
-            return None
-        file = _File(tree, [])
-        for item in _items(tree.get("extends")):
-            if isinstance(item.value, str) and item.value.strip() and "\0" not in item.value:
-                address = Address.parse(item.value)
-                parent = Address(path.parent / files.expanded(address.file), address.row).resolved()
-                file.extends.append((parent, item.place))
-            else:
-                if item.value is not FAILED:
-                    self._problem(f"wants a file or a list of files, got {described(item.plain())}", item.place)
-                file.extends.append((None, item.place))
-        return file
+        extends = None if tree is None else tree.get("extends")
+        if tree is None or extends is None:
+            return None if tree is None else _File(tree)
+        if _is_name(extends) and "\0" not in str(extends.value):
+            address = Address.parse(str(extends.value))
+            return _File(tree, Address(path.parent / files.expanded(address.file), address.row).resolved())
+        if extends.value is not FAILED:
+            hint = "a recipe extends one file, or one row of a file" if isinstance(extends.value, list) else None
+            self._problem(f"wants a file, got {described(extends.plain())}", extends.place, hint)
+        return _File(tree)
 
-    def _problem(self, message: str, place: Place, hint: str | None = None, path: Key = ("extends",)) -> None:
-        self.problems.append(Problem(path, message, hint, place))
+    def _circle(self, circle: Sequence[Address], place: Place) -> Any:
+        return self._problem(f"refers to itself: {' -> '.join(address.name for address in circle)}", place)
 
-
-def _items(extends: Tree | None) -> list[Tree]:
-    if extends is None:
-        return []
-    return extends.value if isinstance(extends.value, list) else [extends]
+    def _problem(self, message: str, place: Place, hint: str | None = None, path: Key = ("extends",)) -> Any:
+        """Note a problem. Returns None, for what has it."""
+        problem = Problem(path, message, hint, place)
+        self.problems += [] if problem in self.problems else [problem]
+        return None
 
 
-def _c3(lineages: list[list[Address]]) -> list[Address] | None:
-    """One order that keeps the order of every list; None when there is none."""
-    order: list[Address] = []
-    while lineages := [lineage for lineage in lineages if lineage]:
-        head = next(
-            (lineage[0] for lineage in lineages if not any(lineage[0] in other[1:] for other in lineages)), None
-        )
-        if head is None:
-            return None
-        order.append(head)
-        lineages = [[address for address in lineage if address != head] for lineage in lineages]
-    return order
+def _is_name(tree: Tree) -> bool:
+    return isinstance(tree.value, str) and bool(tree.value.strip())
 
 
 def _read_tree(file: Path, rank: int, named: Place | None) -> tuple[Tree | None, list[Problem]]:
     """The tree of one file, and what is wrong with it; `named` is where the file is named, if another one names it."""
     label = nearby(file)
     try:
-        content = _content(file, label, rank)
-        tree, problems = parse(content)
+        tree, problems = parse(content := read_text(file, rank, "a recipe"))
         if tree is not None and tree.value is None:
-            raise _Unreadable("is empty; a recipe begins with `about:`", None, content.start())
+            raise Unreadable("is empty; a recipe begins with `about:`", None, content.start())
         if tree is not None and not isinstance(tree.value, dict):
-            raise _Unreadable(_not_a_mapping(tree, "a recipe", TOP), None, tree.place)
-    except _Unreadable as error:
-        message, hint, place = error.args
+            raise Unreadable(_not_a_mapping(tree, "a recipe", TOP), None, tree.place)
+    except (Unreadable, FileNotFoundError) as error:
+        near = meant(file) if isinstance(error, FileNotFoundError) else None
+        missing = "no such file", near and f'did you mean "{nearby(near)}"?', None
+        message, hint, place = error.args if isinstance(error, Unreadable) else missing
         if place is None and named is not None:
             return None, [Problem(("extends",), f"{label}: {message}", hint, named)]
         return None, [Problem((), message, hint, place or Place(label, rank=rank))]
@@ -309,34 +271,6 @@ def _read_tree(file: Path, rank: int, named: Place | None) -> tuple[Tree | None,
         return None, problems
     tree, wrong = _top(tree)
     return tree, [*problems, *wrong]
-
-
-class _Unreadable(Exception):
-    """A file that is no recipe: message, hint, and the place in it (None: there is no place)."""
-
-
-def _content(file: Path, label: str, rank: int) -> Text:
-    try:
-        if files.exists(file) and not files.is_file(file):
-            what = "a folder" if files.is_folder(file) else "a device or a pipe"
-            raise _Unreadable(f"is {what}; a recipe is a YAML file", None, None)
-        with file.open("rb") as stream:
-            content = stream.read(TOO_LONG + 1)
-        if len(content) > TOO_LONG:
-            raise _Unreadable(f"is larger than {TOO_LONG:,} bytes; is it a recipe?", None, None)
-    except FileNotFoundError:
-        near = meant(file)
-        raise _Unreadable("no such file", near and f'did you mean "{nearby(near)}"?', None) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise _Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}", None, None) from None
-    try:
-        return Text(content.decode("utf-8-sig"), label, file.resolve(), rank)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n")
-        before = content[: error.start].rsplit(b"\n", 1)[-1]
-        shown = Text(content.decode("utf-8", errors="replace"), label, file.resolve(), rank)
-        place = shown.place(line, len(before.decode("utf-8", errors="replace")))
-        raise _Unreadable(f"not UTF-8: byte {content[error.start]:#04x}", "save the file as UTF-8", place) from None
 
 
 def _not_a_mapping(tree: Tree, what: str, keys: Sequence[str]) -> str:

@@ -1,15 +1,16 @@
 """`${vars.x}` and `${stages.a.b}`: other values of the recipe, also whole mappings, also within a text.
 
+OmegaConf resolves them. Before it does, each text is checked: what it names exists, nothing needs itself, and what all of
+them come to is limited, so that no recipe takes long; OmegaConf then resolves each text once, after those that it needs.
 `${out:stage}` is kept as text; it is a reference to a product, not to a value. A backslash (`\\${...}`) keeps a `${` as text.
-Each value is resolved once, and what they all come to is limited, so that no recipe takes long.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, cast
 
+from fgrl import lazy
 from fgrl.recipe.merging import TOP
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
@@ -17,11 +18,19 @@ from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Problem, alternatives, dotted, nearest
 from fgrl.registry.tree import TOO_DEEP, TOO_MANY, Tree
 
+omegaconf = lazy.load("omegaconf")
 _SIMPLE = re.compile(r"(?<!\\)\$\{\s*([^${}:\s]+)\s*\}")
-_TOKEN = re.compile(r"\\\$\{|\$\{|\}")
+_INNERMOST = re.compile(r"(?<!\\)\$\{([^${}]*)\}")
+_PART = re.compile(r"[^\\${}()\[\]:.\s'\"]+")
+"""A key that OmegaConf can be asked for."""
 _WHAT = "${vars.x}, ${stages.a.b} and ${out:stage}"
 _LONGEST_CHAIN = 100
 _MOST_NESTED = 10
+_ABSENT = object()
+_KEPT = "$\0{"
+"""Stands for a `${` that is text."""
+_MISSING = "???"
+"""What OmegaConf takes for a value that is still to be set."""
 
 
 def mentions(text: str) -> list[Key]:
@@ -67,37 +76,11 @@ def source(recipe: Tree, path: Key) -> tuple[Tree, Key]:
 
 def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
     """The recipe as plain data with every `${...}` replaced. What cannot be is `FAILED`, and a problem."""
+    if not any(isinstance(leaf.value, str) and "${" in leaf.value for _, leaf in recipe.leaves()):
+        return recipe.plain(), []
     resolver = _Resolver(recipe)
-    plain = resolver.value((), recipe)
-    return plain, resolver.all_problems()
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """A `${...}`: the text inside, which may contain further ones."""
-
-    pieces: list[str | _Reference]
-
-
-def _cut(text: str) -> list[str | _Reference]:
-    """A text as its `${...}` and what is between them. Raises `_Refused` when one is not closed."""
-    stack: list[list[str | _Reference]] = [[]]
-    end = 0
-    for token in _TOKEN.finditer(text):
-        stack[-1].append(text[end : token.start()])
-        end = token.end()
-        if token[0] == "${":
-            stack.append([])
-        elif token[0] == "}" and len(stack) > 1:
-            inside = _Reference(stack.pop())
-            stack[-1].append(inside)
-        else:
-            stack[-1].append(token[0].removeprefix("\\"))
-        if len(stack) > _MOST_NESTED:
-            raise _unreadable(text)
-    if len(stack) > 1:
-        raise _unreadable(text)
-    return [piece for piece in [*stack[0], text[end:]] if piece != ""]
+    resolver.size((), recipe)
+    return _readable(omegaconf.OmegaConf.to_container(resolver.config)), resolver.all_problems()
 
 
 class _Refused(Exception):
@@ -108,59 +91,92 @@ def _unreadable(text: str) -> _Refused:
     return _Refused(f"cannot read {shown(text)}", f"a recipe knows {_WHAT}; a backslash before ${{ keeps it as text")
 
 
+def _without_references(tree: Tree) -> Any:
+    """Plain data; `FAILED` stands for each text that has to be resolved."""
+    if isinstance(tree.value, dict):
+        return {key: _without_references(inner) for key, inner in tree.value.items()}
+    if isinstance(tree.value, list):
+        return [_without_references(inner) for inner in tree.value]
+    return FAILED if isinstance(tree.value, str) and "${" in tree.value else tree.value
+
+
+def _for_omegaconf(text: str) -> str:
+    """A text in which `${out:...}` and what has a backslash mean nothing to OmegaConf."""
+    return re.sub(
+        r"\\(\\*)\$\{|\$\{\s*(out)\s*:", lambda found: f"{found[1] or ''}{_KEPT}{'out:' if found[2] else ''}", text
+    )
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _readable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_readable(inner) for inner in value]
+    return value.replace(_KEPT, "${") if isinstance(value, str) else value
+
+
 class _Resolver:
-    """Resolves every value once, and before it what it needs."""
+    """Has OmegaConf resolve every text once, and before it what it needs."""
 
     def __init__(self, recipe: Tree) -> None:
         self.recipe = recipe
-        self.values: dict[Key, Any] = {}
+        self.config = omegaconf.OmegaConf.create(_without_references(recipe), flags={"allow_objects": True})
+        self.sizes: dict[Key, tuple[int, int] | None] = {}
+        """Number of values and characters, and depth, of what was resolved; None of what cannot be."""
         self.open: list[Key] = []
         """What is being resolved, each because the one before needs it."""
         self.problems: dict[Key, Problem] = {}
         self.empty: dict[Key, list[Key]] = {}
         """Variables without a value, and the texts that need them."""
-        self.size = 0
+        self.total = 0
         """Values and characters that references have given so far."""
 
     def all_problems(self) -> list[Problem]:
         for path, users in self.empty.items():
             name = dotted(path)
             needed = dotted(users[0]) + (f" and {len(users) - 1} more" if len(users) > 1 else "")
-            self.problems[path] = Problem(
-                path, f"has no value: set it with {name}=...", f"needed by {needed}", needs=name
-            )
+            message = f"has no value: set it with {name}=..."
+            self.problems[path] = Problem(path, message, f"needed by {needed}", needs=name)
         for path, problem in self.problems.items():
             problem.place = self.recipe.at(path)[0].place
         return list(self.problems.values())
 
-    def value(self, path: Key, tree: Tree) -> Any:
-        if path in self.values:
-            return self.values[path]
+    def size(self, path: Key, tree: Tree) -> tuple[int, int] | None:
+        """Resolve a value and all that it needs. Returns its size; None when it cannot be resolved."""
         if path in self.open:
             self._circle(path)
-            return FAILED
-        if len(self.open) > _LONGEST_CHAIN:
-            raise _Refused(f"needs more than {_LONGEST_CHAIN} values, one after the other")
-        self.open.append(path)
-        try:
-            self.values[path] = value = self._resolved(path, tree.value)
-        finally:
-            self.open.pop()
-        return value
+            return None
+        if path not in self.sizes:
+            if len(self.open) > _LONGEST_CHAIN:
+                raise _Refused(f"needs more than {_LONGEST_CHAIN} values, one after the other")
+            self.open.append(path)
+            try:
+                self.sizes[path] = self._size(path, tree.value)
+            finally:
+                self.open.pop()
+        return self.sizes[path]
 
-    def _resolved(self, path: Key, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self.value((*path, key), inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [self.value((*path, index), inner) for index, inner in enumerate(value)]
-        if not isinstance(value, str) or "${" not in value:
-            return value
+    def _size(self, path: Key, value: Any) -> tuple[int, int] | None:
+        if isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            inside = [self.size((*path, key), inner) for key, inner in items]
+            known = [size for size in inside if size is not None]
+            if len(known) < len(inside):
+                return None
+            return 1 + sum(count for count, _ in known), 1 + max((depth for _, depth in known), default=0)
+        if value is FAILED or not isinstance(value, str) or "${" not in value:
+            return None if value is FAILED else (1 + (len(value) if isinstance(value, str) else 0), 0)
         try:
-            return self._text(value, path)
+            size, whole = self._text(value, path)
         except _Refused as refused:
             if refused.args:
                 self.problems.setdefault(path, Problem(path, *refused.args))
-            return FAILED
+            return None
+        parent, last = self._at(path[:-1]), path[-1]
+        parent[last] = _for_omegaconf(value) if whole is None else self._at(whole)
+        if whole is None:
+            parent[last] = parent[last]
+        return size
 
     def _circle(self, path: Key) -> None:
         """One problem for a circle, at the text that the recipe has first."""
@@ -172,75 +188,76 @@ class _Resolver:
             names = " -> ".join(dotted(member) for member in [*circle[turn:], *circle[:turn], first])
             self.problems[first] = Problem(first, f"refers to itself: {names}")
 
-    def _text(self, text: str, path: Key) -> Any:
-        pieces = _cut(text)
-        if len(pieces) == 1 and isinstance(pieces[0], _Reference):
-            return self._referred(pieces[0], text, path)[1]
-        return self._joined(pieces, text, path)
+    def _text(self, text: str, path: Key) -> tuple[tuple[int, int], Key | None]:
+        """Resolve what a text names, innermost names first. Returns the size of what it becomes, and the path of the value
+        that it stands for as a whole."""
 
-    def _joined(self, pieces: list[str | _Reference], text: str, path: Key) -> str:
-        words = []
-        for piece in pieces:
-            name, value = ("", piece) if isinstance(piece, str) else self._referred(piece, text, path)
-            if value is None or isinstance(value, dict | list):
-                raise _Refused(f"{shown(text)}: {name} is {described(value)}, it has no text")
-            words.append(str(value))
-        return "".join(words)
+        def written(found: re.Match[str]) -> str:
+            name, _size = self._named(found[1], text, path)
+            value = name if isinstance(name, str) else self._at(name)
+            if value is None or omegaconf.OmegaConf.is_config(value):
+                raise _Refused(f"{shown(text)}: {dotted(name)} is {described(_plain(value))}, it has no text")
+            return re.sub(r"[$\\]", "\0", str(value))
 
-    def _referred(self, reference: _Reference, text: str, path: Key) -> tuple[str, Any]:
-        """Name and value of what a reference in `text`, which is at `path`, refers to."""
-        inside = self._joined(reference.pieces, text, path)
-        name, colon, stage = inside.partition(":")
+        left = text
+        for _ in range(_MOST_NESTED):
+            if (alone := _INNERMOST.fullmatch(left)) is not None:
+                name, size = self._named(alone[1], text, path)
+                return size, None if isinstance(name, str) else name
+            left, found = _INNERMOST.subn(written, left)
+            if not found:
+                break
+        if re.search(r"(?<!\\)\$\{", left):
+            raise _unreadable(text)
+        return (1 + len(left), 0), None
+
+    def _named(self, inside: str, text: str, path: Key) -> tuple[Key | str, tuple[int, int]]:
+        """Path and size of what `${inside}` in a text at a path refers to; `${out:stage}` itself."""
+        name, colon, _stage = inside.partition(":")
         name = name.strip()
         if colon and name != "out":
             raise _Refused(f"unknown ${{{name}:...}}", f"a recipe knows {_WHAT}")
         if colon:
-            return inside, f"${{out:{stage}}}"
+            return f"${{{inside}}}", (4 + len(inside), 0)
         absolute = name.lstrip(".")
         if not absolute or "" in absolute.split("."):
             raise _unreadable(text)
+        wanted = _path(absolute)
         around = path[: len(path) - (len(name) - len(absolute))] if absolute != name else ()
-        wanted = (*around, *_path(absolute))
-        return dotted(wanted), self._copy(self._value_at(wanted, path), 0)
+        found, size = self._found((*around, *wanted), path)
+        if not all(_PART.fullmatch(str(part)) for part in wanted):
+            raise _unreadable(text)
+        self.total += size[0]
+        if self.total > TOO_MANY or size[1] > TOO_DEEP:
+            raise _Refused(f"the values of all ${{...}} are nested too deeply, or more than {TOO_MANY:,} characters")
+        return found, size
 
-    def _value_at(self, wanted: Key, user: Key) -> Any:
+    def _found(self, wanted: Key, user: Key) -> tuple[Key, tuple[int, int]]:
         tree, path = self.recipe, cast(Key, ())
         for index, part in enumerate(wanted):
             inner = _child(tree, part)
             if inner is None:
-                if isinstance(tree.value, str) and "${" in tree.value:
-                    return self._part(self.value(path, tree), wanted, index)
-                raise self._unknown(wanted, tree, index)
-            key, tree = inner
-            path = (*path, key)
-        if tree.value is None and path[0] == "vars":
+                if not isinstance(tree.value, str) or "${" not in tree.value:
+                    raise self._unknown(wanted, tree, index)
+                if (size := self.size(path, tree)) is None:
+                    raise _Refused
+                if omegaconf.OmegaConf.select(self.config, dotted(wanted), default=_ABSENT) is _ABSENT:
+                    raise _Refused(f'unknown "${{{dotted(wanted)}}}"')
+                return wanted, size
+            tree, path = inner[1], (*path, inner[0])
+        if tree.value == _MISSING or (tree.value is None and path[0] == "vars"):
             self.empty.setdefault(path, []).append(user)
             raise _Refused
-        return self.value(path, tree)
-
-    def _part(self, value: Any, wanted: Key, index: int) -> Any:
-        """What `wanted[index:]` is in a value that an interpolation gave."""
-        for part in wanted[index:]:
-            if isinstance(value, dict) and str(part) in value:
-                value = value[str(part)]
-            elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-                value = value[part]
-            elif value is FAILED:
-                raise _Refused
-            else:
-                raise _Refused(f'unknown "${{{dotted(wanted)}}}"')
-        return value
-
-    def _copy(self, value: Any, depth: int) -> Any:
-        """A value that may be changed without changing the one that it comes from."""
-        if value is FAILED or self.size > TOO_MANY:
+        size = self.size(path, tree)
+        if size is None:
             raise _Refused
-        self.size += 1 + (len(value) if isinstance(value, str) else 0)
-        if self.size > TOO_MANY or depth > TOO_DEEP:
-            raise _Refused(f"the values of all ${{...}} are nested too deeply, or more than {TOO_MANY:,} characters")
-        if isinstance(value, dict):
-            return {key: self._copy(inner, depth + 1) for key, inner in value.items()}
-        return [self._copy(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+        return path, size
+
+    def _at(self, path: Key) -> Any:
+        value: Any = self.config
+        for part in path:
+            value = value[str(part) if omegaconf.OmegaConf.is_dict(value) else part]
+        return value
 
     def _unknown(self, wanted: Key, tree: Tree, depth: int) -> _Refused:
         """`${vars.cutof}`: `tree` is the last one on the path that exists."""
@@ -264,3 +281,7 @@ def _child(tree: Tree, part: str | int) -> tuple[str | int, Tree] | None:
 
 def _keys(tree: Tree | None) -> list[str]:
     return [key for key in tree.children if key != BARE] if tree is not None else []
+
+
+def _plain(value: Any) -> Any:
+    return omegaconf.OmegaConf.to_container(value) if omegaconf.OmegaConf.is_config(value) else value

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
@@ -25,13 +28,14 @@ from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
-from fgrl.registry.explaining import nearby
+from fgrl.registry.explaining import leaves, nearby
 from fgrl.registry.outside import forget_file, import_file, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
 from fgrl.registry.settings import AUTO, ByDevice
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
+INDEX = Path(__file__).with_name("index.json")
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
@@ -108,6 +112,16 @@ class Recipe:
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is wrong in it."""
+    collects = gc.isenabled()
+    gc.disable()  # what is imported and built stays: looking for garbage in it takes a tenth of the time
+    try:
+        return _load(path, overrides)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
     know_components()
     address = Address.parse(path)
     merged, layers, problems = read(address)
@@ -139,7 +153,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         data={"about": data["about"], "seed": data.get("seed", 0), **known}
         | {"stages": {name: data["stages"][name] for name in stages}},
         stages=stages,
-        origins={key: interpolation.origin(merged, key).place for key, _ in _leaves(data)},
+        origins={key: interpolation.origin(merged, key).place for key, _ in leaves(data)},
         auto=reading.auto,
         tracking=tracking,
         sources={file: sha256_of_file(file) for file in sorted(_by_recipes)},
@@ -148,12 +162,15 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def know_components() -> None:
-    """Register every component of fgrl and of installed packages."""
-    # importing them registers them; here, because tests and tools may read a recipe's YAML without
-    import fgrl.components
-    import fgrl.stages  # noqa: F401
-
+    """Make the names of every component of fgrl known, and register those of installed packages."""
+    registry.announce(_index())
     load_entry_points()
+
+
+@cache
+def _index() -> dict[str, dict[str, tuple[str | None, str]]]:
+    """Kind, name, module and summary of our own components, as `tools/component_index.py` writes them."""
+    return json.loads(INDEX.read_text(encoding="utf-8"))
 
 
 @dataclass
@@ -363,17 +380,6 @@ def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
 def _variables(layer: Tree) -> dict[str, Tree]:
     tree = layer.get("vars")
     return tree.children if tree is not None else {}
-
-
-def _leaves(value: Any, path: Key = ()) -> Iterable[tuple[Key, Any]]:
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _leaves(item, (*path, key))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
-    else:
-        yield path, value
 
 
 class _Dumper(yaml.SafeDumper):

@@ -44,7 +44,7 @@ def schema() -> Schema:
     files = {"type": "array", "items": text}
     top: Schema = {
         "about": {**text, "description": "What the recipe is for, in one sentence."},
-        "extends": {"anyOf": [text, files], "description": "Recipes that this one changes; the last one wins."},
+        "extends": {**text, "description": "The recipe that this one changes: a file, or a row of one."},
         "imports": {**files, "description": "Python files with components, relative to this recipe."},
         "vars": {"type": ["object", "null"], "description": "Values for ${vars.name}; null = to be set by the user."},
         "seed": {"anyOf": [{"type": "integer", "minimum": 0}, _INTERPOLATED], "description": "Of everything random."},

@@ -4,10 +4,12 @@ from fgrl.registry.blocks import blocks, describe_block, describe_field, lookup,
 from fgrl.registry.building import build
 from fgrl.registry.context import Context
 from fgrl.registry.describing import describe
-from fgrl.registry.docstrings import source, undocumented
+from fgrl.registry.docstrings import source, summary, undocumented
 from fgrl.registry.names import (
     NotRegistered,
+    about,
     absent,
+    announce,
     declare_absent,
     get,
     kind,

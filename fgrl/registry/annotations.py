@@ -91,17 +91,20 @@ def value_type(annotation: Any) -> Any | None:
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and arguments else None
 
 
+def parts(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Every alternative of an annotation, and of the items of its lists and mappings, with its metadata."""
+    for inner, metadata in members(annotation):
+        yield inner, metadata
+        for item in (item_type(inner), value_type(inner)):
+            if item is not None:
+                yield from parts(item)
+
+
 def needs_building(annotation: Any, metadata: Sequence[Any] = ()) -> bool:
-    """Does a component, settings, a reference or a file hide in the annotation?"""
-    if file_marker(metadata):
-        return True
-    for inner, more in members(annotation):
-        if file_marker(more) or is_settings(inner) or is_ref(inner):
-            return True
-        nested = [kept for kept in (item_type(inner), value_type(inner)) if kept is not None]
-        if any(needs_building(kept) for kept in nested):
-            return True
-    return False
+    """True if a component, settings, a reference or a file hides in the annotation."""
+    return bool(file_marker(metadata)) or any(
+        file_marker(more) or is_settings(inner) or is_ref(inner) for inner, more in parts(annotation)
+    )
 
 
 def full(field: FieldInfo) -> Any:

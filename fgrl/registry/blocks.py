@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fgrl.registry.annotations import full, is_component, is_settings, item_type, members, value_type
-from fgrl.registry.describing import fields
+from fgrl.registry.annotations import full
+from fgrl.registry.describing import fields, nested
 from fgrl.registry.docstrings import source
 from fgrl.registry.names import get, kinds, names
 from fgrl.registry.settings import Settings
@@ -71,18 +71,6 @@ def describe_field(place: Place) -> dict[str, Any]:
     """A single field as JSON-ready data: `place`, and what `describe` has of a field."""
     own = next(each for each in fields(place.owner) if each["name"] == place.field)
     return {"place": place.path, **own}
-
-
-def nested(annotation: Any) -> list[type[Settings]]:
-    """The settings, not components, that an annotation takes: alone, in a list or in a mapping."""
-    inside: list[type[Settings]] = []
-    for inner, _ in members(annotation):
-        if is_settings(inner) and not is_component(inner):
-            inside.append(inner)
-        for part in (item_type(inner), value_type(inner)):
-            if part is not None:
-                inside += nested(part)
-    return inside
 
 
 def _below(cls: type[Settings], path: str, outer: tuple[type[Settings], ...]) -> Iterator[Place]:

@@ -37,7 +37,7 @@ from fgrl.registry.annotations import (
     wanted,
 )
 from fgrl.registry.context import FAILED, Context, PlacedRef
-from fgrl.registry.names import absent, get, kind_of, kinds, name_of, names
+from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
 from fgrl.registry.settings import AUTO, Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
@@ -266,10 +266,9 @@ def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     """A leaf that pydantic checks; only stray references inside it are ours."""
     if explaining.holds(node, FAILED):
         return FAILED
-    stray = next(explaining.texts(node, path), None)
-    if stray is not None:
-        at, text = stray
-        return context.problem(at, f"no place for a reference to a stage: {text}")
+    for at, leaf in explaining.leaves(node, path):
+        if isinstance(leaf, str) and "${out:" in leaf:
+            return context.problem(at, f"no place for a reference to a stage: {leaf}")
     if isinstance(node, dict) and BARE in node:
         key = next(key for key in node if key != BARE)
         return context.problem((*path, key), f"{shown(node[BARE])} has no keys to set; wants {wanted(annotation)}")
@@ -296,14 +295,15 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         if "name" in node:
             at = (*path, "name")
     if "name" not in node:
-        if slot not in _registered(kind, slot).values():
+        with suppress(NotRegistered):  # a slot for one component alone
+            node["name"] = name_of(slot)[1]
+        if "name" not in node:
             typo = nearest("name", [key for key in node if isinstance(key, str)])
             if typo:
                 return context.problem((*path, typo), f'unknown key "{typo}"', 'did you mean "name"?')
             return context.problem(
                 path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", _choices(None, kind, slot)
             )
-        node["name"] = name_of(slot)[1]
     name = node["name"]
     if name is FAILED:
         return FAILED
@@ -311,7 +311,7 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         return context.problem(
             at, f"wants the name of {explaining.a(kind)}, got {described(name)}", _choices(None, kind, slot)
         )
-    if name not in _registered(kind, slot):
+    if name not in names(kind) or not issubclass(get(kind, name), slot):
         if name in absent(kind):
             return context.problem(at, f'{kind} "{name}" is not available: {absent(kind)[name]}', f"(fgrl list {kind})")
         elsewhere = [other for other in kinds() if other != kind and name in names(other)]
@@ -330,13 +330,9 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
     return _settings(cls, fields, node, path, context)
 
 
-def _registered(kind: str, slot: type[Component]) -> dict[str, type[Component]]:
-    """The components that fit a slot."""
-    return {name: cls for name in names(kind) if issubclass(cls := get(kind, name), slot)}
-
-
 def _choices(word: str | None, kind: str, slot: type[Component]) -> str:
-    return alternatives(word, list(_registered(kind, slot)), f"fgrl list {kind}")
+    fitting = [name for name in names(kind) if slot is kinds()[kind] or issubclass(get(kind, name), slot)]
+    return alternatives(word, fitting, f"fgrl list {kind}")
 
 
 def _unfold(node: dict[str, Any], reading: Callable[[str], Any]) -> None:

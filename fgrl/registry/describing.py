@@ -18,6 +18,7 @@ from fgrl.registry.annotations import (
     is_settings,
     item_type,
     members,
+    parts,
     value_type,
     wanted,
 )
@@ -58,9 +59,9 @@ def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, 
             "help": field_help(cls, name),
             "keyed": not has(field.metadata, Unkeyed),
         }
-        nested = [inner for inner in _nested(full(field)) if inner not in outer]
-        if nested:
-            about["fields"] = fields(nested[0], (*outer, cls, nested[0]))
+        inside = [inner for inner in nested(full(field)) if inner not in outer]
+        if inside:
+            about["fields"] = fields(inside[0], (*outer, cls, inside[0]))
         described.append(about)
     return described
 
@@ -114,16 +115,9 @@ def bounds(field: FieldInfo) -> str:
     return ", ".join(f"{SIGNS[key]} {limit}" for key, limit in limits(field).items())
 
 
-def _nested(annotation: Any) -> list[type[Settings]]:
-    """Settings that a field's own keys describe; a component's are shown by its own name."""
-    nested: list[type[Settings]] = []
-    for inner, _ in members(annotation):
-        if is_settings(inner) and not is_component(inner):
-            nested.append(inner)
-        for part in (item_type(inner), value_type(inner)):
-            if part is not None:
-                nested += _nested(part)
-    return nested
+def nested(annotation: Any) -> list[type[Settings]]:
+    """The settings, not components, that an annotation takes: alone, in a list or in a mapping."""
+    return [inner for inner, _ in parts(annotation) if is_settings(inner) and not is_component(inner)]
 
 
 def _example(cls: type[Component], kind: str, name: str) -> str:

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from functools import lru_cache
 from pathlib import Path
 
 from fgrl.registry.settings import Settings
+
+
+def summary(cls: type) -> str:
+    """The first sentence of a class's docstring, without its full stop."""
+    paragraph = " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
+    return re.split(r"(?<=[\w)\"`])\.\s+(?=[A-Z`])", paragraph)[0].rstrip(".")
 
 
 def field_help(cls: type[Settings], name: str) -> str:

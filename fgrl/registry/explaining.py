@@ -264,21 +264,16 @@ def nearby(path: Path) -> str:
         return str(path)
 
 
+def leaves(node: Any, path: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Every value inside plain data, and every empty list or mapping, with its path."""
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    if not items or not node:
+        yield path, node
+        return
+    for key, item in items:
+        yield from leaves(item, (*path, key))
+
+
 def holds(node: Any, value: Any) -> bool:
-    """Is the very object somewhere inside plain data?"""
-    if isinstance(node, Mapping):
-        return any(holds(item, value) for item in node.values())
-    return any(holds(item, value) for item in node) if isinstance(node, list) else node is value
-
-
-def texts(node: Any, path: Key) -> Iterator[tuple[Key, str]]:
-    """Texts inside plain data that hold a reference to a stage."""
-    if isinstance(node, str):
-        if "${out:" in node:
-            yield path, node
-    elif isinstance(node, Mapping):
-        for key, item in node.items():
-            yield from texts(item, (*path, key))
-    elif isinstance(node, list):
-        for index, item in enumerate(node):
-            yield from texts(item, (*path, index))
+    """True if the very object is somewhere inside plain data."""
+    return any(leaf is value for _, leaf in leaves(node))

@@ -9,12 +9,13 @@ class NGram(Segmenter): ...
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fgrl.errors import WRONG_REQUEST, FgrlError
-from fgrl.registry.docstrings import source, source_file, undocumented
+from fgrl.registry.docstrings import source, source_file, summary, undocumented
 from fgrl.registry.problems import alternatives
 from fgrl.registry.settings import Component
 
@@ -23,7 +24,8 @@ C = TypeVar("C", bound=type[Component])
 _kinds: dict[str, type[Component]] = {}
 _components: dict[str, dict[str, type[Component]]] = {}
 _names: dict[type[Component], tuple[str, str]] = {}
-_absent: dict[str, dict[str, str]] = {}
+_announced: dict[str, dict[str, tuple[str | None, str]]] = {}
+"""By kind and name: the module that registers a component, and its summary; without a module why it is absent."""
 
 
 class NotRegistered(FgrlError, LookupError):
@@ -66,6 +68,9 @@ def register(name: str) -> Callable[[C], C]:
         if not re.fullmatch(r"\w[\w:.-]*", name):
             raise ValueError(f'{_where(cls)}: "{name}" cannot be a name; use letters, digits and _ - . :')
         other = _components[roots[0]].get(name)
+        module, _summary = _announced.get(roots[0], {}).get(name, (None, ""))
+        if other is None and module not in (None, cls.__module__):
+            other = get(roots[0], name)
         if other is not None and not _same_definition(other, cls):
             raise ValueError(f'{_where(cls)}: the name "{name}" of kind {roots[0]} is taken by {_where(other)}')
         _components[roots[0]][name] = cls
@@ -75,18 +80,24 @@ def register(name: str) -> Callable[[C], C]:
     return declare
 
 
+def announce(index: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    """Make components known that are imported when they are needed: by kind and name the module and the summary."""
+    for kind, entries in index.items():
+        _announced.setdefault(kind, {}).update({name: (module, about) for name, (module, about) in entries.items()})
+
+
 def declare_absent(kind: str, name: str, why: str) -> None:
     """Report that a component of this name is known elsewhere, and why there is none here: in `fgrl list` and in errors."""
-    if name in _of_kind(kind):
+    if name in names(kind):
         raise ValueError(f'{kind} "{name}" is registered, it cannot be absent')
-    _absent.setdefault(kind, {})[name] = why
+    announce({kind: {name: (None, why)}})
 
 
 def absent(kind: str) -> dict[str, str]:
     """Known names of a kind that there is no component for, each with the reason; sorted. One that was registered in the
     meantime (by a user's file) is not among them."""
-    registered = _of_kind(kind)
-    return {name: why for name, why in sorted(_absent.get(kind, {}).items()) if name not in registered}
+    known = names(kind)
+    return {name: why for name, (_module, why) in sorted(_announced.get(kind, {}).items()) if name not in known}
 
 
 def kinds() -> dict[str, type[Component]]:
@@ -96,11 +107,21 @@ def kinds() -> dict[str, type[Component]]:
 
 def names(kind: str) -> list[str]:
     """The names of a kind's components, sorted."""
-    return sorted(_of_kind(kind))
+    announced = {name for name, (module, _summary) in _announced.get(kind, {}).items() if module is not None}
+    return sorted(announced.union(_of_kind(kind)))
+
+
+def about(kind: str, name: str) -> str:
+    """The first sentence of what a component is."""
+    cls = _of_kind(kind).get(name)
+    return _announced[kind][name][1] if cls is None else summary(cls)
 
 
 def get(kind: str, name: str) -> type[Component]:
     """The class behind a name. Raises `NotRegistered` with the nearest name and the choices."""
+    module, _summary = _announced.get(kind, {}).get(name, (None, ""))
+    if module is not None and name not in _of_kind(kind):
+        importlib.import_module(module)
     cls = _of_kind(kind).get(name)
     if cls is None:
         if name in absent(kind):

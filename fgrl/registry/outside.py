@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import linecache
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
+from fgrl.errors import UsageError
 from fgrl.files import sha256_of_file
-from fgrl.registry import moved
 from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget
 from fgrl.registry.problems import Place, Problem, Problems
@@ -24,6 +25,9 @@ from fgrl.registry.shielding import shielded
 PACKAGE = "fgrl_imported"
 FIRST = -1
 """Rank of places in imported files: what a file lacks is the cause of "unknown" components in the recipe."""
+INTERACTIVE = "__main__"
+"""The module of a notebook's cells and of a script."""
+INSTALLED = {"site-packages", "dist-packages"}
 _imported: dict[Path, str] = {}
 _used: dict[Path, set[Path]] = {}
 """Which files beside it an imported file imported while it was executed."""
@@ -52,7 +56,7 @@ def import_file(path: Path) -> ModuleType:
             "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror or error}"
         )
         raise Problems([Problem((), f"{nearby(file)}: {message}")]) from None
-    digest = hashlib.sha256(source).hexdigest()
+    digest = _sha256(source)
     name = _module_name(file)
     if file in _running:
         return _running[file]
@@ -168,6 +172,46 @@ def is_user_file(name: str) -> bool:
     return name in _user_files
 
 
+def is_defined_outside(cls: type) -> bool:
+    """True if a class is defined where no other process finds it: in a notebook, a script, or a module that these import."""
+    root, _, _ = cls.__module__.partition(".")
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    known = root in {*sys.stdlib_module_names, *_packages, "fgrl", PACKAGE} or set(Path(file).parts) & INSTALLED
+    return root == INTERACTIVE or (file.endswith(".py") and not known)
+
+
+def digests(classes: Iterable[type]) -> dict[str, str]:
+    """sha256 of the cell or the file of each of these classes and their bases that is defined outside, by `module` or
+    `__main__.Class`.
+
+    Raises `UsageError` for a class whose source is not known.
+    """
+    found: dict[str, str] = {}
+    for cls in dict.fromkeys(base for given in classes for base in given.__mro__ if is_defined_outside(base)):
+        interactive = cls.__module__ == INTERACTIVE
+        files = files_of(cls) if interactive else {str(sys.modules[cls.__module__].__file__)}
+        linecache.checkcache()
+        text = "".join(line for file in sorted(files) for line in linecache.getlines(file))
+        if not text:
+            raise UsageError(
+                f"the source of {cls.__qualname__} is not known, so the cache could not tell versions of it apart: "
+                "put the component into a file and name the file under `imports` of the recipe"
+            )
+        found[f"{INTERACTIVE}.{cls.__qualname__}" if interactive else cls.__module__] = _sha256(text.encode())
+    return found
+
+
+def files_of(cls: Any) -> set[str]:
+    """The files that define the methods of a class, or the cells of a notebook under the names that tracebacks give."""
+    held = [item for name, item in vars(cls).items() if not name.startswith("__pydantic")]
+    functions = [getattr(item, "fget", None) or getattr(item, "__func__", item) for item in held]
+    return {
+        function.__code__.co_filename
+        for function in functions
+        if isinstance(function, FunctionType) and function.__module__ == cls.__module__
+    }
+
+
 def packages() -> dict[str, tuple[str, str]]:
     """Top-level modules that came by an entry point, with the name and the version of their distribution."""
     return dict(_packages)
@@ -181,9 +225,13 @@ def forget_file(file: Path) -> None:
     forget(_module_name(file))
 
 
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _module_name(file: Path) -> str:
     """The same in every process, so that what is pickled in one can be read in another."""
-    return f"{PACKAGE}.{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    return f"{PACKAGE}.{file.stem}_{_sha256(str(file).encode())[:8]}"
 
 
 def load_entry_points() -> None:
@@ -205,8 +253,7 @@ def load_entry_points() -> None:
             message = (
                 f'{package}: its entry point "{point.name} = {point.value}" raised {type(error).__name__}: {error}'
             )
-            hint = "\n".join(filter(None, [moved.hint(error), f"repair it, or pip uninstall {package}"]))
-            problems.append(Problem((), message, hint, Place("installed packages")))
+            problems.append(Problem((), message, f"repair it, or pip uninstall {package}", Place("installed packages")))
     if problems:
         raise Problems(problems)
 
@@ -239,5 +286,4 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
                 line, column = frame.lineno or 1, (frame.colno or 0) + 1
     lines = source.splitlines()
     text = lines[line - 1] if 0 < line <= len(lines) else ""
-    hint = moved.hint(error)
-    return Problem((), f"cannot be imported: {what}", hint, Place(nearby(file), line, column, text, file, FIRST))
+    return Problem((), f"cannot be imported: {what}", None, Place(nearby(file), line, column, text, file, FIRST))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fgrl import files
 from fgrl.registry.annotations import described
@@ -13,7 +14,8 @@ from fgrl.registry.context import FAILED, Context
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Problem, Problems, alternatives, nearest
 from fgrl.registry.settings import Settings
-from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
+from fgrl.registry.tree import Tree, parse
+from fgrl.registry.yaml_files import Unreadable, read_text
 
 S = TypeVar("S", bound=Settings)
 
@@ -45,7 +47,7 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
     `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what that file
     has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those that it extends.
     """
-    tree = _merged(shelf.find(name, Path()), shelf, (), None)
+    tree = reduce(_over, [tree for _, tree in reversed(_chain(name, shelf))])
     context = Context(folder=lambda key: _folder(tree, key))
     try:
         return build(cls, _plain(tree), context=context)
@@ -58,31 +60,24 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
 def extended(name: str, shelf: Shelf) -> list[Path]:
     """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises `Problems` as
     `read_settings` does."""
-    paths = [shelf.find(name, Path())]
-    origin: Tree | None = None
+    return [path for path, _ in _chain(name, shelf)][1:]
+
+
+def _chain(name: str, shelf: Shelf) -> list[tuple[Path, Tree]]:
+    """A file and those that it extends, the nearest first, each with its own settings."""
+    path, origin = shelf.find(name, Path()), cast(Tree | None, None)
+    chain: list[tuple[Path, Tree]] = []
     while True:
-        origin = _read(paths[-1], shelf, len(paths) - 1, origin).children.get(EXTENDS)
-        if origin is None or not isinstance(origin.value, str):
-            return paths[1:]
-        parent = shelf.find(origin.value, paths[-1].parent)
-        if parent.resolve() in {path.resolve() for path in paths}:
-            raise Problems([Problem((EXTENDS,), f"{nearby(parent)} extends itself", place=origin.place)])
-        paths.append(parent)
-
-
-def _merged(path: Path, shelf: Shelf, below: tuple[Path, ...], origin: Tree | None) -> Tree:
-    tree = _read(path, shelf, len(below), origin)
-    extends = tree.children.pop(EXTENDS, None)
-    if extends is None:
-        return tree
-    if not isinstance(extends.value, str):
-        message = f"wants a file, got {described(extends.plain())}"
-        raise Problems([Problem((EXTENDS,), message, place=extends.place)])
-    parent = shelf.find(extends.value, path.parent)
-    below = (*below, path.resolve())
-    if parent.resolve() in below:
-        raise Problems([Problem((EXTENDS,), f"{nearby(parent)} extends itself", place=extends.place)])
-    return _over(_merged(parent, shelf, below, extends), tree)
+        tree = _read(path, shelf, len(chain), origin)
+        chain.append((path, tree))
+        origin = tree.children.pop(EXTENDS, None)
+        if origin is None:
+            return chain
+        if not isinstance(origin.value, str):
+            raise Problems([Problem((EXTENDS,), f"wants a file, got {described(origin.plain())}", place=origin.place)])
+        path = shelf.find(origin.value, path.parent)
+        if path.resolve() in {known.resolve() for known, _ in chain}:
+            raise Problems([Problem((EXTENDS,), f"{nearby(path)} extends itself", place=origin.place)])
 
 
 def _over(parent: Tree, child: Tree) -> Tree:
@@ -117,21 +112,13 @@ def _read(path: Path, shelf: Shelf, rank: int, origin: Tree | None) -> Tree:
         return Problems([Problem((EXTENDS,) if place else (), f"{label}: {message}", hint, place)])
 
     try:
-        with path.open("rb") as stream:
-            content = stream.read(TOO_LONG + 1)
+        tree, problems = parse(read_text(path, rank, "a file of settings"))
     except FileNotFoundError:
         near = nearest(path.name, files.names_in(path.parent))
         hint = f'did you mean "{near}"?' if near else alternatives(path.name, shelf.names)
         raise refused("no such file", hint) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise refused(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > TOO_LONG:
-        raise refused(f"is larger than {TOO_LONG:,} bytes")
-    try:
-        text = Text(content.decode("utf-8-sig"), label, path.resolve(), rank)
-    except UnicodeDecodeError as error:
-        raise refused(f"not UTF-8: byte {content[error.start]:#04x}", "save the file as UTF-8") from None
-    tree, problems = parse(text)
+    except Unreadable as error:
+        raise refused(*error.args[:2]) from None
     if problems or tree is None:
         raise Problems(problems)
     if not isinstance(tree.value, dict) or tree.value is FAILED:

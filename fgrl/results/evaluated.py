@@ -86,7 +86,7 @@ class Evaluated:
 
     @property
     def grades_reward(self) -> bool:
-        return self.stage.kind in ("grade", "grade_relevance")
+        return self.stage.kind == "grade"
 
     def baseline_is_start(self, model: TrainedModel) -> bool:
         """Is the baseline what the model was before its training? Where the recipe does not say, every baseline that is a model

@@ -319,55 +319,6 @@ class GradeStage(Stage):
         return self.baseline or ([*self.rows] or [*self.relevance])[-1]
 
 
-@register("grade_relevance")
-class GradeRelevanceStage(Stage):
-    """Precision, recall, F1 and AUC of token weights against marked spans, overall and for each kind of criterion: `grade` of
-    relevances alone, under the name and the fields that it had before it graded spans.
-
-    The tokens are the policy's, as in training. For F1 and its parts a token counts as relevant when its weight is above
-    `threshold`; the AUC is the probability that a marked token weighs more than one that is not (ties count one half),
-    and is missing where all tokens are marked, as by demands on the whole response. Intervals resample prompts.
-    """
-
-    version = 2
-    makes = Report
-
-    data: Reader
-    """Samples of one criterion each with marked spans, as mark_by_rules and mark_by_llm make them."""
-    policy: ModelSpec
-    """The model whose tokens are weighed."""
-    relevance: dict[str, Relevance] = Field(min_length=1)
-    """What to grade, by the names shown in tables."""
-    baseline: str | None = None
-    """The relevance that differences are taken to; null: the last one."""
-    threshold: float = Field(0.5, ge=0, lt=1)
-    """Tokens with a higher weight count as relevant."""
-    resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
-    batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
-    """Responses weighed at the same time."""
-
-    @model_validator(mode="after")
-    def _baseline(self) -> GradeRelevanceStage:
-        names.check("relevance", self.relevance, self.baseline)
-        for name, relevance in self.relevance.items():
-            check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}")
-        return self
-
-    @property
-    def grade(self) -> GradeStage:
-        """The stage that it is today."""
-        return GradeStage(
-            left=self.data, **{name: getattr(self, name) for name in type(self).model_fields if name != "data"}
-        )
-
-    def estimate(self, peek: Peek) -> dict[str, Any]:
-        return self.grade.estimate(peek)
-
-    def run(self, run: Any) -> dict[str, Any]:
-        return self.grade.run(run)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 
 

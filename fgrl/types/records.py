@@ -18,7 +18,7 @@ from fgrl.files import write_lines
 class Record(BaseModel):
     """A line of JSON, or a part of one."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with other values. A name that is no field is a TypeError: pydantic would store it unseen."""

@@ -14,8 +14,6 @@ from fgrl.cli.new import kinds
 
 
 def test_there_is_a_template_for_every_kind() -> None:
-    import fgrl.components  # noqa: F401
-
     assert set(kinds()) == set(registry.kinds())
     assert len(kinds()) >= 13
 

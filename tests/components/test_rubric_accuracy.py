@@ -17,7 +17,7 @@ from scratch_registry import scratch
 
 from fgrl import registry
 from fgrl.cli.checking import estimate_lines
-from fgrl.components.rewards import Rubric
+from fgrl.components.rewards.rubric import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.answer import Answer, read_answers, write_answers

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fgrl.components  # noqa: F401
 from fgrl.data.rubrics.muldimif import check_of
 from fgrl.kinds import Verifier
 from fgrl.registry import build

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from fgrl import rollouts
 from fgrl.cli import app
-from fgrl.components.algorithms import GRPO
 from fgrl.components.algorithms.dpo import DPO
+from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError
 from fgrl.kinds import DrawnShape, PolicyWork, Reward, policy_work

@@ -17,7 +17,7 @@ from fgrl.registry import build, import_file
 from fgrl.types import Advantages, Mean
 
 OWN = '''
-from fgrl.components.algorithms import GRPO
+from fgrl.components.algorithms.grpo import GRPO
 from fgrl.registry import register
 
 @register("own")

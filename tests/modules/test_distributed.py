@@ -334,7 +334,7 @@ def test_a_full_disk_is_told_once_and_nobody_waits(recipe: Path, tmp_path: Path)
 
 
 STEEP = '''
-from fgrl.components.algorithms import BradleyTerry
+from fgrl.components.algorithms.bradley_terry import BradleyTerry
 from fgrl.registry import register
 
 @register("steep")

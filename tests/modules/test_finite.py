@@ -16,7 +16,8 @@ from scratch_registry import scratch
 from training_helpers import tiny
 
 from fgrl import models
-from fgrl.components.algorithms import GRPO, SFT
+from fgrl.components.algorithms.grpo import GRPO
+from fgrl.components.algorithms.sft import SFT
 from fgrl.errors import Stopped, UserCodeError
 from fgrl.modules import finite
 from fgrl.modules.alarms import Alarms
@@ -145,7 +146,7 @@ def test_alarms_watch_it(metric: str) -> None:
 
 OWN = '''
 import torch
-from fgrl.components.algorithms import GRPO
+from fgrl.components.algorithms.grpo import GRPO
 from fgrl.kinds import Reward
 from fgrl.registry import register
 from fgrl.types import Rewards

@@ -12,7 +12,9 @@ import pytest
 import torch
 from training_helpers import a_run, distance, joined, row, tiny, whole
 
-from fgrl.components.algorithms import DPO, SFT, BradleyTerry
+from fgrl.components.algorithms.bradley_terry import BradleyTerry
+from fgrl.components.algorithms.dpo import DPO
+from fgrl.components.algorithms.sft import SFT
 from fgrl.components.segmenters.bandit import Bandit
 from fgrl.components.segmenters.entropy import Entropy
 from fgrl.components.segmenters.ngram import NGram

@@ -13,8 +13,8 @@ from pydantic import PrivateAttr
 from torch import Tensor
 from training_helpers import a_run, distance, tiny
 
-from fgrl.components.algorithms import GRPO, PPO
-from fgrl.components.algorithms.ppo import AdaptiveKL
+from fgrl.components.algorithms.grpo import GRPO
+from fgrl.components.algorithms.ppo import PPO, AdaptiveKL
 from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Reward

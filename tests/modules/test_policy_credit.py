@@ -12,7 +12,7 @@ from test_online import FakeReward, by_ids, fitted, module_of
 from torch import Tensor
 from training_helpers import fake_actor_critic, fake_batch
 
-from fgrl.components.algorithms import GRPO
+from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import InProcess
 from fgrl.errors import DataError, PolicyNotLent
 from fgrl.modules import gather

@@ -9,7 +9,8 @@ import pytest
 import torch
 from training_helpers import fake_batch
 
-from fgrl.components.algorithms import GRPO, PPO
+from fgrl.components.algorithms.grpo import GRPO
+from fgrl.components.algorithms.ppo import PPO
 from fgrl.registry import Problems, build
 
 LENGTHS = [3, 1]

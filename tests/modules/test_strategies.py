@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from torch import nn
 from training_helpers import a_run, row, tiny
 
-from fgrl.components.algorithms import DPO, SFT
+from fgrl.components.algorithms.dpo import DPO
+from fgrl.components.algorithms.sft import SFT
 from fgrl.modules import strategies, weights
 from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.trainer import OfflineSettings, TrainSettings

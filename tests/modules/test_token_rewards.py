@@ -15,8 +15,13 @@ from pydantic import PrivateAttr
 from test_online import PROMPTS, module_of
 from torch import Tensor
 
-from fgrl.components.algorithms import GRPO, PPO, RTTGRPO
-from fgrl.components.rewards import CriticReward, FunctionReward, Rubric, SegmentRM
+from fgrl.components.algorithms.grpo import GRPO
+from fgrl.components.algorithms.ppo import PPO
+from fgrl.components.algorithms.rtt_grpo import RTTGRPO
+from fgrl.components.rewards.critic import CriticReward
+from fgrl.components.rewards.function import FunctionReward
+from fgrl.components.rewards.rubric import Rubric
+from fgrl.components.rewards.segment_rm import SegmentRM
 from fgrl.kinds import Reward
 from fgrl.modules import gather
 from fgrl.modules.rounds import Process

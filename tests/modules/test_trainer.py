@@ -26,7 +26,7 @@ from training_helpers import row, tiny
 
 from fgrl import models
 from fgrl import recipe as recipes
-from fgrl.components.algorithms import SFT
+from fgrl.components.algorithms.sft import SFT
 from fgrl.errors import DataError, Unavailable
 from fgrl.modules import checkpoints, weights
 from fgrl.modules import trainer as trainers

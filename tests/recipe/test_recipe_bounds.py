@@ -164,22 +164,18 @@ def test_work_grows_with_the_length_of_a_recipe() -> None:
 
 
 @pytest.mark.usefixtures("world")
-def test_a_lattice_of_files_with_rows_is_read_in_steps_of_its_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of 20 levels extends both files of the level below: 2^20 ways down, 40 files."""
+def test_a_lattice_of_rows_is_read_in_steps_of_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 20 levels joins both rows of the level below: 2^20 ways down, 40 rows."""
     monkeypatch.chdir(tmp_path)
-    stages = (
-        "stages: {a: {name: draw, shape: ring}}\nrows: {base: {about: y}, wide: {about: y, stages: {a: {copies: 2}}}}\n"
-    )
-    for side in "lr":
-        Path(f"{side}0.yaml").write_text(f"about: x\n{stages}", encoding="utf-8")
-    for level in range(1, 20):
-        for side in "lr":
-            below = f"[l{level - 1}.yaml, r{level - 1}.yaml]"
-            row = "rows: {wide: {extends: base, about: z}}" if level == 5 else ""
-            Path(f"{side}{level}.yaml").write_text(f"extends: {below}\nabout: x\n{row}\n", encoding="utf-8")
-    assert load("l19.yaml::wide").stages["a"].copies == 2  # type: ignore[attr-defined]
+    rows = ["l0: {about: x, stages: {a: {copies: 2}}}", "r0: {about: x}"]
+    rows += [f"{side}{n}: {{about: x, extends: [l{n - 1}, r{n - 1}]}}" for n in range(1, 20) for side in "lr"]
+    Path("r.yaml").write_text(f"{SHORT}rows:\n" + "".join(f"  {row}\n" for row in rows), encoding="utf-8")
+    assert load("r.yaml::l19").stages["a"].copies == 2  # type: ignore[attr-defined]
+    long = ["r0: {about: x}", *(f"r{n}: {{about: x, extends: r{n - 1}}}" for n in range(1, 2000))]
+    Path("r.yaml").write_text(f"{SHORT}rows:\n" + "".join(f"  {row}\n" for row in long), encoding="utf-8")
+    assert load("r.yaml::r40").stages
+    with pytest.raises(Problems, match="more than 60 recipes extend each other in a row"):
+        load("r.yaml::r1999")
 
 
 @pytest.mark.usefixtures("world")
@@ -225,7 +221,6 @@ def test_the_nearest_key_is_suggested_although_it_is_set() -> None:
         ("vars:", "imports: !x [a.py]\nvars:"),
         ("vars:", "imports: [!x a.py]\nvars:"),
         ("extends: parent.yaml", "extends: !x parent.yaml"),
-        ("extends: parent.yaml", "extends: [parent.yaml, !x y.yaml]"),
         ("vars:", "rows: {a: {about: x, extends: !x b}}\nvars:"),
         ("    targets: [a, b]", "    targets: [a, !x b]\n    version: !x 1"),
         ("  depth: 3", "  depth: !x 3"),

@@ -27,6 +27,8 @@ def tree(text: str) -> Tree:
         ("${.x}", 7), ("${vars.${vars.which}}", 5), ("$5", "$5"), ("a ${", None), (r"\${vars.n}", "${vars.n}"),
         ("${out:s}", "${out:s}"), ("${out:${vars.which}}", "${out:n}"), ("${vars.out}", "${out:s}"), ("${ out : s }", "${out: s }"),
         ("${vars.dotted}", "z"), ("${vars.odd}", "a.b/c?"),
+        (r"\\${vars.n}", r"\${vars.n}"), ("\\${vars.n}-${vars.n}\\", "${vars.n}-5\\"),
+        ("''${vars.n}: {[\\", "'5: {[\\"),
     ],
 )  # fmt: skip
 def test_what_a_text_becomes(text: str, value: Any) -> None:
@@ -57,6 +59,7 @@ def test_what_a_text_becomes(text: str, value: Any) -> None:
         ("seed: ${oc.env:HOME}", "seed", "unknown ${oc.env:...}", "a recipe knows ${vars.x}, ${stages.a.b} and ${out:stage}"),
         ("seed: ${env:HOME}", "seed", "unknown ${env:...}", "a recipe knows ${vars.x}, ${stages.a.b} and ${out:stage}"),
         ("vars: {n: null}\nseed: ${vars.n}", "vars.n", "has no value: set it with vars.n=...", "needed by seed"),
+        ("vars: {n: '???'}\nseed: ${vars.n}", "vars.n", "has no value: set it with vars.n=...", "needed by seed"),
         ("stages: {a: {x: null, y: 'x${stages.a.x}'}}", "stages.a.y", '"x${stages.a.x}": stages.a.x is null, it has no text', None),
         ("vars: {a: '${vars.b}', b: '${vars.c}', c: '${vars.a}'}", "vars.a",
          "refers to itself: vars.a -> vars.b -> vars.c -> vars.a", None),

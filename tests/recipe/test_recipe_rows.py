@@ -103,7 +103,7 @@ def test_layers_come_strongest_first_and_each_once() -> None:
     abouts = [layer.children["about"].value if "about" in layer.children else None for layer in layers]
     assert abouts == [
         None, "twice as wide and as tall",  # both: the small file has nothing of its own
-        None, "twice as tall", None, "twice as wide", "the small one", "the base",
+        "twice as tall", None, "twice as wide", "the small one", "the base",
     ]  # fmt: skip
 
 
@@ -118,6 +118,10 @@ WRONG = {
     "rows: {wide: {about: w, extends: wide}}": ("refers to itself: base.yaml::wide -> base.yaml::wide", ""),
     "rows: {wide: {about: w, extends: tall}, tall: {about: t, extends: wide}}": ("refers to itself:", ""),
     'rows: {"a b": {about: w}, wide: {about: w}}': ('"a b" cannot be the name of a row', ""),
+    "rows: {wide: {about: w, extends: [tall, high]}, tall: {about: t, extends: high}, high: {about: h}}": (
+        "high must come before tall, which extends it",
+        "",
+    ),
     "rows: {wide: {about: w, stages: 3}}": ("rows.wide.stages: wants a mapping of stages, got int 3", ""),
     "rows: {tall: {about: t}}": ('base.yaml has no row "wide"', "choices: tall"),
     "rows: null": ('base.yaml has no row "wide"', "it has none"),

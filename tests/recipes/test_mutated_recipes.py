@@ -58,7 +58,7 @@ BOMBS = [
     "  a0: [" + "[" * 5000 + "\n",
     "  a0: '" + "z" * 300_000 + "'\n",
 ]  # fmt: skip
-HEADS = ["/dev/zero", "/dev/null", "fifo", "/proc/self/mem", ".", "nowhere.yaml", "self", "[self, self]", "loop.yaml", "lattice.yaml", "7", "''",
+HEADS = ["/dev/zero", "/dev/null", "fifo", "/proc/self/mem", ".", "nowhere.yaml", "self", "[self, self]", "loop.yaml", "7", "''",
          '"\\0"', "x" * 5000, "base.yaml:row", "base.yaml::row", "base.yaml::*", "[]", "{}", "null"]  # fmt: skip
 
 
@@ -70,12 +70,6 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.copytree(ROOT / name, folder / name)
     os.mkfifo(folder / "fifo")
     (folder / "loop.yaml").write_text("extends: case.yaml\nabout: x\n", encoding="utf-8")
-    (folder / "lattice.yaml").write_text("extends: [l14.yaml, r14.yaml]\nabout: x\n", encoding="utf-8")
-    for level in range(15):
-        for side in "lr":
-            below = f"[l{level - 1}.yaml, r{level - 1}.yaml]" if level else "recipes/small/segment_ppo.yaml"
-            text = f"extends: {below}\nabout: x\nrows: {{r{level}: {{about: y}}}}\n"
-            (folder / f"{side}{level}.yaml").write_text(text, encoding="utf-8")
     before = Path.cwd()
     os.chdir(folder)
     yield folder

@@ -162,7 +162,7 @@ LIMITS = {
     "rl": ["prompts.limit=8", "rollout.batch_size=4", "rollout.per_prompt=2", "rollout.sampling.max_new_tokens=12",
            "train.iterations=2", "train.batch_size=4", "train.micro_batch_size=4"],
     "evaluate": ["prompts.limit=3", "per_prompt=2", "sampling.max_new_tokens=12"],
-    "grade_relevance": ["resamples=100"],
+    "grade": ["resamples=100"],
 }  # fmt: skip
 
 

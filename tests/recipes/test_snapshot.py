@@ -34,8 +34,17 @@ RENAMED: dict[str, dict[str, str | None]] = {
     },
     "discriminator": {"end": "include_eos", "truncated": None},
     "oracle": {"end": "include_eos"},
+    "grade_relevance": {"data": "left"},
 }  # fmt: skip
 """By component: old field -> new one, or None for a field that is gone (it had its default in every recipe)."""
+
+REPLACED = {
+    "grade_relevance": {
+        "name": "grade", "right": {}, "lines": [], "labels": None, "units": None, "token_policy": "words", "conflict": "poor",
+        "overlap": 0.9, "judge": None,
+    },
+}  # fmt: skip
+"""By component: what it is called now, and the fields that it has besides."""
 
 AMONG_TEXT = "JSON is read among other text, and quotes prefer whole words"
 RECOMPUTED: dict[str, str | tuple[str, ...]] = {
@@ -191,7 +200,8 @@ def renamed(value: Any) -> Any:
     reasons = RECOMPUTED.get(str(value.get("name")), ())
     raised = 1 if isinstance(reasons, str) else len(reasons)
     version = {"version": value["version"] + raised} if raised else {}
-    return {name: renamed(value[key]) for key, name in names.items() if name is not None} | version
+    replaced = REPLACED.get(str(value.get("name")), {})
+    return {name: renamed(value[key]) for key, name in names.items() if name is not None} | version | replaced
 
 
 def test_the_snapshot_has_every_recipe_of_its_day() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
+import importlib
+import linecache
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from recipe_world import recipe, world  # noqa: F401
 from scratch_registry import scratch
 
 from fgrl import registry
+from fgrl.errors import UsageError
 from fgrl.pipeline import keys
 from fgrl.recipe import load
-from fgrl.registry import Problems, describe, import_file, load_entry_points, moved, outside
+from fgrl.registry import Problems, describe, import_file, load_entry_points, outside
 
 ROOT = Path(__file__).resolve().parents[2]
 STAR = '''\
@@ -190,52 +194,61 @@ def test_a_file_that_raises_leaves_nothing_behind() -> None:
         import_file(Path("nowhere.py"))
 
 
-@pytest.mark.parametrize(
-    ("source", "hint"),
-    [
-        ("from fgrl.components.kinds import Segmenter", "fgrl.components.kinds has moved: it is fgrl.kinds now"),
-        ("from fgrl.components import kinds", "fgrl.components.kinds has moved: it is fgrl.kinds now"),
-        ("import fgrl.components.prompts", "fgrl.components.prompts has moved: it is fgrl.templates now"),
-        ("from fgrl import statistics", "fgrl.statistics has moved: it is fgrl.evaluation.statistics now"),
-        (
-            "import fgrl.components.clients.asking",
-            "fgrl.components.clients.asking has moved: it is fgrl.llm.asking now",
-        ),
-        ("from fgrl.modules import passes", "fgrl.modules.passes has moved: it is fgrl.rollouts.passes now"),
-        (
-            "from fgrl.components.readers.shots import Shots",
-            "fgrl.components.readers.shots has moved: it is fgrl.data.questions.shots now",
-        ),
-        ("from fgrl.types import Stopped", "fgrl.types.Stopped has moved: it is fgrl.errors.Stopped now"),
-        (
-            "from fgrl import types\n\ntypes.OverBudget",
-            "fgrl.types.OverBudget has moved: it is fgrl.errors.OverBudget now",
-        ),
-    ],
-)
-def test_an_outdated_import_is_told_the_new_place(source: str, hint: str) -> None:
-    Path("star.py").write_text(source + "\n")
-    with pytest.raises(Problems) as caught:
-        import_file(Path("star.py"))
-    assert caught.value.problems[0].hint == hint
+CELL = """
+from fgrl.kinds import Segmenter
+
+class Mine(Segmenter):
+    'What it is.'
+
+    n: int = 3
+    'A number.'
+
+    def starts(self, view):
+        return view.mask
+"""
 
 
-def test_other_failures_get_no_such_hint() -> None:
-    for source in ("import no_such_package", "from fgrl.types import Smaple", "import fgrl.nowhere", "None.statistics"):
-        Path("star.py").write_text(source + "\n")
-        with pytest.raises(Problems) as caught:
-            import_file(Path("star.py"))
-        assert caught.value.problems[0].hint is None
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A `__main__` without a file, as that of a notebook."""
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
 
 
-@pytest.mark.parametrize(("old", "new"), moved.MOVED.items())
-def test_what_moved_is_where_the_hints_say(old: str, new: str) -> None:
-    place, _, name = f"fgrl.{new}".rpartition(".")
-    if name.islower():
-        assert importlib.util.find_spec(f"fgrl.{new}") is not None
-        assert not (ROOT / "fgrl" / f"{old.replace('.', '/')}.py").exists()
-    else:
-        assert hasattr(importlib.import_module(place), name)
+def digests_of_cell(main: ModuleType, source: str, name: str = "<cell 1>") -> dict[str, str]:
+    """Run a cell as IPython does: its lines are known to `linecache` under a name that is no file."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
+    return outside.digests([main.Mine])
+
+
+def test_the_cell_that_defines_a_component_counts_as_a_whole(main: ModuleType) -> None:
+    first = digests_of_cell(main, CELL)
+    assert list(first) == ["__main__.Mine"]
+    assert digests_of_cell(main, CELL, "<cell 2>") == first, "a cell's name does not count"
+    assert digests_of_cell(main, CELL.replace("view.mask", "~view.mask")) != first
+    assert digests_of_cell(main, f"{CELL}\nLIMIT = 3\n") != first
+    exec(CELL, main.__dict__)
+    with pytest.raises(UsageError, match="the source of Mine is not known"):
+        outside.digests([main.Mine])
+
+
+def test_a_module_of_the_user_counts_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_segments_for_test.py"
+    file.write_text(CELL)
+    module = importlib.import_module("own_segments_for_test")
+    first = outside.digests([module.Mine])
+    assert first == {"own_segments_for_test": hashlib.sha256(CELL.encode()).hexdigest()}
+    file.write_text(f"{CELL}# more\n")
+    assert outside.digests([module.Mine]) != first
+    del sys.modules["own_segments_for_test"]
+
+
+def test_components_of_fgrl_count_by_their_version() -> None:
+    every = [registry.get(kind, name) for kind in registry.kinds() for name in registry.names(kind)]
+    assert outside.digests([cls for cls in every if cls.__module__.startswith("fgrl.")]) == {}
 
 
 @pytest.fixture

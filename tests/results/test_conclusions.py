@@ -10,7 +10,6 @@ import pytest
 from fake_runs import estimate, fake_run, write_json, write_lines
 from pages import assert_safe, change, page, stage
 
-import fgrl.components  # noqa: F401
 from fgrl.evaluation.answer import Answer
 from fgrl.results.concluding import conclude, renew
 from fgrl.results.conclusions import Conclusions
@@ -180,10 +179,9 @@ def test_how_well_a_reward_judges_is_not_the_reward_on_held_out_prompts(run: Pat
     assert "how well it judges" not in texts(learned)
 
 
-@pytest.mark.parametrize("kind", ["grade", "grade_relevance"])
-def test_grades_are_not_measured_by_the_reward_itself(run: Path, kind: str) -> None:
+def test_grades_are_not_measured_by_the_reward_itself(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
-    summary["stages"]["evaluate"]["kind"] = kind
+    summary["stages"]["evaluate"]["kind"] = "grade"
     write_json(run / "summary.json", summary)
     goal(run, 0.2, 0.6, meanings={"mine": REWARD})
     learned, hacking = replies(run)

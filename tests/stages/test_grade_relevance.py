@@ -21,8 +21,8 @@ stages:
     data: {{name: jsonl, path: answers.jsonl}}
     annotator: mark_by_rules
   grade:
-    name: grade_relevance
-    data: {{name: samples, of: "${{out:marks}}"}}
+    name: grade
+    left: {{name: samples, of: "${{out:marks}}"}}
     policy: {model}
     relevance: {{oracle: oracle, uniform: uniform, random: random}}
     batch_size: 3
@@ -102,7 +102,7 @@ def test_samples_without_a_response_are_counted(tiny_model_dir: Path, tmp_path: 
         for n, text in enumerate(TEXTS)
     ]
     (tmp_path / "marks.jsonl").write_text("\n".join(map(json.dumps, marks)))
-    grade = {"name": "grade_relevance", "data": {"name": "jsonl", "path": "marks.jsonl"}, "policy": str(tiny_model_dir)}
+    grade = {"name": "grade", "left": {"name": "jsonl", "path": "marks.jsonl"}, "policy": str(tiny_model_dir)}
     recipe = tmp_path / "grades.yaml"
     recipe.write_text(json.dumps({"about": "Grades.", "stages": {"grade": grade | {"relevance": {"even": "uniform"}}}}))
     done = CliRunner().invoke(app, ["run", str(recipe), "--runs", str(tmp_path / "runs")])
@@ -115,25 +115,4 @@ def test_samples_without_a_response_are_counted(tiny_model_dir: Path, tmp_path: 
     )
     refused = CliRunner().invoke(app, ["validate", str(recipe)])
     assert refused.exit_code == 2
-    assert "cannot be a relevance's name" in refused.output
-
-
-def test_grade_gives_the_same_under_its_own_name(tiny_model_dir: Path, tmp_path: Path) -> None:
-    lines = [
-        {"id": str(n), "prompt": f"q{n}", "responses": [{"text": text}], "rubric": RUBRIC}
-        for n, text in enumerate(TEXTS)
-    ]
-    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    old = RECIPE.format(model=json.dumps(str(tiny_model_dir)))
-    reports = []
-    for name, text in (
-        ("old", old),
-        ("new", old.replace("grade_relevance", "grade").replace("data: {name: samples", "left: {name: samples")),
-    ):
-        recipe = tmp_path / f"{name}.yaml"
-        recipe.write_text(text)
-        done = CliRunner().invoke(app, ["run", str(recipe), "--runs", str(tmp_path / name)])
-        assert done.exit_code == 0, done.output + str(done.exception)
-        (path,) = (tmp_path / name / "stages").glob("grade-*/out/metrics.json")
-        reports.append(json.loads(path.read_text()))
-    assert reports[0] == reports[1]
+    assert "cannot be a set's name" in refused.output

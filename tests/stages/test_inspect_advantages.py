@@ -15,7 +15,7 @@ from rich.console import Console
 from tiny_recipe import a_run, alone
 from torch import Tensor
 
-from fgrl.components.algorithms import GRPO
+from fgrl.components.algorithms.grpo import GRPO
 from fgrl.report.terminal import print_annotated
 from fgrl.types import Rewards, Rollout
 

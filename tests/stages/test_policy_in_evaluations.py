@@ -164,9 +164,7 @@ def test_another_model_is_refused(
 
 
 def test_stages_that_do_not_draw_the_responses_refuse_such_components(recipe: Path) -> None:
-    grade = (
-        "{name: grade_relevance, data: {name: jsonl, path: PAIRS}, policy: '${vars.base}', relevance: {x: by_policy}}"
-    )
+    grade = "{name: grade, left: {name: jsonl, path: PAIRS}, policy: '${vars.base}', relevance: {x: by_policy}}"
     grade = grade.replace("PAIRS", str(recipe.with_name("pairs.jsonl")))
     rubric = "{name: rubric, relevance: by_policy}"
     with scratch():

@@ -14,7 +14,7 @@ from scratch_registry import scratch_imports
 from training_helpers import a_run, tiny
 
 from fgrl import recipe
-from fgrl.components.algorithms import GRPO
+from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF, InProcess
 from fgrl.errors import DataError
 from fgrl.kinds import Reward

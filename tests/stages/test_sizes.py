@@ -16,7 +16,7 @@ import transformers
 
 from fgrl import pipeline, recipe
 from fgrl.cli.checking import count, estimate_lines, size
-from fgrl.components.algorithms import DPO
+from fgrl.components.algorithms.dpo import DPO
 from fgrl.kinds import PolicyWork
 from fgrl.models import ActorCritic, load
 from fgrl.modules import memory

@@ -11,13 +11,14 @@ import torch
 
 from fgrl import pipeline, recipe
 from fgrl.cli import inspecting
-from fgrl.components.algorithms import PPO
+from fgrl.components.algorithms.ppo import PPO
 from fgrl.errors import Unavailable, UsageError
 from fgrl.kinds import Inspectable, OnlineAlgorithm, Stage
 from fgrl.modules.trainer import OfflineSettings, check
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
-from fgrl.stages import FinetuneStage, RLStage
+from fgrl.stages.finetune import FinetuneStage
+from fgrl.stages.rl import RLStage
 from fgrl.types import Stats
 
 

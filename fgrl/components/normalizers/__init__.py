@@ -1,3 +1,1 @@
-"""How segment rewards are centred and scaled. Importing this package registers the normalizers."""
-
-from fgrl.components.normalizers import constant, location, none
+"""How segment rewards are centred and scaled."""

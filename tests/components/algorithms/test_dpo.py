@@ -13,7 +13,7 @@ import pytest
 import torch
 from training_helpers import FakeModel, a_run, distance, fake_batch, row, step_gradient, tiny, whole
 
-from fgrl.components.algorithms import DPO
+from fgrl.components.algorithms.dpo import DPO
 from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.rounds import Process
 from fgrl.modules.trainer import OfflineSettings

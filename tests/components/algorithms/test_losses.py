@@ -22,8 +22,10 @@ from training_helpers import (
     whole,
 )
 
-from fgrl.components.algorithms import DPO, PPO, SFT, BradleyTerry
-from fgrl.components.algorithms.ppo import AdaptiveKL
+from fgrl.components.algorithms.bradley_terry import BradleyTerry
+from fgrl.components.algorithms.dpo import DPO
+from fgrl.components.algorithms.ppo import PPO, AdaptiveKL
+from fgrl.components.algorithms.sft import SFT
 from fgrl.components.segmenters.ngram import NGram
 from fgrl.models import ActorCritic
 from fgrl.registry import Problems, build

@@ -13,7 +13,7 @@ import torch
 from training_helpers import EOS, PAD, distance, fake_actor_critic, step_gradient, tiny
 
 from fgrl import ops, rollouts
-from fgrl.components.algorithms import PPO
+from fgrl.components.algorithms.ppo import PPO
 from fgrl.components.engines.hf import HF
 from fgrl.models import ActorCritic
 from fgrl.modules.steps import Step, StepLoader

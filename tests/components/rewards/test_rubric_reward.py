@@ -15,7 +15,7 @@ from quote_texts import TOKENIZERS
 from scratch_registry import scratch
 
 from fgrl import registry, rollouts
-from fgrl.components.rewards import Rubric
+from fgrl.components.rewards.rubric import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.kinds import Judge, Verifier
 from fgrl.registry import build

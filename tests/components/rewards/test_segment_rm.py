@@ -13,7 +13,7 @@ import torch
 from training_helpers import EOS, a_run, tiny
 
 from fgrl import models, rollouts
-from fgrl.components.rewards import SegmentRM
+from fgrl.components.rewards.segment_rm import SegmentRM
 from fgrl.errors import DataError
 from fgrl.recipe import load
 from fgrl.registry import Problems, build

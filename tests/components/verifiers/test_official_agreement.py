@@ -18,7 +18,6 @@ from rule_cases import IFBENCH, IFEVAL, OWN, PIECES, answers, rule_of
 from rule_examples import EXAMPLES
 from rule_oracle import NEEDS_DATA, official
 
-import fgrl.components  # noqa: F401
 from fgrl.registry import absent, names
 from fgrl.rules.rule import loose, variants
 from fgrl.rules.sentences import prose, sentences

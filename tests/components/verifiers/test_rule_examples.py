@@ -8,7 +8,6 @@ import pytest
 from rule_cases import RULES, rule_of
 from rule_examples import EXAMPLES
 
-import fgrl.components  # noqa: F401
 from fgrl.kinds import Verifier
 from fgrl.registry import build
 from fgrl.rules.rule import loose, relevant, variants

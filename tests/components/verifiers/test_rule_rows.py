@@ -14,7 +14,6 @@ from rule_examples import EXAMPLES
 from scratch_registry import scratch
 from typer.testing import CliRunner
 
-import fgrl.components  # noqa: F401
 from fgrl.cli import app
 from fgrl.components.readers.instructions import IFEval
 from fgrl.data.row import BadRow

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from rule_cases import answers, rule_of
 from rule_examples import EXAMPLES
 
-import fgrl.components  # noqa: F401
 from fgrl.kinds import Verifier
 from fgrl.registry import build, dump, name_of
 from fgrl.rules.rule import Rule, relevant

@@ -6,7 +6,6 @@ import pytest
 from rule_cases import OWN, rule_of
 from rule_examples import EXAMPLES
 
-import fgrl.components  # noqa: F401
 from fgrl.registry import absent, get, names
 from fgrl.rules.wording import IFBENCH, IFEVAL, IFTRAIN, LANGUAGES, PLACE, SENTENCES, sentence
 

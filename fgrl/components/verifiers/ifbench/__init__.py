@@ -3,5 +3,3 @@
 Their parameters have the data set's names. They follow the official checker also where it asks for less than its sentence; each
 such place is in the rule's docstring. Where a result may differ: docs/how-to/verifiers.md.
 """
-
-from fgrl.components.verifiers.ifbench import count, custom, layout, ratio, repeat, sentence, words

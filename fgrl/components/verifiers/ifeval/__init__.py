@@ -2,15 +2,3 @@
 
 Their parameters have the data set's names. Where a result may differ from the official checker's: docs/how-to/verifiers.md.
 """
-
-from fgrl.components.verifiers.ifeval import (
-    case,
-    combination,
-    content,
-    keywords,
-    language,
-    layout,
-    length,
-    punctuation,
-    startend,
-)

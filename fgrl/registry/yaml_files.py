@@ -1,0 +1,40 @@
+"""Reading YAML files of users: of any size and kind, in bounded time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fgrl import files
+from fgrl.registry.explaining import nearby
+from fgrl.registry.problems import Place
+from fgrl.registry.tree import TOO_LONG, Text
+
+
+class Unreadable(Exception):
+    """A file that cannot be used: message, hint, and the place in it (None: there is no place)."""
+
+    def __init__(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
+        super().__init__(message, hint, place)
+
+
+def read_text(file: Path, rank: int, what: str) -> Text:
+    """The text of a file. Raises `Unreadable`, and FileNotFoundError; `what` it should be: "a recipe"."""
+    try:
+        if files.exists(file) and not files.is_file(file):
+            kind = "a folder" if files.is_folder(file) else "a device or a pipe"
+            raise Unreadable(f"is {kind}; {what} is a YAML file")
+        with file.open("rb") as stream:
+            content = stream.read(TOO_LONG + 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > TOO_LONG:
+        raise Unreadable(f"is larger than {TOO_LONG:,} bytes; is it {what}?")
+    try:
+        return Text(content.decode("utf-8-sig"), nearby(file), file.resolve(), rank)
+    except UnicodeDecodeError as error:
+        before = content[: error.start].rsplit(b"\n", 1)[-1]
+        shown = Text(content.decode("utf-8", errors="replace"), nearby(file), file.resolve(), rank)
+        place = shown.place(content[: error.start].count(b"\n"), len(before.decode("utf-8", errors="replace")))
+        raise Unreadable(f"not UTF-8: byte {content[error.start]:#04x}", "save the file as UTF-8", place) from None

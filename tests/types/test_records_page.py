@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from fgrl.evaluation.answer import Answer
-from fgrl.types import Sample
+from fgrl.types import Response, Sample
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "records.md").read_text(encoding="utf-8")
 

@@ -385,8 +385,8 @@ def change(value: Any, after: Any) -> None:
 PLUGINS = ("assertion", "cacheprovider", "doctest", "faulthandler", "junitxml", "legacypath", "pastebin", "reports",
            "setuponly", "setupplan", "skipping", "stepwise", "threadexception", "unraisableexception",
            "warnings")  # fmt: skip
-"""Parts of pytest that are switched off: those that only make reports, and those that skip tests or let them fail by a
-mark, which could come from the program through `from solution import *`."""
+"""Parts of pytest that are switched off: those that only make reports, and marks that skip a test or expect it to fail,
+which could come from the program (`from solution import *`)."""
 ARGUMENTS = ["-x", "-s", "-qq", "--tb=no", "--no-header", "--no-summary", "--noconftest", "--rootdir=.",
              f"--config-file={os.devnull}", *(f"-pno:{name}" for name in PLUGINS)]  # fmt: skip
 
@@ -580,7 +580,7 @@ def _module(candidate: Any) -> types.ModuleType:
     class Solution(types.ModuleType):
         def __getattr__(self, name: str) -> Any:
             if name == "__all__":
-                return [name for name in candidate.names() if not name.startswith(("_", "pytest"))]
+                return [name for name in candidate.names() if not name.startswith("_")]
             try:
                 return candidate.get(name)
             except KeyError:

@@ -307,6 +307,13 @@ def test_what_pytest_offers_passes_no_test(cheat: str) -> None:
     assert tests.check(RIGHT)
 
 
+@pytest.mark.parametrize("mark", ["skip", "skipif(True, reason='x')", "xfail", "xfail(strict=True)"])
+def test_marks_that_skip_a_test_or_expect_it_to_fail_are_ignored(mark: str) -> None:
+    tests = kodcode(KODCODE.replace("def test_negative", f"@pytest.mark.{mark}\ndef test_negative"))
+    assert tests.check(RIGHT)
+    assert not tests.check("def square(x):\n    return x * abs(x)\n")
+
+
 REPLACED_REPORTS = """import sys
 def square(x):
     frame = sys._getframe()

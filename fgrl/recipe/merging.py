@@ -65,13 +65,16 @@ def override(recipe: Tree, arguments: list[str]) -> tuple[Tree, list[Problem]]:
             changes.append(change)
     changes.sort(key=lambda change: (change[0][-1] != "name", len(change[0]) if change[0][-1] == "name" else 0))
     for path, value in changes:
-        problem = _misplaced(recipe, path, value)
-        laid = problem or _lay(recipe, path, value, path)
-        if isinstance(laid, Problem):
-            problems.append(laid)
-        else:
-            recipe = laid
+        try:
+            _check_place(recipe, path, value)
+            recipe = _lay(recipe, path, value, path)
+        except _Refused as refused:
+            problems.append(Problem(*refused.args))
     return recipe, problems
+
+
+class _Refused(Exception):
+    """An override that cannot be laid over the recipe: path, message, hint, place."""
 
 
 def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
@@ -91,26 +94,26 @@ def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
     return tuple(parts), Tree(tree.value, place)
 
 
-def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
-    """An override of something that the recipe does not have, where that can be known without the components."""
+def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
+    """Refuse an override of something that the recipe does not have, where that can be known without the components."""
     top, place = str(path[0]), value.place
     if top in ("extends", "imports"):
-        return Problem(path, f"{top} cannot be set on the command line", "write a recipe that extends this one", place)
+        raise _Refused(path, f"{top} cannot be set on the command line", "write a recipe that extends this one", place)
     if top == "rows":
         message = "rows cannot be set on the command line"
-        return Problem(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
+        raise _Refused(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
     if top not in TOP:
         variables = list(_entries(recipe, "vars"))
         if top in variables:
-            return Problem(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
-        return Problem(
+            raise _Refused(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
+        raise _Refused(
             path, f'unknown key "{top}"', alternatives(top, ["vars", "seed", "dtype", "stages", "about"]), place
         )
     below, rest = recipe.at(path)
     if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
-        return Problem(path, "an empty mapping changes nothing here", "null removes what is there", place)
+        raise _Refused(path, "an empty mapping changes nothing here", "null removes what is there", place)
     if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
-        return Problem(path, f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...", place)
+        raise _Refused(path, f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...", place)
     if len(path) > 1 and top in ("vars", "stages"):
         known, second = list(_entries(recipe, top)), str(path[1])
         adds = top == "stages" and len(path) == 2 and "name" in value.children
@@ -118,8 +121,7 @@ def _misplaced(recipe: Tree, path: Key, value: Tree) -> Problem | None:
             what = "stage" if top == "stages" else "variable"
             near = nearest(second, known)
             hint = alternatives(second, known) if near or known else None
-            return Problem(path, f'the recipe has no {what} "{second}"', hint, place)
-    return None
+            raise _Refused(path, f'the recipe has no {what} "{second}"', hint, place)
 
 
 def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
@@ -127,32 +129,27 @@ def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
     return inner.children if inner is not None else {}
 
 
-def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree | Problem:
+def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree:
     """The tree with `value` merged in at `path`."""
     if not path:
         return merge(tree, value) if tree is not None else _marked(value)
-    part, rest = str(path[0]), path[1:]
+    part, rest, place = str(path[0]), path[1:], value.place
+    at = whole[: len(whole) - len(path)]
     if tree is None or tree.value is None:
-        inner = _lay(None, rest, value, whole)
-        return inner if isinstance(inner, Problem) else Tree({part: inner}, value.place)
+        return Tree({part: _lay(None, rest, value, whole)}, place)
     if isinstance(tree.value, list):
         if not part.isdigit() or int(part) >= len(tree.value):
             count = len(tree.value)
-            message = f'is a list of {count}; wants a number below {count}, got "{part}"'
-            return Problem(whole[: len(whole) - len(path)], message, None, value.place)
-        inner = _lay(tree.value[int(part)], rest, value, whole)
-        if isinstance(inner, Problem):
-            return inner
-        return replace(tree, value=[inner if i == int(part) else item for i, item in enumerate(tree.value)])
+            raise _Refused(at, f'is a list of {count}; wants a number below {count}, got "{part}"', None, place)
+        items = list(tree.value)
+        items[int(part)] = _lay(items[int(part)], rest, value, whole)
+        return replace(tree, value=items)
     if isinstance(tree.value, str):
         if not rest and part == "name":
-            return Tree({part: value}, value.place)
-        inner = _lay(None, rest, value, whole)
-        return inner if isinstance(inner, Problem) else Tree({BARE: tree, part: inner}, tree.place)
+            return Tree({part: value}, place)
+        return Tree({BARE: tree, part: _lay(None, rest, value, whole)}, tree.place)
     if not isinstance(tree.value, dict):
-        message = f"is {described(tree.value)}, which has no keys to set"
-        return Problem(whole[: len(whole) - len(path)], message, None, value.place)
+        raise _Refused(at, f"is {described(tree.value)}, which has no keys to set", None, place)
     if not rest and part == "name" and _renamed(tree.value, {"name": value}):
         return Tree({"name": value}, tree.place)
-    inner = _lay(tree.value.get(part), rest, value, whole)
-    return inner if isinstance(inner, Problem) else replace(tree, value={**tree.value, part: inner})
+    return replace(tree, value={**tree.value, part: _lay(tree.value.get(part), rest, value, whole)})

@@ -41,57 +41,47 @@ def schema() -> Schema:
     for kind in registry.kinds():
         _define_kind(kind, definitions)
     text = {"type": "string"}
-    files = {"type": "array", "items": text}
-    top: Schema = {
-        "about": {**text, "description": "What the recipe is for, in one sentence."},
-        "extends": {**text, "description": "The recipe that this one changes: a file, or a row of one."},
-        "imports": {**files, "description": "Python files with components, relative to this recipe."},
-        "vars": {"type": ["object", "null"], "description": "Values for ${vars.name}; null = to be set by the user."},
-        "seed": {"anyOf": [{"type": "integer", "minimum": 0}, _INTERPOLATED], "description": "Of everything random."},
-        "dtype": {"anyOf": [{"enum": list(DTYPES)}, _INTERPOLATED], "description": DTYPE},
-        "track": {
-            "type": ["array", "null"],
-            "items": {
-                "anyOf": [
-                    {"enum": list(TRACKERS)},
-                    *(
-                        {
-                            "type": "object",
-                            "properties": {name: _object(cls, definitions, {})},
-                            "required": [name],
-                            "additionalProperties": False,
-                        }
-                        for name, cls in TRACKERS.items()
-                    ),
-                ]
-            },
-            "description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}.",
-        },
-        "stages": {
-            "type": "object",
-            "additionalProperties": {"anyOf": [{"$ref": "#/$defs/stage"}, _NULL]},
-            "description": "The steps by name; ${out:name} is what a step makes.",
-        },
-    }
-    row = {key: value for key, value in top.items() if key != "extends"}
-    row["extends"] = {
-        "anyOf": [text, files],
-        "description": "Rows of this recipe that this one changes; the last one wins.",
-    }
-    top["rows"] = {
-        "type": "object",
-        "additionalProperties": {"type": "object", "properties": row, "additionalProperties": False},
-        "description": "Variants of this recipe by name: `fgrl run FILE::ROW`.",
+    texts = {"type": "array", "items": text}
+    stage = {"$ref": "#/$defs/stage"}
+    own = [_closed({name: _object(cls, definitions, {})}, [name]) for name, cls in TRACKERS.items()]
+    trackers = {"items": _any({"enum": list(TRACKERS)}, *own)}
+    row: Schema = {
+        "about": text | {"description": "What the recipe is for, in one sentence."},
+        "extends": _any(text, texts) | {"description": "Rows of this recipe that this one changes; the last one wins."},
+        "imports": texts | {"description": "Python files with components, relative to this recipe."},
+        "vars": _nullable("object") | {"description": "Values for ${vars.name}; null = to be set by the user."},
+        "seed": _any({"type": "integer", "minimum": 0}, _INTERPOLATED) | {"description": "Of everything random."},
+        "dtype": _any({"enum": list(DTYPES)}, _INTERPOLATED) | {"description": DTYPE},
+        "track": _nullable("array") | trackers
+        | {"description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}."},
+        "stages": {"type": "object", "additionalProperties": _any(stage, _NULL)}
+        | {"description": "The steps by name; ${out:name} is what a step makes."},
+    }  # fmt: skip
+    recipe = row | {
+        "extends": text | {"description": "The recipe that this one changes: a file, or a row of one."},
+        "rows": {"type": "object", "additionalProperties": _closed(row)}
+        | {"description": "Variants of this recipe by name: `fgrl run FILE::ROW`."},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "fgrl recipe",
-        "type": "object",
-        "properties": top,
-        "required": ["about"],
-        "additionalProperties": False,
+        **_closed(recipe, ["about"]),
         "$defs": definitions,
     }
+
+
+def _any(*options: Schema) -> Schema:
+    return {"anyOf": list(options)}
+
+
+def _nullable(kind: str) -> Schema:
+    return {"type": [kind, "null"]}
+
+
+def _closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """A mapping with these keys and no others."""
+    mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return mapping | ({"required": list(required)} if required else {})
 
 
 def _define_kind(kind: str, definitions: Schema) -> None:
@@ -117,7 +107,7 @@ def _define_kind(kind: str, definitions: Schema) -> None:
 
 def _object(cls: type[Settings], definitions: Schema, own: Schema) -> Schema:
     properties = {**own, **{name: _field(cls, name, field, definitions) for name, field in cls.model_fields.items()}}
-    mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    mapping = _closed(properties)
     about = (cls.__doc__ or "").strip().split("\n\n")[0]
     return {"description": " ".join(about.split()), **mapping} if about else mapping
 

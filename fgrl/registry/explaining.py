@@ -18,22 +18,12 @@ from fgrl.registry.problems import Key, alternatives, nearest
 from fgrl.registry.settings import Component, Settings
 
 _TYPES = {
-    "int_type": "int",
-    "int_from_float": "int",
-    "int_parsing": "int",
-    "float_type": "float",
-    "float_parsing": "float",
-    "string_type": "str",
-    "bool_type": "bool",
-    "bool_parsing": "bool",
-    "list_type": "list",
-    "tuple_type": "list",
-    "set_type": "list",
-    "frozen_set_type": "list",
-    "dict_type": "mapping",
-    "mapping_type": "mapping",
-    "none_required": "null",
-}
+    "int": "int", "float": "float", "string": "str", "bool": "bool", "list": "list", "tuple": "list", "set": "list",
+    "frozen": "list", "dict": "mapping", "mapping": "mapping", "none": "null",
+}  # fmt: skip
+"""By the first word of the name of pydantic's error."""
+_OF_TYPE = ("_type", "_parsing", "_from_float", "none_required")
+"""How the names of errors about types end."""
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
@@ -210,7 +200,7 @@ def _type_word(error: ErrorDetails) -> str | None:
         return "one of " + ", ".join(re.findall(r"'([^']*)'", str(error["ctx"]["expected"])))
     if error["type"] == "is_instance_of":
         return str(error["ctx"]["class"])
-    return _TYPES.get(error["type"])
+    return _TYPES.get(error["type"].partition("_")[0]) if error["type"].endswith(_OF_TYPE) else None
 
 
 def _plain_message(error: ErrorDetails) -> str:

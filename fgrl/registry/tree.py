@@ -7,7 +7,7 @@ duplicate keys are problems.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,15 +29,18 @@ TOO_MANY = 50_000
 TOO_DEEP = 40
 """Lists and mappings inside each other."""
 
-_NULL = re.compile(r"|~|null|Null|NULL")
-_TRUE = re.compile(r"true|True|TRUE")
-_FALSE = re.compile(r"false|False|FALSE")
-_INT = re.compile(r"[-+]?[0-9]{1,4000}")
-_OCTAL = re.compile(r"0o[0-7]{1,4000}")
-_HEX = re.compile(r"0x[0-9a-fA-F]{1,4000}")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
-_NAN = re.compile(r"\.(nan|NaN|NAN)")
+_SCALARS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
+    (re.compile(r"|~|null|Null|NULL"), lambda text: None),
+    (re.compile(r"true|True|TRUE"), lambda text: True),
+    (re.compile(r"false|False|FALSE"), lambda text: False),
+    (re.compile(r"[-+]?[0-9]{1,4000}"), int),
+    (re.compile(r"0o[0-7]{1,4000}"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]{1,4000}"), lambda text: int(text[2:], 16)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)"), lambda text: float(text.replace(".", "", 1))),
+    (re.compile(r"\.(nan|NaN|NAN)"), lambda text: float("nan")),
+]
+"""Forms of plain scalars that are not text, and how each is read."""
 
 
 @dataclass
@@ -141,23 +144,7 @@ class _Loader(yaml.SafeLoader):
 
 def scalar(text: str) -> Scalar:
     """What a plain (unquoted) YAML scalar means."""
-    if _NULL.fullmatch(text):
-        return None
-    if _TRUE.fullmatch(text):
-        return True
-    if _FALSE.fullmatch(text):
-        return False
-    if _INT.fullmatch(text):
-        return int(text)
-    if _OCTAL.fullmatch(text):
-        return int(text[2:], 8)
-    if _HEX.fullmatch(text):
-        return int(text[2:], 16)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    if _INFINITE.fullmatch(text):
-        return float(text.replace(".", "", 1))
-    return float("nan") if _NAN.fullmatch(text) else text
+    return next((read(text) for form, read in _SCALARS if form.fullmatch(text)), text)
 
 
 class _Refused(Exception):

@@ -107,7 +107,7 @@ def arm(name: str, net: models.ActorCritic, options: argparse.Namespace, folder:
     )
     return OnlineRounds(
         net, stage.algorithm, AsksForThePolicy(reward=stage.reward) if name == ASKING else stage.reward,
-        list(islice(stage.prompts.read(), options.responses)), settings, run, engine=stage.rollout.engine,
+        list(islice(stage.prompts.read(), options.responses)), settings, run, drawer=stage.rollout.engine.open(net.actor),
         sampling=stage.rollout.sampling.model_copy(update={"max_new_tokens": options.new_tokens}),
         rollout_batch_size=options.responses, per_prompt=stage.rollout.per_prompt,
     )  # fmt: skip

@@ -177,7 +177,7 @@ def arm(name: str, net: Any, options: argparse.Namespace, folder: Path) -> Onlin
     )
     return OnlineRounds(
         net, build("online_algorithm", {"name": "ppo", "kl": "full", "kl_coef": 0.2, "epochs": options.epochs}), reward,
-        samples, settings, run, engine=default_engine(),
+        samples, settings, run, drawer=default_engine().open(net.actor),
         sampling=Sampling(max_new_tokens=options.new_tokens, batch_size=options.responses),
         rollout_batch_size=options.responses, per_prompt=max(1, options.responses // len(samples)),
     )  # fmt: skip

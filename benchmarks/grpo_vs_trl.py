@@ -236,7 +236,7 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
         [Sample(id=str(n), prompt=prompt) for n, prompt in enumerate(prompts_of(options))],
         settings,
         Run("grpo", folder, cache=folder / "cache"),
-        engine=HF(fold=options.fold),
+        drawer=HF(fold=options.fold).open(model),
         sampling=Sampling(max_new_tokens=options.new, batch_size=options.completions),
         rollout_batch_size=options.completions,
         per_prompt=options.per_prompt,

@@ -210,10 +210,11 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     # with an entropy bonus, because standardised advantages cancel: without it the first loss would be 0
     algorithm = kind(epochs=2, kl_coef=0.05, entropy_coef=0.1)
     critic = load("scalar", 1) if case["algorithm"] == "ppo" else None
+    actor = load("lm")
     return OnlineRounds(
-        models.ActorCritic(load("lm"), critic), algorithm, reward(),
+        models.ActorCritic(actor, critic), algorithm, reward(),
         [Sample(id=str(i), prompt=f"Question {i}") for i in range(4)], OnlineSettings(iterations=1, **settings), run,
-        engine=HF(), sampling=Sampling(max_new_tokens=8), rollout_batch_size=8, per_prompt=2,
+        drawer=HF().open(actor), sampling=Sampling(max_new_tokens=8), rollout_batch_size=8, per_prompt=2,
         reference=models.load(ModelSpec(base=str(model))), alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )  # fmt: skip
 

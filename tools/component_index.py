@@ -1,4 +1,4 @@
-"""Write `fgrl/recipe/index.json`: kind, name, module and summary of every component of fgrl.
+"""Write `fgrl/components/index.json`: kind, name, module and summary of every component of fgrl.
 
 Commands know the components by it and import only the files that are named. Run it after a component was added, renamed
 or described anew: `python tools/component_index.py`. A test compares.
@@ -14,7 +14,7 @@ import fgrl.components
 import fgrl.kinds
 import fgrl.stages
 from fgrl import registry
-from fgrl.recipe.loading import INDEX
+from fgrl.components import INDEX
 
 
 def index() -> str:

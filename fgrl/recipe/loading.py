@@ -7,18 +7,16 @@
 from __future__ import annotations
 
 import gc
-import json
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
 import yaml
 
-from fgrl import files, native, registry, sanitizing
+from fgrl import components, files, native, registry, sanitizing
 from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
@@ -35,7 +33,6 @@ from fgrl.registry.settings import AUTO, ByDevice
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
-INDEX = Path(__file__).with_name("index.json")
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
@@ -163,14 +160,8 @@ def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
 
 def know_components() -> None:
     """Make the names of every component of fgrl known, and register those of installed packages."""
-    registry.announce(_index())
+    components.announce()
     load_entry_points()
-
-
-@cache
-def _index() -> dict[str, dict[str, tuple[str | None, str]]]:
-    """Kind, name, module and summary of our own components, as `tools/component_index.py` writes them."""
-    return json.loads(INDEX.read_text(encoding="utf-8"))
 
 
 @dataclass

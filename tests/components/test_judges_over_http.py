@@ -88,7 +88,9 @@ def stage(folder: Path, judge: dict[str, Any], ours: list[str], theirs: list[str
         return {"name": "jsonl", "path": str(path)}
 
     def answers(name: str, texts: list[str]) -> dict[str, Any]:
-        return lines(name, [{"id": str(n), "prompt": "", "response": text} for n, text in enumerate(texts)])
+        return lines(
+            name, [{"id": str(n), "prompt": "", "responses": [{"text": text}]} for n, text in enumerate(texts)]
+        )
 
     metric = {"name": "win_rate", "client": judge, "prompt": str(PROMPTS / "judge_pairwise.txt"), **fields}
     node = {

@@ -14,8 +14,8 @@ from patience import HUNG
 from scratch_registry import scratch
 
 from fgrl import registry
+from fgrl.components import INDEX
 from fgrl.kinds import Segmenter
-from fgrl.recipe.loading import INDEX
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = """

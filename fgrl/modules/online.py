@@ -132,7 +132,7 @@ class OnlineRounds(Rounds):
             self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
         self._example = rollout.texts[0]
         self.watch.look(self.metrics, example=self._example)
-        # 7. the responses to train on, in optimizer steps of micro-batches: `TrainingModule` adds up their gradients
+        # 7. the responses to train on, in optimizer steps of micro-batches; 8. their losses
         if advantages.keep is not None:
             kept = advantages.keep.nonzero().flatten()
             rollout, rewards, advantages = rollout.take(kept), rewards.take(kept), advantages.take(kept)
@@ -147,7 +147,7 @@ class OnlineRounds(Rounds):
         )  # fmt: skip
 
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
-        """8. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
+        """9. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
         everything = self.metrics | metrics | {"seconds/train": time.perf_counter() - self._training_since}
         self.run.log(everything, step=number)
         late = {name: value for name, value in metrics.items() if name not in self.metrics}

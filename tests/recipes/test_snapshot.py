@@ -107,7 +107,7 @@ CORRECTED = [
                {"every": 100, "sets": {}, "keep": "none",
                 "best": {"number": "holdout/bradley_terry.accuracy", "goal": "max", "patience": 2}},
                "the paper keeps the reward model with the best accuracy on held-out pairs"),
-    Correction(RLA, "preferences.annotator.disagreement", "drop", "average", "as RLAIF does, and as docs/contributing/decisions.md says"),
+    Correction(RLA, "preferences.annotator.disagreement", "drop", "average", "as RLAIF does, and as docs/contributing/decisions/clients.md says"),
     Correction(RLA, "hate_speech.prompts.balanced", ABSENT, 478, "Table 3's numbers are multiples of 1/478"),
     Correction(RLA, "social_bias.prompts.undecided", "drop", "no", "Table 3's numbers fit all 4,691 test posts"),
     Correction(SEGMENT, "evaluate.metrics.4", ABSENT, SEGMENT_LENGTH, "Figure 3 plots the segments' length"),

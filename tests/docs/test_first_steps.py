@@ -17,7 +17,7 @@ def test_the_page_activates_the_environment(page: str) -> None:
 
 @pytest.mark.parametrize("target", ["install", "quickstart"])
 def test_make_ends_with_the_next_step(target: str) -> None:
-    # without the messages that a make started by another make adds
-    command = ["make", "--no-print-directory", "-n", target]
+    # without the messages that a make started by another make adds, nor the environment that it uses
+    command = ["make", "--no-print-directory", "-n", target, "VENV=.venv"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert ACTIVATE in done.stdout.splitlines()[-1]

@@ -24,7 +24,7 @@ from fgrl.components.clients.openai import OpenAI
 from fgrl.pipeline.run import Run
 from fgrl.types import Message, Request
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 SERVER = """
 import sys
 sys.path.insert(0, {tests!r})

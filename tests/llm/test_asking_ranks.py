@@ -13,7 +13,7 @@ import pytest
 from fault_server import FaultServer
 from patience import HUNG
 
-SCRIPT = Path(__file__).with_name("asking_rank.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "asking_rank.py"
 
 
 @dataclass

@@ -476,7 +476,7 @@ print(sum(answer.error is None for answer in answers), sum(answer.cached for ans
 
 
 def child(url: str, folder: Path) -> subprocess.Popen[str]:
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    paths = [str(Path(__file__).parents[1] / "support")]
     code = CHILD.format(paths=paths, url=url, folder=str(folder))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from patience import HUNG
-from pipeline_helpers import HERE, environment
+from pipeline_helpers import HERE, ROOT, environment
 from pydantic import ValidationError
 from torch import nn
 from training_helpers import a_run, row, tiny
@@ -26,7 +26,7 @@ from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.log import read_log
 from fgrl.types import Batch, per_response
 
-GRID = HERE.parent / "benchmarks" / "strategies.py"
+GRID = ROOT / "benchmarks" / "strategies.py"
 STRATEGIES = ("fsdp", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
 
 

@@ -14,7 +14,7 @@ from patience import HUNG
 from fgrl import rollouts
 from fgrl.rollouts.reference_sums import digest, units_of
 
-TESTS = Path(__file__).resolve().parents[1]
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PROCESS = """
 import json, sys
 from pathlib import Path
@@ -40,7 +40,7 @@ print(json.dumps({"read": read, "sums": again}))
 
 
 def two_processes(folder: Path, limit: int) -> list[dict[str, list[float]]]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROCESS, str(folder), str(rank), str(limit)], stdout=subprocess.PIPE, text=True,

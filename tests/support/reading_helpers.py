@@ -8,7 +8,7 @@ from typing import Any
 
 import datasets
 
-PROMPTS = Path(__file__).resolve().parents[3] / "prompts"
+PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 
 
 class Listening:

@@ -16,7 +16,7 @@ from fgrl.stages.annotate import AnnotateStage
 from fgrl.types import Response, Sample
 
 A = TypeVar("A", bound=Annotator)
-PROMPTS = Path(__file__).resolve().parents[1] / "prompts"
+PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 
 
 def replay(folder: Path, *lines: dict[str, Any]) -> Replay:

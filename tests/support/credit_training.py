@@ -21,7 +21,7 @@ from training_helpers import tiny
 from fgrl.modules.training_module import TrainingModule
 from fgrl.recipe import load
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "credit"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
 METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"

@@ -10,7 +10,7 @@ from typing import Any
 import fgrl
 from fgrl.results.records import RUN, STAGE
 
-PACKAGE, TESTS = str(Path(fgrl.__file__).parent) + "/", str(Path(__file__).parent) + "/"
+PACKAGE, TESTS = str(Path(fgrl.__file__).parent) + "/", str(Path(__file__).parents[1]) + "/"
 READER, HELPER = f"{PACKAGE}results/", f"{PACKAGE}files.py"
 opened: list[str] = []
 """The code of fgrl that opened a record, in order: its file."""

@@ -1,6 +1,6 @@
 """Every import of fgrl's own modules, however it is written, and what the layout forbids among them.
 
-`python tests/import_walk.py` prints the violations.
+`python tests/support/import_walk.py` prints the violations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
     ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],

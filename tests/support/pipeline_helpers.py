@@ -26,6 +26,7 @@ from fgrl.pipeline import Options, Summary, execute
 from fgrl.registry import outside
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 FAKES = HERE / "fake_stages.py"
 
 
@@ -100,7 +101,7 @@ class Bench:
 
 
 def environment() -> dict[str, str]:
-    paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
 

@@ -59,7 +59,10 @@ def described(address: str) -> dict[str, list[str]]:
     stages = {"seed": [f"seed: {recipe.seed}"]}
     for name, needs in sorted(recipe.graph().items()):
         settings = registry.dump(recipe.stages[name], for_key=True)
-        stages[name] = [f"{name}: key {keys[name]}, needs {' '.join(sorted(needs)) or 'nothing'}", *leaves(settings, name)]
+        stages[name] = [
+            f"{name}: key {keys[name]}, needs {' '.join(sorted(needs)) or 'nothing'}",
+            *leaves(settings, name),
+        ]
     return stages
 
 

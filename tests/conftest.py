@@ -122,6 +122,16 @@ def train_tokenizer(vocabulary: int = 320):
 @pytest.fixture(scope="session")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer random Llama (hidden 32, tied embeddings, eos <|end|> and <|stop|>) with a byte-level tokenizer."""
+    return tiny_model(tmp_path_factory.mktemp("models") / "tiny-llama", DRAWS)
+
+
+@pytest.fixture(scope="session")
+def steady_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with weights that `TEST_DRAWS` does not change, for tests of what a training reaches."""
+    return tiny_model(tmp_path_factory.mktemp("steady") / "tiny-llama", 0)
+
+
+def tiny_model(folder: Path, seed: int) -> Path:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -141,10 +151,9 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.2,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(DRAWS)
+        torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["<|end|>", "<|stop|>"])
-    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

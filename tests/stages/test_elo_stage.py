@@ -221,10 +221,10 @@ stages:
 """
 
 
-def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, steady_model_dir: Path) -> None:
     prompt = Path(__file__).resolve().parents[2] / "prompts" / "judge_choice.txt"
     recipe, runs = tmp_path / "grid.yaml", ["--runs", tmp_path / "runs"]
-    recipe.write_text(GRID.format(base=json.dumps(str(tiny_model_dir)), prompt=json.dumps(str(prompt))))
+    recipe.write_text(GRID.format(base=json.dumps(str(steady_model_dir)), prompt=json.dumps(str(prompt))))
     topics = [f"{first} {second}" for first in ("rivers", "lamps", "birds", "bread") for second in "abcdef"]
     (tmp_path / "topics.txt").write_text("\n".join(topics))
     (tmp_path / "judge.jsonl").write_text(json.dumps({"any": True, "answer": "1"}) + "\n")

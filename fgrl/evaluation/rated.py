@@ -1,4 +1,4 @@
-"""What metrics and stages share that rate models by games: their settings and the files that they leave behind.
+"""Common parts of metrics and stages that rate models by games: their settings and the files that they leave behind.
 
 games-<name>.jsonl    every game: the prompt, the two models, the verdict, who decided, and what was shown first
 elo-<name>.json       the table: ratings, differences to the best model, wins, ties and losses
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ from fgrl.evaluation import elo
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, EloTable, Ratings
-from fgrl.evaluation.pairwise import Ballot, Game, PairOutcome
+from fgrl.evaluation.pairwise import Game
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json
-from fgrl.llm.reading import Verdict
-from fgrl.types import Record, read_jsonl, write_jsonl
+from fgrl.types import read_jsonl, write_jsonl
 
 GAMES, TABLE = "games-*.jsonl", "elo-*.json"
 """Names of the files."""
@@ -80,58 +79,19 @@ class RatedMetric(EloSettings, Compared):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-class Look(Record):
-    """One look at the two answers of a game."""
-
-    first: str
-    """The model whose answer was shown first."""
-    verdict: Verdict | None
-    """`first` is the answer that was shown first."""
-
-
-class GameLine(Record):
-    """A game as a line of JSON."""
-
-    id: str
-    first: str
-    second: str
-    verdict: Verdict | None
-    p: float | None = None
-    agree: bool | None = None
-    by: str = ""
-    shown: list[Look] = []
-
-    @classmethod
-    def of(cls, game: Game) -> GameLine:
-        outcome = game.outcome
-        return cls(
-            id=game.id, first=game.first, second=game.second, verdict=outcome.verdict, p=outcome.p, agree=outcome.agree,
-            by=game.by, shown=[Look(first=first, verdict=ballot.verdict) for first, ballot in game.shown],
-        )  # fmt: skip
-
-    def game(self) -> Game:
-        looks = tuple((look.first, Ballot.of_verdict(look.verdict)) for look in self.shown)
-        return Game(self.id, self.first, self.second, PairOutcome(self.verdict, self.p, self.agree), self.by, looks)
-
-
 def write(
     folder: Path, slug: str, title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap
 ) -> EloTable:
     """Both files. Raises `DataError` where there is nothing to rate."""
     table = elo.table(title, games, settings, bootstrap)
-    write_games(folder / GAMES.replace("*", slug), games)
+    write_jsonl(folder / GAMES.replace("*", slug), games)
     write_json(folder / TABLE.replace("*", slug), table.model_dump())
     return table
 
 
-def write_games(path: Path, games: Iterable[Game]) -> None:
-    """One line each, finished by rename."""
-    write_jsonl(path, map(GameLine.of, games))
-
-
 def read_games(path: Path) -> list[Game]:
     """Raises `DataError` with its place for a line that is no game."""
-    return [line.game() for line in read_jsonl(path, GameLine)]
+    return list(read_jsonl(path, Game))
 
 
 def read_tables(folder: Path) -> dict[str, EloTable]:

@@ -28,7 +28,7 @@ models = lazy.load("fgrl.models")
 rollouts = lazy.load("fgrl.rollouts")
 
 NAME = "text"
-"""What the record of a scored text calls the model that wrote it."""
+"""Name of the model that wrote a scored text, in the text's record."""
 
 
 def score_text(

@@ -34,7 +34,7 @@ from fgrl.stages.evaluate import EvaluateStage
 from fgrl.types import Report
 
 RUNS = Path("runs")
-"""Where `fgrl run` puts its folders by default."""
+"""Default folder of `fgrl run`."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class FinishedRecipe:
     """Stages that measure, finished or not."""
     overrides: list[str] = field(default_factory=list)
     command: str = ""
-    """What runs it; empty for the folder of a run."""
+    """Command that runs it; empty for the folder of a run."""
     loaded: Recipe | None = None
     """The recipe, where it was loaded to be planned."""
 
@@ -128,7 +128,7 @@ class FinishedRecipe:
 
 @dataclass
 class Source:
-    """What one word on the command line means: a recipe with each seed and variation, or the runs of a folder."""
+    """Meaning of one word on the command line: a recipe with each seed and variation, or the runs of a folder."""
 
     path: Path
     recipes: list[FinishedRecipe]
@@ -216,7 +216,7 @@ def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Se
 
 
 def of_plan(made: Plan, overrides: Sequence[str] = ()) -> FinishedRecipe:
-    """What `made.runs` has of a recipe."""
+    """Return a recipe with what `made.runs` has of it."""
     return FinishedRecipe(
         name=made.name,
         seed=made.recipe.seed,
@@ -241,7 +241,7 @@ def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[S
 
 
 def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
-    """Of runs with the same key (the same recipe, run twice) the newest."""
+    """Return the runs in a folder; the newest of those with the same key (the same recipe, run twice)."""
     folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
     if not folders:
         raise UsageError(f"{path} contains no runs")
@@ -276,7 +276,7 @@ def _is_evaluation(stage: RunStage) -> bool:
     if stage.finished and stage.folder is not None:
         return (stage.folder / "out" / METRICS).exists()
     recipes.know_components()
-    return stage.kind in registry.names("stage") and _measures(registry.get("stage", stage.kind))
+    return stage.component in registry.names("stage") and _measures(registry.get("stage", stage.component))
 
 
 def _measures(stage: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Where runs live.
+"""The layout of a folder of runs.
 
     runs/stages/<stage>-<key>/          one stage: recipe.yaml, out/, last.ckpt, log.jsonl, metrics.csv, stage.json
     runs/stages/.locks/<key>.lock       held while a process works on the stage

@@ -40,9 +40,9 @@ class TrainedModel:
     stage: Path
     """The stage's folder."""
     step: int | None = None
-    """Of a model that the training kept besides its product."""
+    """Step of a model that the training kept besides its product."""
     about: str = ""
-    """What the recipe is for, where it is known."""
+    """Description of the recipe, where it is known."""
 
     @property
     def head(self) -> str:
@@ -79,7 +79,8 @@ def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> StageFolder:
 
 
 def names_a_stage(word: str, runs: Path) -> bool:
-    """Can the word name a stage, a run or a recipe, and not a model on the hub? Raises `UsageError` where it names several."""
+    """True if the word can name a stage, a run or a recipe, and not a model on the hub. Raises `UsageError` where it
+    names several."""
     word = bare_names.with_folder(word, runs)
     path = files.expanded(word)
     if files.is_folder(path):

@@ -1,4 +1,4 @@
-"""What a trained model was made from and what was measured of it, read from the folders of stages.
+"""Origin and measurements of a trained model, read from the folders of stages.
 
 A stage's folder has its settings (`recipe.yaml`) and its record (hashes of what it read, keys of the stages it was
 made from). Those stages lie beside it, and so do the evaluations that measured it.
@@ -31,24 +31,24 @@ class Input:
 
     stage: str
     setting: str
-    """Where the stage's settings name it."""
+    """Path of the setting that names it."""
     name: str
     """The path of the file or folder, `rewards.py:score` of a function, or the data set's id on the hub."""
     identity: str
     """sha256 of a file or of a folder's contents; the revision of a data set."""
     hub: bool = False
     part: str = ""
-    """Of a data set: its configuration and split."""
+    """Configuration and split of a data set."""
 
     @property
     def is_code(self) -> bool:
-        """Is it a function of a file, as in `rewards.py:score`?"""
+        """True for a function of a file, as in `rewards.py:score`."""
         return not self.hub and ".py:" in self.name
 
 
 @dataclass
 class MeasuredNumbers:
-    """What an evaluation measured of the model."""
+    """Numbers of the model in one evaluation."""
 
     stage: str
     recipe: str
@@ -56,14 +56,14 @@ class MeasuredNumbers:
     limit: int | None
     baseline: str
     model: str
-    """What the evaluation calls the model."""
+    """Name of the model in the evaluation."""
     rows: list[tuple[Measure, ModelNumber, ModelNumber | None]]
     """The number, the model's value, and the baseline's."""
 
 
 @dataclass
 class Provenance:
-    """Where a model comes from. Empty for a model whose stage's folder is unknown."""
+    """Origin of a model. Empty for a model whose stage's folder is unknown."""
 
     chain: list[StageFolder] = field(default_factory=list)
     """The stages that it was made from, in order of execution; its own stage is the last."""
@@ -71,7 +71,7 @@ class Provenance:
     missing: list[str] = field(default_factory=list)
     """Stages whose folders are gone."""
     about: str = ""
-    """What the recipe is for."""
+    """Description of the recipe."""
 
     @property
     def stage(self) -> StageFolder | None:
@@ -79,7 +79,8 @@ class Provenance:
 
     @property
     def own_code(self) -> bool:
-        """Does a stage use components or functions that are not fgrl's: of a file that its recipe imports or names, of a script?"""
+        """True if a stage uses components or functions that are not fgrl's: of a file that its recipe imports or
+        names, of a script."""
         identities = [stage.record.identity for stage in self.chain]
         defined = any(identity.get("sources") or identity.get("definitions") for identity in identities)
         return defined or any(each.is_code for each in self.inputs())
@@ -155,7 +156,7 @@ def _sibling(folder: Path, key: str) -> StageFolder | None:
 
 
 def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]:
-    """What finished evaluations beside the stage measured of its model, the newest first."""
+    """Yield the measurements of its model by finished evaluations beside the stage, the newest first."""
     beside = map(StageFolder, stage.folder.parent.glob("*-*"))
     evaluations = [
         other
@@ -183,7 +184,8 @@ def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]
 
 
 def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> list[str]:
-    """What an evaluation calls the model of a stage; of `select`, whose product one of its models is, the chosen one."""
+    """Return the names of a stage's model in an evaluation; for `select`, whose product one of its models is, the
+    chosen one."""
     if evaluation.key == stage.key:
         chosen = evaluation.record.summary.get("chosen")
         return [chosen] if isinstance(chosen, str) else []

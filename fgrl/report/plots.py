@@ -32,9 +32,13 @@ matplotlib = lazy.load("matplotlib")
 figures = lazy.load("matplotlib.figure")
 tickers = lazy.load("matplotlib.ticker")
 svg_backend = lazy.load("matplotlib.backends.backend_svg")
+agg_backend = lazy.load("matplotlib.backends.backend_agg")
 
 REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
 """Settings of matplotlib: text stays text, and the same plot is the same bytes."""
+COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
+INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
+"""Colours of printed figures."""
 CLASSES = {
     "#010101": "ink",
     "#020202": "muted",
@@ -82,6 +86,21 @@ class Frame:
         inside = "".join(_clean(buffer.getvalue())) + "".join(on_top)
         head = f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
         return Markup(f"{head}{inside}</svg>")  # inside: numbers and classes only
+
+
+def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]:
+    """A figure for papers and slides, on white, and its axes."""
+    figure = figures.Figure(figsize=(7.6, height), layout="constrained", facecolor="white")
+    agg_backend.FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=MUTED, labelsize=9)
+    axes.set_xlabel(x_label, color=INK, fontsize=10)
+    axes.set_ylabel(y_label, color=INK, fontsize=10)
+    return figure, axes
 
 
 def save_figure(figure: Any, target: Path) -> list[Path]:
@@ -183,7 +202,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def _noisy(values: Sequence[float]) -> bool:
-    """Does the curve go up and down (and not, as a learning rate, from here to there)?"""
+    """True if the curve goes up and down (and not, as a learning rate, from here to there)."""
     travelled = math.fsum(abs(b - a) for a, b in pairwise(values))
     return travelled > 3 * (max(values) - min(values))
 
@@ -339,7 +358,7 @@ class Point:
     value: float
     count: float
     used: bool = True
-    """Did it count in the fit?"""
+    """True if it counted in the fit."""
 
 
 def fit(

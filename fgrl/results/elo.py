@@ -16,7 +16,7 @@ from fgrl.types import Sample, read_jsonl
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs from the settings that a table was made with; None keeps them."""
+    """Changes to the settings that a table was made with; None keeps them."""
 
     anchor: Anchor | None = None
     ridge: float | None = None

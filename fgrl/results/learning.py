@@ -1,4 +1,5 @@
-"""Did it learn? Learning is only asserted of a number whose metric declares which side is better, and whose interval of
+"""Signs that a training learned. Learning is only asserted of a number whose metric declares which side is better, and
+whose interval of
 the paired difference excludes 0."""
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fgrl.results.conclusions import MOST_FINDINGS, Finding, Reply, Status
-from fgrl.results.estimates import shown_measure
 from fgrl.results.evaluated import SURE, Evaluated, Goal, of_independent
 from fgrl.results.reading import finite, mapping
 from fgrl.results.run_folder import RunFolder, RunStage
@@ -27,12 +27,12 @@ def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Go
     if fits:
         short = "Not shown: on held-out rows there is no difference with an interval that excludes 0."
         return _reply("unsure", short, fits)
-    trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
+    trains = any(stage.component in ("finetune", "rl") for stage in run.stages)
     return _reply("unknown", "Unknown: nothing held out was measured.", []) if trains else None
 
 
 def _measured(counted: Sequence[Goal]) -> tuple[Status, str]:
-    """What the headline numbers say."""
+    """Return status and reply by the headline numbers."""
     states = {goal.status for goal in counted}
     only_reward = any(goal.is_reward_itself for goal in counted)
     by_reward = " (measured by the reward itself)" if only_reward else ""
@@ -65,8 +65,7 @@ def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
     """Numbers with a difference, but without a declared direction."""
     for measure in evaluated.evaluation.measures:
         if evaluated.evaluation.known(measure.name) is None:
-            shown = shown_measure(measure)
-            for row in shown.rows:
+            for row in measure.models:
                 if row.difference is not None and row.difference.mean is not None:
                     interval = f", interval {row.difference.interval}" if row.difference.interval else ""
                     text = f"{measure.name} of {row.model}: difference {row.difference.change}{interval}."
@@ -74,8 +73,8 @@ def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
 
 
 def _fit(stage: RunStage) -> Finding | None:
-    """What a finetuning measured on rows that it did not train on."""
-    held = mapping(stage.used.summary.get("holdout"))
+    """Return a finding on the rows that a finetuning did not train on."""
+    held = mapping(stage.summary.get("holdout"))
     before, after = mapping(held.get("before")), mapping(held.get("after"))
     rows = held.get("rows")
     for name, better in (("accuracy", "higher"), ("loss", "lower")):

@@ -63,12 +63,12 @@ class StageRecord(Record):
     upstream: dict[str, str] = {}
     """Keys of the stages whose products it read, by the names that its settings have for them."""
     summary: dict[str, Any]
-    """What the stage reported at its end."""
+    """Report of the stage at its end."""
     identity: dict[str, Any]
-    """What its key is the hash of."""
+    """Content of which its key is the hash."""
     versions: dict[str, str] = {}
     files: dict[str, ProductFile]
-    """Of the product, by relative path."""
+    """Files of the product, by relative path."""
 
     @property
     def limit(self) -> int | None:
@@ -197,10 +197,10 @@ class UsedStage(Lenient):
     cached: bool = False
     done: bool = False
     why: str = ""
-    """Why it ran, or that it is from the cache."""
+    """Reason for running it, or that it is from the cache."""
     seconds: float | None = None
     summary: dict[str, Any] = {}
-    """What the stage reported at its end."""
+    """Report of the stage at its end."""
 
 
 class RunRecord(Lenient):

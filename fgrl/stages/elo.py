@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
-from fgrl.evaluation import elo, pairwise, rated
-from fgrl.evaluation.comparison import against, means_by_name
+from fgrl.evaluation import comparison, elo, pairwise, rated
+from fgrl.evaluation.comparison import against
 from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, Ratings
-from fgrl.files import write_json
 from fgrl.kinds import Meaning, Reader, Run, Stage
 from fgrl.registry import register
 from fgrl.stages import names
@@ -69,12 +68,11 @@ class EloStage(Stage, EloSettings):
             changes.pop("difference")
         metrics = {self.title: measured | {"about": elo.about(games, self)}}
         about = {"purpose": "goal", "numbers": {"rating": Meaning("Elo rating", "higher")._asdict()}}
-        report = {"baseline": self.baseline, "metrics": metrics, "meanings": {self.title: about}}
-        write_json(run.out / "metrics.json", report)
+        means = comparison.write(run.out, self.baseline, metrics, {self.title: about})
         for note in table.notes:
             run.say(f"warning: {note}")
         counts = {"games": table.games, "prompts": table.prompts, "models": models, "judges": table.judges}
-        return {**counts, "best": table.best, "measured": means_by_name(metrics)}
+        return {**counts, "best": table.best, "measured": means}
 
     def _nothing(self, judges: list[str]) -> str:
         if not judges:

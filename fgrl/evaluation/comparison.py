@@ -141,7 +141,7 @@ def _difference(
         raise DataError(f"{model} and {baseline}: {error}") from None
 
 
-FILE = "metrics.json"
+METRICS = "metrics.json"
 NOT_MODELS = ("differences", "about")
 """Entries of a metric beside those of models."""
 
@@ -150,7 +150,7 @@ def write(
     folder: Path, baseline: str | None, metrics: Mapping[str, Any], meanings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """Write `metrics.json`. Return its means by name, for a summary."""
-    write_json(folder / FILE, {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}})
+    write_json(folder / METRICS, {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}})
     return means_by_name(metrics)
 
 

@@ -67,6 +67,29 @@ class EloSettings(Settings):
     also that of an undefeated model, and all are closer to each other. 0 is maximum likelihood."""
 
 
+class Bootstrap(NamedTuple):
+    """Draws of prompts with replacement: all games of a prompt stay together."""
+
+    resamples: int = 1000
+    level: float = 0.95
+    seed: int = 0
+
+
+class RatingSettings(EloSettings):
+    """How ratings are fitted and resampled."""
+
+    resamples: int = Field(1000, ge=100)
+    """Draws of the bootstrap."""
+    level: float = Field(0.95, gt=0, lt=1)
+    """Share of the draws inside the interval."""
+    seed: int = 0
+    """Of the draws."""
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(self.resamples, self.level, self.seed)
+
+
 # -- games as an array -------------------------------------------------------------------------------------------------
 
 
@@ -371,14 +394,6 @@ class EloTable(Record):
     notes: list[str] = []
     settings: dict[str, Any] = {}
     """Settings of the fit and of the bootstrap."""
-
-
-class Bootstrap(NamedTuple):
-    """Draws of prompts with replacement: all games of a prompt stay together."""
-
-    resamples: int = 1000
-    level: float = 0.95
-    seed: int = 0
 
 
 def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:

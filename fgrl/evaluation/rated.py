@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import PrivateAttr, ValidationError
 
 from fgrl.errors import DataError
 from fgrl.evaluation import elo
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
-from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, EloTable, Ratings
+from fgrl.evaluation.elo import Contest, EloTable, Ratings, RatingSettings
 from fgrl.evaluation.pairwise import Game
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json
@@ -28,13 +28,11 @@ GAMES, TABLE = "games-*.jsonl", "elo-*.json"
 """Names of the files."""
 
 
-class RatedMetric(EloSettings, Compared):
+class RatedMetric(RatingSettings, Compared):
     """A metric that rates models by games between their answers. `difference` is to the best model, not to the baseline."""
 
     versus: str | None = None
     """Every other model meets this one; null: every two models meet, once on each prompt and answer."""
-    resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
 
     _games: list[Game] = PrivateAttr(default_factory=list)
 
@@ -54,36 +52,33 @@ class RatedMetric(EloSettings, Compared):
         if not self._games:
             return {}
         if self._run is not None:
-            write(self._run.out, self.slug, self.called, self._games, self, self.bootstrap)
+            write(self._run.out, self.slug, self.called, self._games, self)
         measured = elo.numbers(self._games, Ratings(Contest.of(self._games), self))
         return {model: measured[model] for model in answers if model in measured}
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        return Bootstrap(self.resamples, self.level, self.seed)
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return elo.about(self._games, self) if self._games else ""
 
     def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
-        """As every metric; the differences to the baseline have no entry `difference`, which would repeat that of `rating`."""
-        measured = super().measure(answers, baseline=baseline)
-        for numbers in measured[self.called].get("differences", {}).values():
-            numbers.pop("difference", None)
-        return measured
+        return {name: without_repetition(own) for name, own in super().measure(answers, baseline=baseline).items()}
 
     def why_not_remeasured(self) -> str:
         return super().why_not_remeasured() or "the rating of a model depends on the answers of all models"
 
 
+def without_repetition(measured: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a metric without the `difference` in differences to the baseline, which would repeat that of `rating`."""
+    for numbers in measured.get("differences", {}).values():
+        numbers.pop("difference", None)
+    return measured
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def write(
-    folder: Path, slug: str, title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap
-) -> EloTable:
+def write(folder: Path, slug: str, title: str, games: Sequence[Game], settings: RatingSettings) -> EloTable:
     """Both files. Raises `DataError` where there is nothing to rate."""
-    table = elo.table(title, games, settings, bootstrap)
+    table = elo.table(title, games, settings, settings.bootstrap)
     write_jsonl(folder / GAMES.replace("*", slug), games)
     write_json(folder / TABLE.replace("*", slug), table.model_dump())
     return table

@@ -256,7 +256,7 @@ def difference(
 
 
 def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
-    """The weighted sum of estimates whose draws are no longer known; parts: (source, weight > 0, estimate).
+    """The weighted sum of estimates whose draws are no longer known; parts: (source, weight, estimate); a weight of -1 subtracts.
 
     Each bound is as far away as the parts' bounds together (Zou and Donner 2008, "Construction of confidence limits about
     effect measures"): distances from one source are added, since its numbers may be of the same answers; sources are
@@ -273,11 +273,9 @@ def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
         if estimate.low is None or estimate.high is None:
             whole = False
             continue
-        below, above = distances.get(source, (0.0, 0.0))
-        distances[source] = (
-            below + weight * (estimate.mean - estimate.low),
-            above + weight * (estimate.high - estimate.mean),
-        )
+        reach = abs(weight) * (estimate.mean - estimate.low), abs(weight) * (estimate.high - estimate.mean)
+        below, above = reach if weight > 0 else reach[::-1]
+        distances[source] = distances.get(source, (0.0, 0.0))[0] + below, distances.get(source, (0.0, 0.0))[1] + above
     if not whole:
         return Estimate(mean=mean, n=n, note="a part has no interval")
     low, high = (math.hypot(*side) for side in zip(*distances.values(), strict=True))

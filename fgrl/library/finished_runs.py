@@ -12,6 +12,7 @@ from markupsafe import Markup
 from fgrl import lazy
 from fgrl.console import duration
 from fgrl.errors import UsageError
+from fgrl.evaluation.statistics import Estimate
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
 from fgrl.library.tables import Table
 from fgrl.pipeline import finished, planning, trained
@@ -224,15 +225,7 @@ def _number_rows(recipes: Sequence[finished.FinishedRecipe], wanted: Sequence[st
 
 
 def _row(number: ModelNumber) -> dict[str, Any]:
-    value, change = number.value, number.difference
-    return {
-        "model": number.model,
-        "mean": value.mean,
-        "low": value.low,
-        "high": value.high,
-        "n": value.n or None,
-        "difference": None if change is None else change.mean,
-        "difference_low": None if change is None else change.low,
-        "difference_high": None if change is None else change.high,
-        "note": value.note,
-    }
+    value, change = number.value, number.difference or Estimate(mean=None)
+    measured = value.model_dump(include={"mean", "low", "high", "note"}) | {"n": value.n or None}
+    changes = {"difference": change.mean, "difference_low": change.low, "difference_high": change.high}
+    return {"model": number.model, **measured, **changes}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +19,14 @@ from fgrl import registry
 from fgrl.console import Console
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation.answer import read_answers
+from fgrl.evaluation.comparison import METRICS
 from fgrl.kinds import Metric
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
-from fgrl.pipeline.run import scratch_run
+from fgrl.pipeline.run import Run, scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
-from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, RecipeResults, read_evaluation
+from fgrl.results.evaluations import ANSWERS, Evaluation, RecipeResults, read_evaluation
 from fgrl.results.measured_by import MeasuredBy
 from fgrl.results.records import Broken, check_contents, has_stage
 from fgrl.results.remeasuring import remeasure
@@ -106,14 +108,19 @@ class FinishedRecipe:
         metrics = [value for _, value in registry.walk(stage) if isinstance(value, Metric)]
         if isinstance(stage, EvaluateStage):
             metrics = stage.every_metric()
-        upstream = {
-            other: folder / "out" for other, folder in self.folders.items() if other in self.recipe.graph()[name]
-        }
-        made_with = {"cache": self.runs.cache, "seed": self.seed, "accelerator": stage.accelerator()}
-        with scratch_run(name, products=upstream, console=Console(), **made_with) as run:
+        with self.scratch_run(name) as run:
             measured = remeasure(metrics, evaluation.answers, evaluation.baseline, run)
         evaluation.remeasured, evaluation.not_remeasured = measured
         return evaluation
+
+    @contextmanager
+    def scratch_run(self, name: str) -> Iterator[Run]:
+        """A run of a stage in a temporary folder, with the products of the stages before it that have finished."""
+        assert self.recipe is not None
+        upstream = {other: self.folders[other] / "out" for other in self.recipe.graph()[name] if other in self.folders}
+        made_with = {"seed": self.seed, "accelerator": self.recipe.stages[name].accelerator(), "console": Console()}
+        with scratch_run(name, products=upstream, cache=self.runs.cache, **made_with) as run:
+            yield run
 
     def settings(self, names: Iterable[str]) -> dict[str, Any]:
         """Settings of these stages and of all before them, with their defaults; without, where the recipe cannot be built."""

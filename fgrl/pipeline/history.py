@@ -17,9 +17,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fgrl import files
+from fgrl.evaluation.comparison import METRICS
 from fgrl.files import LinkRefused
 from fgrl.pipeline.folders import RESERVED, Runs
-from fgrl.results.evaluations import METRICS, read_evaluation
+from fgrl.results.evaluations import read_evaluation
 from fgrl.results.numbers import Measure
 from fgrl.results.reading import mapping, read_json
 from fgrl.results.records import RunRecord, read_run

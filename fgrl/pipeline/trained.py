@@ -23,7 +23,7 @@ from fgrl.models.sources import POLICIES
 from fgrl.pipeline import bare_names, finished
 from fgrl.recipe import Address
 from fgrl.results.reading import mapping
-from fgrl.results.records import STAGE, Broken, StageRecord, check_contents, find_stage, has_stage
+from fgrl.results.records import STAGE, Broken, StageRecord, check_contents, find_stage, folder_of, has_stage
 from fgrl.results.stage_folder import StageFolder
 from fgrl.specs import MODEL_FILES
 from fgrl.types import Checkpoint
@@ -97,7 +97,7 @@ def products(named: StageFolder) -> dict[str, Path]:
     """The products of the stages that a stage refers to, by their names in its settings, compared with their checksums."""
     made = {}
     for name, key in named.record.upstream.items():
-        folder = next(iter(sorted(named.folder.resolve().parent.glob(f"*-{key}"))), None)
+        folder = folder_of(named.folder.resolve().parent, key)
         if folder is None:
             raise DataError(f"stage {named.name} was made with {name}-{key}, whose folder is gone")
         _checked(folder)

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.errors import DataError
+from fgrl.evaluation.comparison import METRICS
 from fgrl.registry.problems import dotted
 from fgrl.results.differing import inside
-from fgrl.results.evaluations import METRICS, read_evaluation
+from fgrl.results.evaluations import read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping
-from fgrl.results.records import STAGE
+from fgrl.results.records import STAGE, folder_of
 from fgrl.results.stage_folder import StageFolder
 from fgrl.specs import HUB_ID, names_folder, stage_of
 
@@ -140,19 +141,13 @@ def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
     for name, key in stage.record.upstream.items():
         if key in known:
             continue
-        other = _sibling(stage.folder, key)
-        if other is None:
+        folder = folder_of(stage.folder.parent, key)
+        if folder is None or not (other := StageFolder(folder)).finished:
             known.add(key)
             into.missing.append(f"{name}-{key}")
         else:
             _collect(other, into, known)
     into.chain.append(stage)
-
-
-def _sibling(folder: Path, key: str) -> StageFolder | None:
-    """The finished stage with this key in the same folder of stages."""
-    found = map(StageFolder, sorted(folder.parent.glob(f"*-{key}")))
-    return next((stage for stage in found if stage.finished), None)
 
 
 def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]:
@@ -169,12 +164,8 @@ def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]
         notes: list[str] = []
         results = read_evaluation(evaluation.out, notes)
         for model in _names_of(stage, step, evaluation):
-            rows = []
-            for measure in results.measures:
-                by_model = {number.model: number for number in measure.models}
-                if model in by_model:
-                    base = by_model.get(results.baseline) if model != results.baseline else None
-                    rows.append((measure, by_model[model], base))
+            base = "" if model == results.baseline else results.baseline
+            rows = [(each, own, each[base]) for each in results.measures if (own := each[model]) is not None]
             if rows:
                 prompts = evaluation.record.summary.get("prompts")
                 yield MeasuredNumbers(

@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import METRICS
 from fgrl.files import write_text
 from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
@@ -31,7 +32,7 @@ from fgrl.report.rollouts import StoredRollouts, rollouts_section
 from fgrl.results import metric_names, text
 from fgrl.results.concluding import conclusions_of
 from fgrl.results.conclusions import Conclusions
-from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
+from fgrl.results.evaluations import ANSWERS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber, headlines
 from fgrl.results.reading import finite, read_json, read_records
 from fgrl.results.run_folder import RunFolder, RunStage, load

@@ -89,9 +89,8 @@ def _change(row: ModelNumber) -> str:
 
 def _ends(shown: ShownEstimate | None, prefix: str) -> dict[str, float | None]:
     """Mean and interval of an estimate."""
-    if shown is None:
-        return {}
-    return {f"{prefix}{end}": getattr(shown, end) for end in ("mean", "low", "high")}
+    ends = {} if shown is None else shown.model_dump(include={"mean", "low", "high"})
+    return {f"{prefix}{end}": value for end, value in ends.items()}
 
 
 def _abouts(table: NumberTable) -> dict[str, str]:

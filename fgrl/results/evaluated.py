@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import METRICS
+from fgrl.evaluation.statistics import combined
 from fgrl.kinds import Meaning, Purpose
 from fgrl.results.conclusions import Status
 from fgrl.results.estimates import ShownEstimate
-from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, read_evaluation
+from fgrl.results.evaluations import ANSWERS, Evaluation, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping, read_records
 from fgrl.results.run_folder import RunStage
@@ -193,17 +194,7 @@ def _unpaired(new: ShownEstimate, old: ShownEstimate) -> ShownEstimate | None:
     """The difference of two numbers, taken as independent: of answers to the same prompts its interval is rather too wide."""
     if new.mean is None or old.mean is None:
         return None
-    low, high = None, None
-    if new.low is not None and new.high is not None and old.low is not None and old.high is not None:
-        low, high = of_independent((old.low, old.mean, old.high), (new.low, new.mean, new.high))
-    return ShownEstimate(mean=new.mean - old.mean, low=low, high=high, n=min(new.n, old.n), decimals=new.decimals)
-
-
-def of_independent(before: tuple[float, float, float], after: tuple[float, float, float]) -> tuple[float, float]:
-    """The interval of a difference, from (low, mean, high) of both sides (Newcombe 1998, method 10)."""
-    change = after[1] - before[1]
-    below = math.hypot(after[1] - after[0], before[2] - before[1])
-    return change - below, change + math.hypot(after[2] - after[1], before[1] - before[0])
+    return ShownEstimate.of(combined([("after", 1, new), ("before", -1, old)]), new.decimals)
 
 
 def status_of(change: ShownEstimate, better: str) -> Status:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import FILE as METRICS
+from fgrl.evaluation.comparison import METRICS
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning, Purpose, meaning_in
@@ -42,8 +42,7 @@ class Declared(Record):
     numbers: dict[str, Meaning]
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """Declaration of one number."""
 
     purpose: Purpose

@@ -33,8 +33,9 @@ class Point:
     """At x = 0: the reference itself."""
 
     def as_json(self) -> dict[str, Any]:
-        ends = {"x": self.x, "y": self.y}
-        numbers = {axis: {"mean": e.mean, "low": e.low, "high": e.high} for axis, e in ends.items()}
+        numbers = {
+            axis: each.model_dump(include={"mean", "low", "high"}) for axis, each in (("x", self.x), ("y", self.y))
+        }
         return {"series": self.series, "model": self.model, "settings": self.label, "best": self.best, **numbers}
 
 

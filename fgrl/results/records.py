@@ -124,6 +124,12 @@ def is_done(folder: Path, key: str | None = None) -> bool:
     return True
 
 
+def folder_of(stages: Path, key: str) -> Path | None:
+    """The folder of the stage with a key, whatever the stage was called; a finished one when there are two."""
+    folders = sorted(stages.glob(f"*-{key}"))
+    return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
+
+
 def check_contents(folder: Path) -> StageRecord:
     """The record of a finished stage, after every file was compared with its checksum. Raises `Broken`."""
     record = parse_stage(folder)

@@ -9,7 +9,7 @@ from fake_runs import fake_run
 from pages import HOSTILE, assert_safe, page, stage
 
 from fgrl.evaluation import rated
-from fgrl.evaluation.elo import Bootstrap, EloSettings, EloTable
+from fgrl.evaluation.elo import Bootstrap, EloSettings, EloTable, RatingSettings
 from fgrl.evaluation.pairwise import Game, PairOutcome
 from fgrl.report import elo
 
@@ -22,7 +22,7 @@ def write(folder: Path, names: tuple[str, str, str] = ("base", "sft", "chains"),
         for prompt in range(20)
         for one, two in ((0, 1), (0, 2), (1, 2))
     ]
-    return rated.write(folder / "out", "people", "people", games, EloSettings(), Bootstrap(200))
+    return rated.write(folder / "out", "people", "people", games, RatingSettings(resamples=200))
 
 
 def test_the_page_has_ratings_differences_and_what_is_to_be_known(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ from fgrl.console import duration
 from fgrl.errors import UsageError
 from fgrl.evaluation.statistics import Estimate
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
-from fgrl.library.tables import Table
+from fgrl.library.table import Table
 from fgrl.pipeline import finished, planning, trained
 from fgrl.pipeline.log import read_log
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
 from fgrl.results.evaluations import ANSWERS
+from fgrl.results.number_tables import NumberTable, number_table
 from fgrl.results.numbers import ModelNumber
 from fgrl.results.run_folder import RunStage
 from fgrl.results.run_folder import load as load_run_folder
-from fgrl.results.tables import NumberTable, number_table
 from fgrl.visible import visible
 
 if TYPE_CHECKING:

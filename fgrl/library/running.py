@@ -13,7 +13,7 @@ from fgrl.errors import UsageError, disk_error
 from fgrl.functions import as_user_error
 from fgrl.library.finished_runs import FinishedRun, open_run
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts, random_state_kept
-from fgrl.library.tables import Table
+from fgrl.library.table import Table
 from fgrl.registry import Problems, outside
 
 

@@ -62,19 +62,9 @@ class RunEntry:
         return self.record.started or _time_in(self.folder.name)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "folder": str(self.folder),
-            "recipe": self.recipe,
-            "path": self.record.path,
-            "started": self.started,
-            "seconds": self.record.seconds,
-            "state": self.state,
-            "error": self.record.error,
-            "stages": self.stages,
-            "done": self.done,
-            "bytes": self.bytes,
-            "headline": self.headline,
-        }
+        own = ("recipe", "started", "state", "stages", "done", "bytes", "headline")
+        recorded = self.record.model_dump(include={"path", "seconds", "error"})
+        return {"folder": str(self.folder), **recorded, **{name: getattr(self, name) for name in own}}
 
 
 @dataclass

@@ -60,17 +60,8 @@ class Planned:
         return asked if asked and native.here(self.stage.accelerator()).dtype == "float32" else []
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "cached": self.cached,
-            "why": self.why,
-            "component": self.component,
-            "makes": self.makes,
-            "upstream": list(self.upstream),
-            "dir": str(self.dir),
-            "auto": self.auto,
-            "emulated": self.emulated(),
-        }
+        own = {name: getattr(self, name) for name in ("key", "cached", "why", "component", "makes", "auto")}
+        return own | {"upstream": list(self.upstream), "dir": str(self.dir), "emulated": self.emulated()}
 
 
 @dataclass

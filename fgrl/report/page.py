@@ -26,7 +26,7 @@ from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
-from fgrl.report.elo import ShownElo, elo_section
+from fgrl.report.elo_tables import ShownElo, elo_section
 from fgrl.report.escaping import render
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
 from fgrl.results import metric_names, text

@@ -11,7 +11,7 @@ from pages import HOSTILE, assert_safe, page, stage
 from fgrl.evaluation import rated
 from fgrl.evaluation.elo import Bootstrap, EloSettings, EloTable, RatingSettings
 from fgrl.evaluation.pairwise import Game, PairOutcome
-from fgrl.report import elo
+from fgrl.report import elo_tables as elo
 
 
 def write(folder: Path, names: tuple[str, str, str] = ("base", "sft", "chains"), by: str = "ada") -> EloTable:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fgrl.results.estimates import ShownEstimate
+    from fgrl.results.number_tables import NumberTable
     from fgrl.results.numbers import ModelNumber
-    from fgrl.results.tables import NumberTable
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fgrl.errors import DataError
 from fgrl.evaluation import rated
 from fgrl.evaluation.elo import EloTable, Standing
-from fgrl.report.tables import columns, markdown
+from fgrl.report.text_tables import columns, markdown
 from fgrl.results.estimates import Axis, ShownEstimate, axis_of, known_values
 
 DECIMALS = 0

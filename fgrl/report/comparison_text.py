@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.tables import columns, markdown
+from fgrl.report.text_tables import columns, markdown
 from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedNumber, RecipeComparison, RecipeNumber
 from fgrl.results.estimates import ShownEstimate, common_decimals
 

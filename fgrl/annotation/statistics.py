@@ -483,7 +483,7 @@ def _share(rows: Sequence[tuple[float, float]], items: Sequence[Hashable], resam
     """The sum of the first numbers over the sum of the second ones, with an interval over items."""
     if not math.fsum(below for _above, below in rows):
         return Estimate(mean=None, n=len(rows), note=missing)
-    measured = of_sums(rows, items, lambda sums: float(sums[0] / sums[1]) if sums[1] else math.nan)
+    measured = of_sums(rows, items)
     return estimate(measured, resamples=resamples)
 
 

@@ -12,7 +12,7 @@ import typer
 from fgrl import files, lazy
 from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import DataError, UsageError
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.annotation.settings import PageSettings

@@ -12,7 +12,7 @@ from fgrl.cli import completion
 from fgrl.cli.shared import AsJson, SetValues, WrongWord, echo, emit, load
 from fgrl.errors import UsageError
 from fgrl.files import is_file
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 problems = lazy.load("fgrl.registry.problems")
 recipes = lazy.load("fgrl.recipe")

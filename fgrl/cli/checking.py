@@ -25,7 +25,7 @@ from fgrl.cli.shared import (
     load,
     named_and_overrides,
 )
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan

@@ -12,7 +12,7 @@ from fgrl.cli.checking import size
 from fgrl.cli.runs import FolderOfRuns, root_of
 from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
 from fgrl.errors import UsageError
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
     from datetime import timedelta

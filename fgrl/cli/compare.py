@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fgrl.results.comparison import RecipeComparison
 comparing = lazy.load("fgrl.pipeline.comparing")
 console = lazy.load("fgrl.console")
-texts = lazy.load("fgrl.report.comparison")
+texts = lazy.load("fgrl.report.comparison_text")
 
 EXAMPLES = """
 \b

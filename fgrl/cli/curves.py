@@ -11,13 +11,13 @@ import typer
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
 from fgrl.errors import UsageError
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.pipeline.finished import Source
     from fgrl.results.curves import Curve
     from fgrl.results.series import Series
-plotting = lazy.load("fgrl.report.curves")
+plotting = lazy.load("fgrl.report.curve_plot")
 results = lazy.load("fgrl.results.curves")
 
 EXAMPLES = """

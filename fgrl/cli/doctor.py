@@ -9,7 +9,7 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, as_text, echo, emit
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 folders = lazy.load("fgrl.pipeline.folders")
 machine = lazy.load("fgrl.pipeline.machine")

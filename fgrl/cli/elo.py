@@ -26,12 +26,12 @@ from fgrl.errors import UsageError
 if TYPE_CHECKING:
     from fgrl.evaluation.elo import Anchor, EloTable
     from fgrl.pipeline.finished import FinishedRecipe
-    from fgrl.results.elo import Changes
+    from fgrl.results.elo_refits import Changes
 answer_files = lazy.load("fgrl.evaluation.answer")
 comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
 ratings = lazy.load("fgrl.evaluation.elo")
-results = lazy.load("fgrl.results.elo")
-texts = lazy.load("fgrl.report.elo")
+results = lazy.load("fgrl.results.elo_refits")
+texts = lazy.load("fgrl.report.elo_tables")
 types = lazy.load("fgrl.types")
 
 EXAMPLES = """

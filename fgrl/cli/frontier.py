@@ -10,11 +10,11 @@ import typer
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, Sources, WrongWord, echo, emit, read_sources
 from fgrl.errors import UsageError
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 finished = lazy.load("fgrl.pipeline.finished")
 frontiers = lazy.load("fgrl.results.frontier")
-plotting = lazy.load("fgrl.report.frontier")
+plotting = lazy.load("fgrl.report.frontier_plot")
 
 EXAMPLES = """
 \b

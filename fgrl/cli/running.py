@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.cli import completion
 from fgrl.cli.checking import print_plan
 from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, SetValues, echo, emit, load, overrides
-from fgrl.report.tables import columns, number_blocks
+from fgrl.report.text_tables import columns, number_blocks
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Summary
@@ -24,7 +24,7 @@ explaining = lazy.load("fgrl.registry.explaining")
 finished = lazy.load("fgrl.pipeline.finished")
 pipeline = lazy.load("fgrl.pipeline")
 run_folders = lazy.load("fgrl.results.run_folder")
-tables = lazy.load("fgrl.results.tables")
+tables = lazy.load("fgrl.results.number_tables")
 concluding = lazy.load("fgrl.results.concluding")
 
 EXAMPLES = """

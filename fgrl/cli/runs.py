@@ -12,7 +12,7 @@ import typer
 from fgrl import lazy
 from fgrl.cli.checking import size
 from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.pipeline.history import RunEntry

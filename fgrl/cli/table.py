@@ -10,8 +10,8 @@ from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
 
 finished = lazy.load("fgrl.pipeline.finished")
-tables = lazy.load("fgrl.results.tables")
-texts = lazy.load("fgrl.report.tables")
+tables = lazy.load("fgrl.results.number_tables")
+texts = lazy.load("fgrl.report.text_tables")
 
 EXAMPLES = """
 \b

@@ -55,7 +55,7 @@ class AnnotationJudge(Prompted):
     versus: str | None = None
     """The set of spans that the others are compared with; null: the left one."""
     criteria: list[str] = []
-    """What else each annotation is scored on, 0 to 10, by the names that the prompt asks for."""
+    """Further scores of each annotation, 0 to 10, by the names that the prompt asks for."""
     orders: Literal["random", "both"] = "random"
     """`random`: each pair is shown once, in an order drawn by the seed (as in the paper). `both`: in both orders, and a pair
     whose two orders name different winners is a tie."""
@@ -95,7 +95,7 @@ class AnnotationJudge(Prompted):
         return Parsed(Scored((first, second)), parsed.repaired)
 
     def form(self) -> type[BaseModel]:
-        """What the judge's JSON has to contain; it may contain more (strengths, reasons)."""
+        """Return the required form of the judge's JSON, which may contain more (strengths, reasons)."""
         if self._form is None:
             score = Annotated[float, Field(ge=0, le=10)]
             fields: dict[str, Any] = dict.fromkeys(dict.fromkeys(["score", *self.criteria]), (score, ...))
@@ -141,7 +141,7 @@ class AnnotationJudge(Prompted):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _first_is_own(self, contest: Contest, look: int, seed: int) -> bool:
-        """Was the graded set's annotation shown first?"""
+        """True if the graded set's annotation was shown first."""
         return look == 0 if self.orders == "both" else not exchanged(contest, seed)
 
     def _aligned(self, contest: Contest, outcome: Asked[Scored], look: int, seed: int) -> tuple[Scored, bool] | None:
@@ -159,7 +159,7 @@ class AnnotationJudge(Prompted):
         clusters: Sequence[Hashable],
         every: Sequence[Hashable],
     ) -> dict[str, Measured]:
-        """Of one set: `looks` at each contest, aligned."""
+        """Return the numbers of one set: `looks` at each contest, aligned."""
         ballots = [[Ballot() if seen is None else seen[0].ballot(self.margin) for seen in contest] for contest in looks]
         # `compare` expects the second look with the two exchanged
         compared = [
@@ -167,7 +167,7 @@ class AnnotationJudge(Prompted):
         ]
 
         def mean(values: Sequence[float | None], of: Sequence[Hashable] = clusters) -> Measured:
-            return weighted_mean([*values, *[None] * len(every)], [*of, *every])
+            return weighted_mean(values, of, every=every)
 
         names: dict[pairwise.Verdict, str] = {"first": "win", "tie": "tie", "second": "loss"}
         numbers = {
@@ -198,7 +198,8 @@ class AnnotationJudge(Prompted):
 
 
 def exchanged(contest: Contest, seed: int) -> bool:
-    """Is the graded set's annotation shown second, where each pair is shown once? Decided by the seed, the set's name and the
+    """True if the graded set's annotation is shown second, where each pair is shown once. Decided by the seed, the
+    set's name and the
     response alone."""
     return random.Random(f"{seed} {contest.name} {contest.own.id} {contest.own.text}").random() < 0.5
 

@@ -20,7 +20,7 @@ class FollowUp(Record):
 
 @dataclass
 class Attribution:
-    """What a reward recorded about one criterion of the prompt: the verdict, and the tokens that it depends on."""
+    """A reward's record of one criterion of the prompt: the verdict, and the tokens that it depends on."""
 
     text: str
     """The criterion."""
@@ -43,7 +43,7 @@ class Answer(Record):
     """The prompt with its references, its rubric and its meta; without responses."""
     response: Response
     follow_ups: list[FollowUp] = []
-    """What was asked after this response, with the responses to that."""
+    """Questions after this response, with the responses to them."""
     tokens: list[str] = []
     """[T] decoded pieces, for display."""
     offsets: list[tuple[int, int]] = []
@@ -55,7 +55,7 @@ class Answer(Record):
     kl: float | None = None
     """Nats, summed over the response: KL(model || reference) of each next-token distribution, or its k1 estimate."""
     rewards: dict[str, float | None] = {}
-    """Of the whole response, by name of the reward; None = missing, as where a judge or a critic failed."""
+    """Rewards of the whole response, by name of the reward; None = missing, as where a judge or a critic failed."""
     token_rewards: dict[str, list[float | None]] = {}
     """[T] by name of the reward; None = the reward says nothing about the token."""
     segments: dict[str, list[int]] = {}
@@ -63,9 +63,10 @@ class Answer(Record):
     criteria: dict[str, list[Attribution]] = {}
     """By name of the reward: every criterion that it counts, in the rubric's order. Empty for a reward that reads no rubric."""
     verdicts: dict[str, bool | None] = {}
-    """Does the response pass? By name of the metric that decides; None = could not be decided."""
+    """True if the response passes, by name of the metric that decides; None = could not be decided."""
     violations: dict[str, list[Span]] = {}
-    """What breaks it (label -1), by name of the metric. A failed response without spans: it is broken nowhere in particular."""
+    """Passages that break it (label -1), by name of the metric. A failed response without spans: it is broken nowhere
+    in particular."""
     annotations: dict[str, Annotation | None] = {}
     """By name of the reward: what its critic recorded about the response, or None where that is missing. Empty for a reward
     without a critic."""
@@ -94,7 +95,7 @@ class Answer(Record):
 
     @property
     def references(self) -> list[str]:
-        """What the data consider right; several are alternatives."""
+        """Answers that the data consider right; several are alternatives."""
         reference = self.sample.reference
         return [reference] if isinstance(reference, str) else reference or []
 

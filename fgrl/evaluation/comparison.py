@@ -1,10 +1,11 @@
-"""What metrics share: intervals over prompts, and differences to a baseline."""
+"""Common parts of metrics: intervals over prompts, and differences to a baseline."""
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from pydantic import Field
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import Measured, difference, estimate, weighted_mean
+from fgrl.files import write_json
 from fgrl.kinds import Client, Judge, Metric
 from fgrl.registry import name_of, walk
 from fgrl.types import Ref
@@ -32,12 +34,12 @@ class Compared(Metric):
 
     @property
     def called(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return self.title or name_of(self)[1]
 
     @property
     def slug(self) -> str:
-        """What its files are called."""
+        """Name of its files."""
         return re.sub(r"[^a-z0-9]+", "-", self.called.lower()).strip("-")
 
     @abstractmethod
@@ -49,7 +51,8 @@ class Compared(Metric):
         return answers
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
-        """How the numbers came about, where a reader must know it to compare them (a signature); empty: nothing to say."""
+        """Return a description of the computation, where a reader needs it to compare numbers (a signature); empty:
+        there is none."""
         return ""
 
     def why_not_remeasured(self) -> str:
@@ -138,6 +141,19 @@ def _difference(
         raise DataError(f"{model} and {baseline}: {error}") from None
 
 
+METRICS = "metrics.json"
+NOT_MODELS = ("differences", "about")
+"""Entries of a metric beside those of models."""
+
+
+def write(
+    folder: Path, baseline: str | None, metrics: Mapping[str, Any], meanings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Write `metrics.json`. Return its means by name, for a summary."""
+    write_json(folder / METRICS, {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}})
+    return means_by_name(metrics)
+
+
 def means_by_name(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """`{"similarity.policy.cosine": 0.5}` of what `Metric.measure` returned: what a tracker and a sweep read. Differences are
     left out, and means that are missing."""
@@ -145,7 +161,7 @@ def means_by_name(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float]
         f"{metric}.{model}.{number}": float(reported["mean"])
         for metric, by_model in measured.items()
         for model, numbers in by_model.items()
-        if model not in ("differences", "about")
+        if model not in NOT_MODELS
         for number, reported in numbers.items()
         if reported.get("mean") is not None
     }

@@ -58,13 +58,36 @@ class Anchor(Settings):
 
 
 class EloSettings(Settings):
-    """How ratings are fitted."""
+    """Settings of the fit."""
 
     anchor: Anchor = Field(default_factory=Anchor)
     """What fixes the level of the ratings: the mean is 1500 by default; {model: base, rating: 1000} gives one model this rating."""
     ridge: float = Field(0.0, ge=0)
     """Adds ridge / 2 x the sum of squared strengths (nats from the mean) to the negative log-likelihood: every rating is finite then,
     also that of an undefeated model, and all are closer to each other. 0 is maximum likelihood."""
+
+
+class Bootstrap(NamedTuple):
+    """Draws of prompts with replacement: all games of a prompt stay together."""
+
+    resamples: int = 1000
+    level: float = 0.95
+    seed: int = 0
+
+
+class RatingSettings(EloSettings):
+    """How ratings are fitted and resampled."""
+
+    resamples: int = Field(1000, ge=100)
+    """Draws of the bootstrap."""
+    level: float = Field(0.95, gt=0, lt=1)
+    """Share of the draws inside the interval."""
+    seed: int = 0
+    """Of the draws."""
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(self.resamples, self.level, self.seed)
 
 
 # -- games as an array -------------------------------------------------------------------------------------------------
@@ -89,7 +112,7 @@ class Contest:
         row = {id: number for number, id in enumerate(prompts)}
         points = np.zeros((len(prompts), len(models), len(models)))
         for game in games:
-            if (value := game.outcome.value) is not None:
+            if (value := game.value) is not None:
                 first, second = place[game.first], place[game.second]
                 points[row[game.id], first, second] += value
                 points[row[game.id], second, first] += 1 - value
@@ -218,7 +241,7 @@ class Ratings:
         return sorted(self.contest.models, key=lambda name: (-better[self.place[name]], name))
 
     def notes(self) -> list[str]:
-        """What a reader of the ratings must know: models without a finite one, and those that only the ridge relates."""
+        """Return remarks on the ratings: models without a finite one, and those that only the ridge relates."""
         reasons = {model: reason for model in self.contest.models if (reason := self._alone(model))}
         alone = [f"{model}: {reason}" for model, reason in reasons.items()]
         groups = _groups(won_against((self.points + self.points.T)[None])[0], self.contest.models)
@@ -291,7 +314,8 @@ class Ratings:
         return f"no largest group of models has finite differences, so nothing can be the mean; {HINT}"
 
     def _alone(self, model: str) -> str:
-        """Why maximum likelihood has no finite rating of the model by itself; empty when there is no such reason."""
+        """Return the reason for which maximum likelihood has no finite rating of the model by itself; empty when there
+        is none."""
         won, lost = float(self.points[self.place[model]].sum()), float(self.points[:, self.place[model]].sum())
         if won + lost == 0:
             return NEVER_RATED
@@ -342,7 +366,7 @@ class Meeting(Record):
     difference: Estimate
     """Rating of the first less that of the second, from the games of all models."""
     wins: int = 0
-    """Of the first."""
+    """Wins of the first."""
     ties: int = 0
     losses: int = 0
     missing: int = 0
@@ -362,22 +386,14 @@ class EloTable(Record):
     """Games, those without a verdict too."""
     prompts: int
     judges: dict[str, int]
-    """How many games each judge, rule or person decided."""
+    """Number of games that each judge, rule or person decided."""
     chose_first: Estimate | None = None
-    """Of the judgments that chose, the share for the answer shown first: 0.5 is no position bias. None: not recorded."""
+    """Share for the answer shown first, of the judgments that chose: 0.5 is no position bias. None: not recorded."""
     disagreements: int | None = None
     """Games whose two orders had different verdicts; None: each was judged in one order."""
     notes: list[str] = []
     settings: dict[str, Any] = {}
-    """Of the fit and of the bootstrap."""
-
-
-class Bootstrap(NamedTuple):
-    """Draws of prompts with replacement: all games of a prompt stay together."""
-
-    resamples: int = 1000
-    level: float = 0.95
-    seed: int = 0
+    """Settings of the fit and of the bootstrap."""
 
 
 def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:
@@ -403,15 +419,18 @@ def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Meas
         if shown:
             result[model]["chose_first"] = chose_first([game for game, _value in own], prompts)
         if both_orders:
-            agree = [game.outcome.agree for game, _value in own]
+            agree = [game.agree for game, _value in own]
             result[model]["inconsistent"] = _share([None if a is None else float(not a) for a in agree], ids, prompts)
     return result
 
 
 def chose_first(games: Iterable[Game], prompts: Sequence[str]) -> Measured:
-    """Of the judgments that chose, the share for the answer shown first."""
+    """Return the share for the answer shown first, of the judgments that chose."""
     looks = sorted(
-        (game.id, float(side > 0)) for game in games for _first, ballot in game.shown if (side := ballot.side)
+        (game.id, float(look.verdict == "first"))
+        for game in games
+        for look in game.shown
+        if look.verdict in ("first", "second")
     )
     return _share([chose for _id, chose in looks], [id for id, _chose in looks], prompts)
 
@@ -444,7 +463,7 @@ def table(title: str, games: Sequence[Game], settings: EloSettings, bootstrap: B
         for two in order[place + 1 :]
         if two in records[one]
     ]
-    both_orders = [game.outcome.agree for game in games if len(game.shown) > 1]
+    both_orders = [game.agree for game in games if len(game.shown) > 1]
     return EloTable(
         title=title,
         standings=standings,
@@ -461,12 +480,12 @@ def table(title: str, games: Sequence[Game], settings: EloSettings, bootstrap: B
 
 
 def about(games: Sequence[Game], settings: EloSettings) -> str:
-    """How the ratings came about, in one line."""
+    """Return a description of the fit in one line."""
     anchor = settings.anchor
     level = f"{anchor.model} has {anchor.rating:g}" if anchor.model else f"mean {anchor.rating:g}"
     fit = "maximum likelihood" if settings.ridge == 0 else f"ridge {settings.ridge:g}"
     judges = ", ".join(sorted({game.by for game in games if game.by}))
-    missing = sum(game.outcome.verdict is None for game in games)
+    missing = sum(game.verdict is None for game in games)
     parts = [
         f"Bradley-Terry by {fit}, base 10, scale 400, {level}",
         f"{len(games):,} game{'s' * (len(games) != 1)}" + (f" judged by {judges}" if judges else ""),
@@ -479,7 +498,7 @@ def _by_model(games: Iterable[Game]) -> Mapping[str, list[tuple[Game, float | No
     """By model its games with what they were worth to it, in an order that does not depend on that of the games."""
     sides: dict[str, list[tuple[Game, float | None]]] = {}
     for game in games:
-        value = game.outcome.value
+        value = game.value
         sides.setdefault(game.first, []).append((game, value))
         sides.setdefault(game.second, []).append((game, None if value is None else 1 - value))
     return sides

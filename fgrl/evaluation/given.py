@@ -56,7 +56,7 @@ def _answer(name: str, prompt: Sample, sample: Sample) -> Answer:
 
 
 def prompt_alone(sample: Sample) -> Sample:
-    """What an `Answer` keeps of its prompt: no responses; a chat of a single turn is its text."""
+    """Return the prompt as an `Answer` keeps it: without responses; a chat of a single turn is its text."""
     prompt = sample.prompt
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0].content
@@ -72,7 +72,7 @@ def shortened(prompt: Sample, turns: int) -> Sample:
 
 
 def follow_ups(prompt: Sample) -> list[str]:
-    """What the user asks after the first answer, turn by turn: `meta.follow_ups`."""
+    """Return the questions after the first answer, turn by turn: `meta.follow_ups`."""
     questions = prompt.meta.get("follow_ups") or []
     if not isinstance(questions, list) or not all(isinstance(text, str) for text in questions):
         raise DataError(f"prompt {prompt.id}: `follow_ups` should be a list of texts, one per turn")

@@ -17,6 +17,7 @@ import torch
 
 from fgrl import lazy
 from fgrl.errors import DataError
+from fgrl.evaluation import comparison
 from fgrl.evaluation.statistics import Estimate, Measured, difference, weighted_mean
 from fgrl.files import write_json, write_json_lines
 from fgrl.kinds import Better, Meaning
@@ -28,7 +29,7 @@ tasks = lazy.load("lm_eval.tasks")
 utils = lazy.load("lm_eval.utils")
 
 DRAWS = 2000
-"""Of the harness's own bootstrap, for metrics that are no mean (it takes 100,000)."""
+"""Draws of the harness's own bootstrap, for metrics that are no mean (it takes 100,000)."""
 
 Results = dict[str, Any]
 
@@ -59,8 +60,7 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
         write_json(folder / f"{name}.json", {key: value for key, value in recorded.items() if key != "samples"})
     # 3. numbers
     metrics = measured(results, stage.baseline, stage.level)
-    report = {"baseline": stage.baseline, "metrics": metrics, "meanings": meanings(results)}
-    write_json(run.out / "metrics.json", report)
+    comparison.write(run.out, stage.baseline, metrics, meanings(results))
     return {"models": list(results), "tasks": list(metrics)}
 
 
@@ -145,12 +145,12 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
 
 
 def generates(loaded: Mapping[str, Any]) -> bool:
-    """Is a question of one of these tasks answered by generating?"""
+    """True if a question of one of these tasks is answered by generating."""
     return any(task.get_config("output_type") == "generate_until" for task in loaded.values())
 
 
 def generation(stage: Any) -> dict[str, Any]:
-    """What the stage says about generated answers, in the harness's words."""
+    """Return the stage's settings of generated answers, in the harness's words."""
     options: dict[str, Any] = {}
     if stage.max_new_tokens is not None:
         options["max_gen_toks"] = stage.max_new_tokens
@@ -209,7 +209,8 @@ def measured(results: Mapping[str, Results], baseline: str | None, level: float)
 
 
 def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
-    """Which side of each number is better, by task, where the harness knows it; in the form of `held_out.meanings`."""
+    """Return the better side of each number, by task, where the harness knows it; in the form of
+    `held_out.meanings`."""
     known: dict[str, Any] = {}
     for recorded in results.values():
         for task, sides in recorded.get("higher_is_better", {}).items():
@@ -223,7 +224,7 @@ def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
 
 
 def is_number(key: str) -> bool:
-    """Is it `metric,filter`, and no standard error?"""
+    """True for `metric,filter` that is no standard error."""
     metric, comma, _filter = key.partition(",")
     return bool(comma) and not metric.endswith("_stderr")
 
@@ -273,7 +274,7 @@ def mean_of(task: str, key: str, results: Results) -> Measured | None:
 
 
 def about(task: str, results: Results, level: float) -> str:
-    """How the numbers came about."""
+    """Return a description of the computation."""
     shots = results.get("n-shot", {}).get(task)
     version = results.get("versions", {}).get(task)
     known = [

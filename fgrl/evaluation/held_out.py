@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from fgrl.errors import DataError
 from fgrl.evaluation import given
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Compared
+from fgrl.evaluation.comparison import NOT_MODELS, Compared
 from fgrl.evaluation.overlap import OverlapPolicy
 from fgrl.functions import checked_measured, own_code
 from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine
@@ -60,7 +60,7 @@ class HeldOut(Settings):
         return self
 
     def draws(self) -> bool:
-        """Are `per_prompt` answers drawn, rather than all of them given?"""
+        """True if `per_prompt` answers are drawn, rather than all of them given."""
         return True
 
     def asked(self, limit: int | None) -> list[Sample]:
@@ -69,11 +69,11 @@ class HeldOut(Settings):
         return list(prompts) if self.turns is None else [given.shortened(prompt, self.turns) for prompt in prompts]
 
     def needs(self) -> frozenset[str]:
-        """What the metrics read of an answer beyond its text."""
+        """Return what the metrics read of an answer beyond its text."""
         return frozenset().union(*(metric.needs() for metric in self.metrics))
 
     def reads_reference(self) -> bool:
-        """Do metrics compare with a reference model?"""
+        """True if metrics compare with a reference model."""
         return bool(self.needs() & {"ref_logp", "kl"})
 
     def to_draw(self, models: Sequence[str], sampling: Sampling, peek: Peek) -> ToDraw:
@@ -95,7 +95,8 @@ class HeldOut(Settings):
 
 
 def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str) -> dict[str, Any]:
-    """What all metrics return, as one mapping by metric. Raises `DataError` when two of them use the same name."""
+    """Return the measurements of all metrics as one mapping by metric. Raises `DataError` when two of them use the
+    same name."""
     measured: dict[str, Any] = {}
     for metric in metrics:
         with own_code(metric, "measure"):
@@ -108,7 +109,8 @@ def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], 
 
 
 def meanings(metrics: Sequence[Metric], measured: Mapping[str, Any]) -> dict[str, Any]:
-    """What the measured numbers mean, by metric: `{"purpose": ..., "numbers": {number: {"words", "better", "even"}}}`.
+    """Return the meanings of the measured numbers, by metric: `{"purpose": ..., "numbers": {number: {"words",
+    "better", "even"}}}`.
 
     `measured` is what `measure` returned. Numbers that a metric does not explain are left out. The report reads this.
     """
@@ -120,9 +122,7 @@ def meanings(metrics: Sequence[Metric], measured: Mapping[str, Any]) -> dict[str
 
 
 def _explained(metric: Metric, by_model: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = dict.fromkeys(
-        number for model, own in by_model.items() if model not in ("differences", "about") for number in own
-    )
+    numbers = dict.fromkeys(number for model, own in by_model.items() if model not in NOT_MODELS for number in own)
     known = {number: meaning for number in numbers if (meaning := metric.meaning(number)) is not None}
     return {number: meaning._asdict() for number, meaning in known.items()}
 

@@ -1,4 +1,4 @@
-"""What people say about annotations: is the critique correct, is each span correct (Text2Grad, appendix M)."""
+"""Verdicts of people on annotations: is the critique correct, is each span correct (Text2Grad, appendix M)."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class HumanVerdict(Record):
     """A line of a file of verdicts: one person on one annotated response."""
 
     id: str
-    """Of the sample."""
+    """Id of the sample."""
     response: str | None = None
     """Its text; None: the sample has one annotated response only."""
     by: str
     """The person."""
     critique: Correct = None
-    """Is the critique correct? None: not judged."""
+    """True if the critique is correct; None: not judged."""
     spans: list[Correct] = []
-    """Is each span correct, in the annotation's order? Empty: they were not judged."""
+    """True for each correct span, in the annotation's order; empty: they were not judged."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class JudgedAnnotation:
     critique: dict[str, bool] = field(default_factory=dict)
     """By person."""
     spans: list[dict[str, bool]] = field(default_factory=list)
-    """Of each span, by person."""
+    """Verdicts on each span, by person."""
     people: set[str] = field(default_factory=set)
     """Everybody who has a line about it."""
 
@@ -108,7 +108,8 @@ def judged(
 
 
 def numbers(annotations: Sequence[JudgedAnnotation]) -> dict[str, Measured]:
-    """Of critiques and of spans: `..._correct`, the share of verdicts that say correct; `..._majority`, the share of items that
+    """Return for critiques and for spans: `..._correct`, the share of verdicts that say correct; `..._majority`, the
+    share of items that
     most of their judges find correct (an even vote is left out); `..._agreement`, the share of pairs of judges of an item who
     say the same; `..._alpha`, Krippendorff's (2011) for two values: 1 is perfect agreement, 0 that of chance.
 
@@ -121,34 +122,29 @@ def numbers(annotations: Sequence[JudgedAnnotation]) -> dict[str, Measured]:
     }
     result: dict[str, Measured] = {}
     for kind, items in kinds.items():
-        clusters = [prompt for prompt, _votes in items] + prompts
+        clusters = [prompt for prompt, _votes in items]
         counts = [(sum(votes.values()), len(votes)) for _prompt, votes in items]
-        none: list[None] = [None] * len(prompts)
-
         known = [(float(yes), float(of)) if of else None for yes, of in counts]
-        result[f"{kind}_correct"] = of_sums(
-            [*known, *none], clusters, lambda sums: sums[0] / sums[1] if sums[1] else math.nan
-        )
+        result[f"{kind}_correct"] = of_sums(known, clusters, every=prompts)
         majority = [None if 2 * yes == of else float(2 * yes > of) for yes, of in counts]
-        result[f"{kind}_majority"] = weighted_mean([*majority, *none], clusters)
+        result[f"{kind}_majority"] = weighted_mean(majority, clusters, every=prompts)
         several = [coincidences(yes, of - yes) if of > 1 else None for yes, of in counts]
         agree = [None if of < 2 else pairs_that_agree(yes, of - yes) for yes, of in counts]
-        result[f"{kind}_agreement"] = of_sums(
-            [*agree, *none], clusters, lambda sums: sums[0] / sums[1] if sums[1] else math.nan
-        )
-        result[f"{kind}_alpha"] = of_sums([*several, *none], clusters, alpha)
+        result[f"{kind}_agreement"] = of_sums(agree, clusters, every=prompts)
+        result[f"{kind}_alpha"] = of_sums(several, clusters, alpha, prompts)
     result["missing"] = weighted_mean([float(not own.people) for own in annotations], prompts)
     return result
 
 
 def pairs_that_agree(yes: int, no: int) -> tuple[float, float]:
-    """Of one item: pairs of judges who say the same, and all pairs."""
+    """Return the pairs of judges of one item who say the same, and all pairs."""
     judges = yes + no
     return (yes * (yes - 1) + no * (no - 1)) / 2, judges * (judges - 1) / 2
 
 
 def coincidences(yes: int, no: int) -> tuple[float, float, float]:
-    """Of one item with at least two verdicts, the entries (yes, yes), (yes, no), (no, no) of Krippendorff's matrix of
+    """Return for one item with at least two verdicts the entries (yes, yes), (yes, no), (no, no) of Krippendorff's
+    matrix of
     coincidences: ordered pairs of different judges / (judges - 1)."""
     others = yes + no - 1
     return yes * (yes - 1) / others, yes * no / others, no * (no - 1) / others

@@ -1,4 +1,4 @@
-"""What metrics share that ask a judge: the client, the prompt, the outcomes of the questions."""
+"""Common parts of metrics that ask a judge: the client, the prompt, the outcomes of the questions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JudgedMetric(Prompted, Compared):
 
     @abstractmethod
     def calls(self, expected: ToDraw) -> int:
-        """How many questions `measure` asks about the answers to come, before any is retried."""
+        """Return the number of questions that `measure` asks about the answers to come, before any is retried."""
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return [question.request for _about, question in self.plan(given, baseline)]
@@ -82,7 +82,8 @@ def _record(about: Mapping[str, Any], outcome: Asked[Any]) -> dict[str, Any]:
 
 
 def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[str, Measured]:
-    """Of all questions, the shares that the judge refused to answer, whose answer could not be read, and that failed."""
+    """Return the shares of all questions that the judge refused to answer, whose answer could not be read, and that
+    failed."""
     return {
         name: weighted_mean([float(outcome.failure in kinds) for outcome in asked], clusters)
         for name, kinds in FAILURES.items()

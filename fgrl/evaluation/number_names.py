@@ -35,11 +35,11 @@ class NumberName:
         return f"{self.metric}.{self.number}" if self.number else self.metric
 
     def contains_any(self, texts: Sequence[str]) -> bool:
-        """Does the name, however it is written, contain one of the texts? True without texts."""
+        """True if the name, however it is written, contains one of the texts, and without texts."""
         return not texts or any(plain(text) in plain(name) for text in texts for name in (str(self), self.keys))
 
     def matches(self, text: str) -> int | None:
-        """How closely a selector names this number, 0 for the whole name; None when it names another."""
+        """Return the distance of a selector from this number, 0 for the whole name; None when it names another."""
         wanted, number = plain(text), plain(self.number)
         levels = (
             wanted in (plain(str(self)), plain(self.keys)),

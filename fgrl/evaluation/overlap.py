@@ -21,7 +21,7 @@ class HeldOutItem:
 
     item: Any
     digests: tuple[int, int]
-    """Of the prompt: `fgrl.rollouts.trained_prompts.digests`."""
+    """Digests of the prompt: `fgrl.rollouts.trained_prompts.digests`."""
     text: str
     """Its beginning, for messages."""
 
@@ -35,7 +35,8 @@ class HeldOutItem:
 
 
 def seen(items: Sequence[HeldOutItem], known: Collection[int]) -> str:
-    """How many of the prompts the digests stand for, with the first of these; empty when there is none. As in `3 of the 64 prompts that it
+    """Return the number of the prompts that the digests stand for, with the first of these; empty when there is none.
+    As in `3 of the 64 prompts that it
     is evaluated on (2 word for word, 1 up to case, spaces and final punctuation), such as "Why?"`."""
     shared = [item for item in items if item.is_among(known)]
     if not shared:
@@ -56,7 +57,7 @@ def settle(
     items: Sequence[HeldOutItem],
     say: Callable[[str], None],
 ) -> list[Any]:
-    """What to measure on.
+    """Return the items to measure on.
 
     known: digests of the prompts that each model was trained on, by the model's name. `warn` reports the prompts that are among them and
     keeps all; `drop` leaves out the prompts that any of the models was trained on. Raises `DataError` with `refuse`, and when nothing is

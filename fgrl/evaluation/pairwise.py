@@ -1,4 +1,4 @@
-"""Which of two responses is better: one comparison, whoever decides.
+"""Comparisons of two responses, whoever decides.
 
 A `Ballot` is one look at two responses in one order, by a judge or by a rule. The ballots of one order or of both make a
 `PairOutcome`. A comparison of two models' answers, or a recorded verdict of a person, is a `Game`, and games of any number
@@ -16,16 +16,17 @@ from typing import Any, Literal, TypeVar
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, by_prompt
 from fgrl.llm.reading import Verdict
-from fgrl.types import PairVerdict, Sample
+from fgrl.types import PairVerdict, Record, Sample
 
 T = TypeVar("T")
 
 Orders = Literal["both", "one"]
 Disagreement = Literal["average", "drop", "tie"]
-"""What two orders come to that give different verdicts: the verdict of their mean probability, a missing verdict, or a tie."""
+"""The result of two orders with different verdicts: the verdict of their mean probability, a missing verdict, or a
+tie."""
 
 VALUES: dict[Verdict, float] = {"first": 1.0, "tie": 0.5, "second": 0.0}
-"""What a verdict is worth to the response shown first."""
+"""Value of a verdict to the response shown first."""
 _EXCHANGED: dict[Verdict, Verdict] = {"first": "second", "second": "first", "tie": "tie"}
 
 
@@ -80,7 +81,8 @@ def by_score(first: float | None, second: float | None, margin: float = 0.0) -> 
 
 
 def share_for_first(ballots: Iterable[Ballot]) -> float | None:
-    """Of the ballots that chose, the share for the response shown first: 0.5 is no position bias. None where none chose."""
+    """Return the share for the response shown first, of the ballots that chose: 0.5 is no position bias. None where
+    none chose."""
     chosen = [ballot.side for ballot in ballots if ballot.side]
     return chosen.count(1) / len(chosen) if chosen else None
 
@@ -102,13 +104,13 @@ class PairOutcome:
     p: float | None = None
     """Probability that the first is better, the mean of both orders; None where a ballot is missing."""
     agree: bool | None = None
-    """Did both orders give the same verdict? None: one is missing or was not asked for."""
+    """True if both orders gave the same verdict; None: one is missing or was not asked for."""
     weight: float = 1.0
     """Mean of the ballots'."""
 
     @property
     def value(self) -> float | None:
-        """What the verdict is worth to the first: 1, 0.5 or 0; None where it is missing."""
+        """Value of the verdict to the first: 1, 0.5 or 0; None where it is missing."""
         return None if self.verdict is None else VALUES[self.verdict]
 
 
@@ -150,27 +152,51 @@ def counts(comparisons: Sequence[PairOutcome]) -> dict[str, int]:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Game:
+class Look(Record):
+    """One look at the two answers of a game."""
+
+    first: str
+    """The model whose answer was shown first."""
+    verdict: Verdict | None
+    """`first` is the answer that was shown first."""
+
+
+class Game(Record):
     """The answers of two models to one prompt, compared."""
 
     id: str
-    """Of the prompt."""
+    """Id of the prompt."""
     first: str
     """A model."""
     second: str
     """The other model."""
-    outcome: PairOutcome
+    verdict: Verdict | None
+    """None: missing."""
+    p: float | None = None
+    agree: bool | None = None
+    """As in `PairOutcome`."""
     by: str = ""
     """The judge, the rule or the person that decided; empty: unknown."""
-    shown: tuple[tuple[str, Ballot], ...] = ()
-    """Each look at the two answers: the model whose answer was shown first, and the verdict as it was shown. Empty: not known."""
+    shown: list[Look] = []
+    """Empty: not known."""
+
+    @classmethod
+    def of(
+        cls, id: str, first: str, second: str, outcome: PairOutcome, by: str = "", shown: Iterable[Look] = ()
+    ) -> Game:
+        told = {"verdict": outcome.verdict, "p": outcome.p, "agree": outcome.agree}
+        return cls(id=id, first=first, second=second, by=by, shown=list(shown), **told)
+
+    @property
+    def value(self) -> float | None:
+        """As in `PairOutcome`."""
+        return None if self.verdict is None else VALUES[self.verdict]
 
 
 def pairings(
     answers: Mapping[str, Sequence[Answer]], versus: str | None = None
 ) -> Iterator[tuple[str, str, Answer, Answer]]:
-    """Which answers of which models meet: (model, opponent, answer, the opponent's answer), by model, then by prompt.
+    """Yield the answers that meet: (model, opponent, answer, the opponent's answer), by model, then by prompt.
 
     versus: every other model meets this one; None: every two models meet. Raises `DataError` where a model has no answer to
     a prompt of the other.
@@ -226,27 +252,22 @@ def _recorded(sample: Sample, verdict: PairVerdict) -> Game:
         raise DataError(f"sample {sample.id}: responses {verdict.first} and {verdict.second} are both from {first!r}")
     p = verdict.p if verdict.p is not None or verdict.verdict is None else VALUES[verdict.verdict]
     prompt = str(sample.meta.get(PROMPT_ID, sample.id))
-    return Game(
-        prompt,
-        first,
-        second,
-        PairOutcome(verdict.verdict, p, verdict.agree),
-        verdict.by,
-        _recorded_looks(sample, verdict),
-    )
+    outcome = PairOutcome(verdict.verdict, p, verdict.agree)
+    return Game.of(prompt, first, second, outcome, verdict.by, _recorded_looks(sample, verdict))
 
 
-def _recorded_looks(sample: Sample, verdict: PairVerdict) -> tuple[tuple[str, Ballot], ...]:
-    """What the annotation page recorded: `meta.annotation.by.<person>.order` has the places of the responses from left to right."""
+def _recorded_looks(sample: Sample, verdict: PairVerdict) -> list[Look]:
+    """Return the look that the annotation page recorded: `meta.annotation.by.<person>.order` has the places of the
+    responses from left to right."""
     at: Any = sample.meta
     for key in ("annotation", "by", verdict.by, "order"):
         at = at.get(key) if isinstance(at, Mapping) else None
     places = (verdict.first, verdict.second)
     if not isinstance(at, list) or any(place not in at for place in places):
-        return ()
+        return []
     ballot = Ballot.of_verdict(verdict.verdict)
     left, ballot = (places[0], ballot) if at.index(places[0]) < at.index(places[1]) else (places[1], ballot.exchanged())
-    return ((str(sample.responses[left].by), ballot),)
+    return [Look(first=str(sample.responses[left].by), verdict=ballot.verdict)]
 
 
 MIRRORED = {
@@ -255,7 +276,7 @@ MIRRORED = {
     "tie": ("ties", "ties"),
     None: ("missing", "missing"),
 }
-"""What a verdict is called on the side of the first model, and on the side of the second."""
+"""Names of a verdict on the side of the first model, and on the side of the second."""
 
 
 def matrix(games: Iterable[Game]) -> dict[str, dict[str, Counter[str]]]:
@@ -263,7 +284,7 @@ def matrix(games: Iterable[Game]) -> dict[str, dict[str, Counter[str]]]:
     table: dict[str, dict[str, Counter[str]]] = {}
     for game in games:
         sides = ((game.first, game.second), (game.second, game.first))
-        for (model, opponent), outcome in zip(sides, MIRRORED[game.outcome.verdict], strict=True):
+        for (model, opponent), outcome in zip(sides, MIRRORED[game.verdict], strict=True):
             table.setdefault(model, {}).setdefault(opponent, Counter())[outcome] += 1
     return table
 

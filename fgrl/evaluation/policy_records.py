@@ -1,4 +1,4 @@
-"""Which model drew answers that were credited with the help of that model (rewards that need "policy").
+"""The model that drew answers which were credited with the help of that model (rewards that need "policy").
 
 In the product of an evaluation:
 
@@ -24,7 +24,7 @@ FILE = "answered_by.json"
 
 
 def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
-    """What identifies the weights of `spec`, whose answers are or will be in the file `part`.
+    """Return the fingerprint of the weights of `spec`, whose answers are or will be in the file `part`.
 
     Raises `PolicyNotLent` when the file or its parts exist and another model's answers are in it.
     """

@@ -1,4 +1,4 @@
-"""What metrics and stages share that rate models by games: their settings and the files that they leave behind.
+"""Common parts of metrics and stages that rate models by games: their settings and the files that they leave behind.
 
 games-<name>.jsonl    every game: the prompt, the two models, the verdict, who decided, and what was shown first
 elo-<name>.json       the table: ratings, differences to the best model, wins, ties and losses
@@ -8,34 +8,31 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import PrivateAttr, ValidationError
 
 from fgrl.errors import DataError
 from fgrl.evaluation import elo
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Compared
-from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, EloTable, Ratings
-from fgrl.evaluation.pairwise import Ballot, Game, PairOutcome
+from fgrl.evaluation.elo import Contest, EloTable, Ratings, RatingSettings
+from fgrl.evaluation.pairwise import Game
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json
-from fgrl.llm.reading import Verdict
-from fgrl.types import Record, read_jsonl, write_jsonl
+from fgrl.types import read_jsonl, write_jsonl
 
 GAMES, TABLE = "games-*.jsonl", "elo-*.json"
 """Names of the files."""
 
 
-class RatedMetric(EloSettings, Compared):
+class RatedMetric(RatingSettings, Compared):
     """A metric that rates models by games between their answers. `difference` is to the best model, not to the baseline."""
 
     versus: str | None = None
     """Every other model meets this one; null: every two models meet, once on each prompt and answer."""
-    resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
 
     _games: list[Game] = PrivateAttr(default_factory=list)
 
@@ -55,83 +52,41 @@ class RatedMetric(EloSettings, Compared):
         if not self._games:
             return {}
         if self._run is not None:
-            write(self._run.out, self.slug, self.called, self._games, self, self.bootstrap)
+            write(self._run.out, self.slug, self.called, self._games, self)
         measured = elo.numbers(self._games, Ratings(Contest.of(self._games), self))
         return {model: measured[model] for model in answers if model in measured}
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        return Bootstrap(self.resamples, self.level, self.seed)
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return elo.about(self._games, self) if self._games else ""
 
     def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
-        """As every metric; the differences to the baseline have no entry `difference`, which would repeat that of `rating`."""
-        measured = super().measure(answers, baseline=baseline)
-        for numbers in measured[self.called].get("differences", {}).values():
-            numbers.pop("difference", None)
-        return measured
+        return {name: without_repetition(own) for name, own in super().measure(answers, baseline=baseline).items()}
 
     def why_not_remeasured(self) -> str:
         return super().why_not_remeasured() or "the rating of a model depends on the answers of all models"
 
 
+def without_repetition(measured: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a metric without the `difference` in differences to the baseline, which would repeat that of `rating`."""
+    for numbers in measured.get("differences", {}).values():
+        numbers.pop("difference", None)
+    return measured
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-class Look(Record):
-    """One look at the two answers of a game."""
-
-    first: str
-    """The model whose answer was shown first."""
-    verdict: Verdict | None
-    """`first` is the answer that was shown first."""
-
-
-class GameLine(Record):
-    """A game as a line of JSON."""
-
-    id: str
-    first: str
-    second: str
-    verdict: Verdict | None
-    p: float | None = None
-    agree: bool | None = None
-    by: str = ""
-    shown: list[Look] = []
-
-    @classmethod
-    def of(cls, game: Game) -> GameLine:
-        outcome = game.outcome
-        return cls(
-            id=game.id, first=game.first, second=game.second, verdict=outcome.verdict, p=outcome.p, agree=outcome.agree,
-            by=game.by, shown=[Look(first=first, verdict=ballot.verdict) for first, ballot in game.shown],
-        )  # fmt: skip
-
-    def game(self) -> Game:
-        looks = tuple((look.first, Ballot.of_verdict(look.verdict)) for look in self.shown)
-        return Game(self.id, self.first, self.second, PairOutcome(self.verdict, self.p, self.agree), self.by, looks)
-
-
-def write(
-    folder: Path, slug: str, title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap
-) -> EloTable:
+def write(folder: Path, slug: str, title: str, games: Sequence[Game], settings: RatingSettings) -> EloTable:
     """Both files. Raises `DataError` where there is nothing to rate."""
-    table = elo.table(title, games, settings, bootstrap)
-    write_games(folder / GAMES.replace("*", slug), games)
+    table = elo.table(title, games, settings, settings.bootstrap)
+    write_jsonl(folder / GAMES.replace("*", slug), games)
     write_json(folder / TABLE.replace("*", slug), table.model_dump())
     return table
 
 
-def write_games(path: Path, games: Iterable[Game]) -> None:
-    """One line each, finished by rename."""
-    write_jsonl(path, map(GameLine.of, games))
-
-
 def read_games(path: Path) -> list[Game]:
     """Raises `DataError` with its place for a line that is no game."""
-    return [line.game() for line in read_jsonl(path, GameLine)]
+    return list(read_jsonl(path, Game))
 
 
 def read_tables(folder: Path) -> dict[str, EloTable]:

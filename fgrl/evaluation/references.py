@@ -1,4 +1,4 @@
-"""What metrics and annotators share that compare a response with the references of the data."""
+"""Common parts of metrics and annotators that compare a response with the references of the data."""
 
 from __future__ import annotations
 

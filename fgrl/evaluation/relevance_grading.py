@@ -1,9 +1,8 @@
-"""How well the weights that relevances give to tokens find the tokens that were marked."""
+"""Grades of relevances: how well their weights find the tokens that were marked."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +88,8 @@ def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
 
 
 def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
-    """Of the tokens of all responses: `precision` is undefined where none is relevant, `recall` where none is marked, `f1`
+    """Return shares of the tokens of all responses: `precision` is undefined where none is relevant, `recall` where
+    none is marked, `f1`
     where none is either."""
     return {
         "precision": share(graded, threshold, lambda both, relevant, marked: (both, relevant)),
@@ -110,11 +110,8 @@ def share(graded: Sequence[Graded], threshold: float, of: Callable[..., tuple[fl
         both = sum(above and marked for above, marked in zip(relevant, row.marked, strict=True))
         rows.append((float(both), float(sum(relevant)), float(sum(row.marked))))
 
-    def value(sums: Sequence[float]) -> float:
-        part, whole = of(*map(float, sums))
-        return part / whole if whole else math.nan
-
-    return statistics.of_sums(rows, [row.prompt for row in graded], value)
+    prompts = [row.prompt for row in graded]
+    return statistics.of_sums(rows, prompts, lambda sums: statistics.quotient(of(*map(float, sums))))
 
 
 def area(graded: Sequence[Graded]) -> Measured:

@@ -1,4 +1,4 @@
-"""What metrics share that measure the rewards which an evaluation recorded."""
+"""Common parts of metrics that measure the rewards which an evaluation recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OfRewards(Comparison):
             raise ValueError(f"{self.called} reads token rewards, and this evaluation has no `rewards`: name one there")
 
     def recorded(self, answers: Sequence[Answer], column: str = "token_rewards") -> dict[str, list[Any]]:
-        """What the answers have in a column of `Answer`, by reward; nothing where all answers were given as text.
+        """Return a column of the answers, by reward; nothing where all answers were given as text.
 
         Raises `DataError` when an answer lacks a reward, or the evaluation recorded none.
         """

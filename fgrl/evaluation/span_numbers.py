@@ -14,7 +14,7 @@ from typing import Any
 
 from fgrl import lazy
 from fgrl.evaluation import statistics
-from fgrl.evaluation.statistics import Measured
+from fgrl.evaluation.statistics import Measured, quotient
 from fgrl.kinds import Meaning
 
 np = lazy.load("numpy")
@@ -45,9 +45,9 @@ class GradedResponse:
     """Distinct spans."""
     right_spans: Sequence[Place] = ()
     uncovered: int = 0
-    """How many of the right side's spans cover no unit."""
+    """Number of the right side's spans that cover no unit."""
     quotes: int | None = None
-    """How many quotes the right side's annotator gave; None: not recorded."""
+    """Number of quotes by the right side's annotator; None: not recorded."""
     unmatched: int = 0
     """Those that were not found in the response."""
 
@@ -57,7 +57,8 @@ Rows = Sequence[GradedResponse | None]
 
 
 def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
-    """Of each label `LABEL_precision`, `LABEL_recall`, `LABEL_f1` (Table 1 of Text2Grad) and `LABEL_overlap_index`: units with
+    """Return for each label `LABEL_precision`, `LABEL_recall`, `LABEL_f1` (Table 1 of Text2Grad) and
+    `LABEL_overlap_index`: units with
     the label on both sides / units with it on either (the paper's Table 6 names an Overlap Unit Index without a formula).
     `LABEL_run_overlap`: the same of runs, as the authors' release has it (`run_overlap`), mean over responses.
 
@@ -67,10 +68,10 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     """
 
     def share(
-        counts: Callable[[GradedResponse], Sequence[float]], of: Callable[[Any], tuple[float, float]]
+        counts: Callable[[GradedResponse], Sequence[float]], of: Callable[[Any], Sequence[float]] = tuple
     ) -> Measured:
         known = [None if row is None else counts(row) for row in rows]
-        return statistics.of_sums(known, prompts, lambda sums: ratio(*of(sums)))
+        return statistics.of_sums(known, prompts, lambda sums: quotient(of(sums)))
 
     numbers: dict[str, Measured] = {}
     for label in labels:
@@ -87,13 +88,13 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
             f"{label}_f1": share(counts, lambda sums: (2 * sums[0], sums[1] + sums[2])),
             f"{label}_overlap_index": share(counts, lambda sums: (sums[0], sums[1] + sums[2] - sums[0])),
         }
-    numbers["neutral"] = share(lambda row: neutral(row.right), whole)
-    numbers["left_neutral"] = share(lambda row: neutral(row.left), whole)
+    numbers["neutral"] = share(lambda row: neutral(row.right))
+    numbers["left_neutral"] = share(lambda row: neutral(row.left))
     for name, side in (("marked", "right"), ("left_marked", "left"), ("length", None)):
         sizes = [None if row is None else size(row, side) for row in rows]
         numbers[name] = statistics.weighted_mean(sizes, prompts)
     numbers["missing"] = statistics.weighted_mean([float(row is None) for row in rows], prompts)
-    numbers["uncovered"] = share(lambda row: (row.uncovered, len(row.right_spans)), whole)
+    numbers["uncovered"] = share(lambda row: (row.uncovered, len(row.right_spans)))
     return numbers
 
 
@@ -118,27 +119,21 @@ def runs_of(side: Sequence[str | None], label: str) -> list[tuple[int, int]]:
 
 
 def neutral(side: Sequence[str | None]) -> tuple[int, int]:
-    """How many units a side does not mark, and how many there are."""
+    """Return the number of units that a side does not mark, and that of all."""
     return sum(label is None for label in side), len(side)
 
 
 def size(row: GradedResponse, side: str | None) -> float:
-    """How many units a side of a response marks; None: how many there are."""
+    """Return the number of units that a side of a response marks; None: of all units."""
     if side is None:
         return float(len(row.left))
     return float(sum(label is not None for label in (row.left if side == "left" else row.right)))
 
 
-def whole(sums: Any) -> tuple[float, float]:
-    """A part and its whole."""
-    part, of = sums
-    return float(part), float(of)
-
-
 def of_spans(
     rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str], least_overlap: float
 ) -> dict[str, Measured]:
-    """Of each label, in characters:
+    """Return for each label, in characters:
 
     `LABEL_left`, `LABEL_right`: how many spans a side has. `LABEL_exact`: how many are on both sides. `LABEL_partial`: how many
     others of the left side share a character with a span of the right side (the paper's Table 6: GT / Pred (Exact - Partial)).
@@ -160,14 +155,14 @@ def of_spans(
         for name in ("left", "right", "exact", "partial"):
             numbers[f"{label}_{name}"] = number(itemgetter(name))
         numbers |= {
-            f"{label}_exact_precision": number(lambda n: ratio(n["exact"], n["right"])),
-            f"{label}_exact_recall": number(lambda n: ratio(n["exact"], n["left"])),
-            f"{label}_partial_precision": number(lambda n: ratio(n["exact"] + n["right_partial"], n["right"])),
-            f"{label}_partial_recall": number(lambda n: ratio(n["exact"] + n["partial"], n["left"])),
-            f"{label}_overlap_{100 * least_overlap:g}": number(lambda n: ratio(n["overlapping"], n["right"])),
+            f"{label}_exact_precision": number(lambda n: quotient((n["exact"], n["right"]))),
+            f"{label}_exact_recall": number(lambda n: quotient((n["exact"], n["left"]))),
+            f"{label}_partial_precision": number(lambda n: quotient((n["exact"] + n["right_partial"], n["right"]))),
+            f"{label}_partial_recall": number(lambda n: quotient((n["exact"] + n["partial"], n["left"]))),
+            f"{label}_overlap_{100 * least_overlap:g}": number(lambda n: quotient((n["overlapping"], n["right"]))),
         }
     quotes = [None if row is None or row.quotes is None else (row.unmatched, row.quotes) for row in rows]
-    return numbers | {"unmatched": statistics.of_sums(quotes, prompts, lambda sums: ratio(*sums))}
+    return numbers | {"unmatched": statistics.of_sums(quotes, prompts)}
 
 
 MEANINGS = {
@@ -177,7 +172,7 @@ MEANINGS = {
     "*_run_overlap": Meaning("overlap of runs of marked units ({number})", "higher"),
     "*_overlap_index": Meaning("overlap of the marked spans ({number})", "higher"),
 }
-"""Of the numbers of `of_units` and `of_spans`."""
+"""Meanings of the numbers of `of_units` and `of_spans`."""
 COUNTS = ("left", "right", "exact", "partial", "right_partial", "overlapping")
 
 
@@ -197,7 +192,7 @@ def span_counts(row: GradedResponse, label: str, least_overlap: float) -> tuple[
 
 
 def touches(span: tuple[int, int], others: Any) -> bool:
-    """Does the span share a character with one of the others?"""
+    """True if the span shares a character with one of the others."""
     return any(overlap(span, other) > 0 for other in others)
 
 
@@ -258,7 +253,8 @@ def by_length(
     prompts: Sequence[Hashable],
     labels: Sequence[str],
 ) -> dict[str, Measured]:
-    """Of each label the share of right spans, `LABEL_all`, and by the quarter of their length, `LABEL_quarter_1` (the shortest)
+    """Return for each label the share of right spans, `LABEL_all`, and by the quarter of their length,
+    `LABEL_quarter_1` (the shortest)
     to `LABEL_quarter_4` (Table 19 of Text2Grad).
 
     judged: the spans of each response, and whether each is right (None: missing). A span as long as a quartile belongs to the
@@ -274,16 +270,15 @@ def by_length(
         ]
         edges = np.quantile([size for size, _right, _prompt in own], QUARTILES).tolist() if own else []
         quarters = [sum(size > edge for edge in edges) for size, _right, _prompt in own]
-        absent: list[tuple[float | None, Hashable]] = [(None, prompt) for prompt in prompts]
         for quarter in (None, 0, 1, 2, 3):
             chosen = [
                 (float(right), prompt)
                 for (_size, right, prompt), place in zip(own, quarters, strict=True)
                 if quarter in (None, place)
             ]
-            rights, clusters = zip(*[*chosen, *absent], strict=True) if prompts else ((), ())
             name = f"{label}_all" if quarter is None else f"{label}_quarter_{quarter + 1}"
-            numbers[name] = statistics.weighted_mean(rights, clusters)
+            rights, clusters = [right for right, _ in chosen], [prompt for _, prompt in chosen]
+            numbers[name] = statistics.weighted_mean(rights, clusters, every=prompts)
     return numbers
 
 
@@ -294,8 +289,3 @@ def matching(row: GradedResponse) -> list[tuple[Place, bool | None]]:
         for label in {span.label for span in row.left_spans}
     }
     return [(span, touches((span.start, span.end), left.get(span.label, []))) for span in row.right_spans]
-
-
-def ratio(part: float, whole: float) -> float:
-    """part / whole; NaN where there is no whole."""
-    return float(part) / float(whole) if whole else math.nan

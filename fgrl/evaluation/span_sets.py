@@ -60,17 +60,17 @@ class MarkedResponse:
     """A response with the spans of one annotator."""
 
     id: str
-    """Of its sample."""
+    """Id of its sample."""
     prompt: str
-    """What intervals resample by: responses to one prompt share it."""
+    """The unit that intervals resample: responses to one prompt share it."""
     sample: Sample
     text: str
     spans: tuple[Span, ...]
     annotations: tuple[Annotation, ...]
     quotes: int | None = None
-    """How many quotes the annotator gave; None: it was not recorded."""
+    """Number of quotes by the annotator; None: it was not recorded."""
     unmatched: int = 0
-    """How many of them were not found in the text."""
+    """Number of them that were not found in the text."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -106,7 +106,8 @@ def marks(samples: Sequence[Sample]) -> tuple[Marks, dict[str, int]]:
 
 
 def recorded_matches(sample: Sample, response: Response) -> list[str | None] | None:
-    """How each quote of the response's annotators was found (None: not at all); None where this was not recorded.
+    """Return how each quote of the response's annotators was found (None: not at all); None where this was not
+    recorded.
 
     `matches` has the records of `fgrl.feedback.quoting.Quotes`, by annotator in the response's meta, or as one list in the
     sample's. A quote has an entry for each of its places, next to each other.
@@ -164,7 +165,7 @@ class Labels:
         return cls(dict(chosen), by_sign=False)
 
     def name(self, label: float) -> str:
-        """What a span of this label is called."""
+        """Return the name of a span of this label."""
         if self.by_sign:
             return "positive" if label > 0 else "negative" if label < 0 else "zero"
         return next(name for name, value in self.values.items() if value == label)
@@ -211,12 +212,12 @@ def uncovered(spans: Sequence[Any], offsets: Offsets, policy: TokenPolicy, text:
 
 
 def length(span: Span, offsets: Offsets) -> int:
-    """How many units share a character with the span."""
+    """Return the number of units that share a character with the span."""
     return sum(span.start < end and start < span.end and start < end for start, end in offsets)
 
 
 def belonging(span: Span, offsets: Offsets, policy: TokenPolicy, text: str) -> int:
-    """How many units belong to the span, by the token policy."""
+    """Return the number of units that belong to the span, by the token policy."""
     (own,) = ops.tokens_of_spans([span], offsets, text, policy)
     return len(own)
 

@@ -31,12 +31,17 @@ class Estimate(Record):
     low: float | None = None
     high: float | None = None
     n: int = 0
-    """How many values went into it: answers, or tokens."""
+    """Number of values: answers, or tokens."""
     groups: int = 0
-    """How many clusters (prompts) were resampled."""
+    """Number of clusters (prompts) that were resampled."""
     positives: int | None = None
-    """Of `n`, how many were of the class to be found (areas under the curve only)."""
+    """Number of positives among `n` (areas under the curve only)."""
     note: str | None = None
+
+    @property
+    def changed(self) -> bool | None:
+        """True if the interval of a difference excludes zero; None without an interval."""
+        return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,26 @@ class Measured:
     n: int
     positives: int | None = None
     missing: str | None = None
-    """Why there is no value."""
+    """Reason for a missing value."""
 
 
 def weighted_mean(
-    values: Sequence[float | None], clusters: Sequence[Hashable], weights: Sequence[float] | None = None
+    values: Sequence[float | None],
+    clusters: Sequence[Hashable],
+    weights: Sequence[float] | None = None,
+    every: Sequence[Hashable] = (),
 ) -> Measured:
     """sum(weight * value) / sum(weight) over all values; None and NaN values are left out, their clusters are not.
 
+    every: clusters to resample as well, which may have no value; two sides of a difference need the same ones.
     With `weights` = tokens of each answer and `values` = per-token means this is the mean over tokens.
     Raises ValueError when the lengths differ, a weight is negative, or a value is infinite.
     """
     weights = [1.0] * len(values) if weights is None else weights
     _check_lengths(values=values, clusters=clusters, weights=weights)
-    names, index = clustered(clusters)
+    names, index = clustered([*clusters, *every])
     sums, totals, count = [0.0] * len(names), [0.0] * len(names), 0
-    for value, weight, cluster in zip(values, weights, index, strict=True):
+    for value, weight, cluster in zip(values, weights, index, strict=False):
         if value is None or math.isnan(value):
             continue
         if math.isinf(value) or not weight >= 0 or math.isinf(weight):
@@ -112,14 +121,14 @@ def area_under_curve(
     scores: Sequence[float],
     positive: Sequence[bool],
     clusters: Sequence[Hashable],
-    without_scores: Sequence[Hashable] = (),
+    every: Sequence[Hashable] = (),
 ) -> Measured:
     """`auc` of clustered scores. Scores of one cluster are drawn together.
 
-    without_scores: clusters to resample as well, which may have no score; two sides of a difference need the same ones.
+    every: as in `weighted_mean`.
     """
     _check_lengths(scores=scores, labels=positive, clusters=clusters)
-    names, index = clustered([*clusters, *without_scores])
+    names, index = clustered([*clusters, *every])
     index = index[: len(scores)]
     label = np.asarray(positive, dtype=bool)
     positives = int(label.sum())
@@ -133,8 +142,17 @@ def area_under_curve(
     return Measured(names, statistic, len(label), positives=positives, missing=missing)
 
 
+def quotient(sums: Sequence[float]) -> float:
+    """A part / its whole; NaN where there is no whole."""
+    part, whole = sums
+    return float(part) / float(whole) if whole else math.nan
+
+
 def of_sums(
-    rows: Sequence[Sequence[float] | None], clusters: Sequence[Hashable], value: Callable[[Any], float]
+    rows: Sequence[Sequence[float] | None],
+    clusters: Sequence[Hashable],
+    value: Callable[[Any], float] = quotient,
+    every: Sequence[Hashable] = (),
 ) -> Measured:
     """`value(sums)` of the rows' sums [K], for numbers that are no mean of answers: F1 of counts, BLEU of a corpus.
 
@@ -143,8 +161,8 @@ def of_sums(
     Raises ValueError when the lengths differ.
     """
     _check_lengths(rows=rows, clusters=clusters)
-    names, index = clustered(clusters)
-    known = [(cluster, row) for cluster, row in zip(index, rows, strict=True) if row is not None]
+    names, index = clustered([*clusters, *every])
+    known = [(cluster, row) for cluster, row in zip(index, rows, strict=False) if row is not None]
     totals = np.zeros((len(names), len(known[0][1]) if known else 0))
     for cluster, row in known:
         totals[cluster] += np.asarray(row, dtype=np.float64)
@@ -238,7 +256,7 @@ def difference(
 
 
 def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
-    """The weighted sum of estimates whose draws are no longer known; parts: (source, weight > 0, estimate).
+    """The weighted sum of estimates whose draws are no longer known; parts: (source, weight, estimate); a weight of -1 subtracts.
 
     Each bound is as far away as the parts' bounds together (Zou and Donner 2008, "Construction of confidence limits about
     effect measures"): distances from one source are added, since its numbers may be of the same answers; sources are
@@ -255,11 +273,9 @@ def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
         if estimate.low is None or estimate.high is None:
             whole = False
             continue
-        below, above = distances.get(source, (0.0, 0.0))
-        distances[source] = (
-            below + weight * (estimate.mean - estimate.low),
-            above + weight * (estimate.high - estimate.mean),
-        )
+        reach = abs(weight) * (estimate.mean - estimate.low), abs(weight) * (estimate.high - estimate.mean)
+        below, above = reach if weight > 0 else reach[::-1]
+        distances[source] = distances.get(source, (0.0, 0.0))[0] + below, distances.get(source, (0.0, 0.0))[1] + above
     if not whole:
         return Estimate(mean=mean, n=n, note="a part has no interval")
     low, high = (math.hypot(*side) for side in zip(*distances.values(), strict=True))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fgrl.library.policies import Generated, Policy
     from fgrl.library.running import plan, register, run, validate
     from fgrl.library.scored_texts import ScoredText, TokenSpan
-    from fgrl.library.tables import Table
+    from fgrl.library.table import Table
 
 __getattr__, __dir__ = lazy.attributes(
     __name__,
@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazy.attributes(
         "policies": ["Generated", "Policy"],
         "running": ["plan", "register", "run", "validate"],
         "scored_texts": ["ScoredText", "TokenSpan"],
-        "tables": ["Table"],
+        "table": ["Table"],
     },
 )
 __all__ = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +12,18 @@ from markupsafe import Markup
 from fgrl import lazy
 from fgrl.console import duration
 from fgrl.errors import UsageError
+from fgrl.evaluation.statistics import Estimate
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
-from fgrl.library.tables import Table
+from fgrl.library.table import Table
 from fgrl.pipeline import finished, planning, trained
 from fgrl.pipeline.log import read_log
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
 from fgrl.results.evaluations import ANSWERS
+from fgrl.results.number_tables import NumberTable, number_table
 from fgrl.results.numbers import ModelNumber
+from fgrl.results.run_folder import RunStage
 from fgrl.results.run_folder import load as load_run_folder
-from fgrl.results.tables import NumberTable, number_table
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
@@ -39,25 +40,8 @@ NUMBER_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FinishedStage:
+class FinishedStage(RunStage):
     """A stage of a run."""
-
-    name: str
-    component: str
-    """Name of the stage's component: "finetune", "rl", ..."""
-    key: str
-    state: str
-    """"done", "cached", "unfinished", "not started" or "not asked for"."""
-    seconds: float | None
-    folder: Path | None
-    """`runs/stages/<stage>-<key>`; None where the stage has none."""
-    summary: Mapping[str, Any]
-    """What the stage reported at its end."""
-
-    @property
-    def finished(self) -> bool:
-        return self.state in ("done", "cached") and self.folder is not None
 
     @property
     def product(self) -> Path:
@@ -81,21 +65,10 @@ class FinishedRun:
         self.state: str = run.record.state
         """"finished", "failed", "interrupted" or "unfinished"."""
         self.error: str = run.record.error
-        """Why it failed; empty otherwise."""
+        """Reason for the failure; empty otherwise."""
         self.settings: dict[str, Any] = run.settings
         """The recipe as plain data, with everything that it extends and all overrides."""
-        self.stages: dict[str, FinishedStage] = {
-            stage.name: FinishedStage(
-                stage.name,
-                stage.kind,
-                stage.used.key,
-                stage.state,
-                stage.used.seconds,
-                stage.folder and stage.folder.resolve(),
-                stage.used.summary,
-            )
-            for stage in run.stages
-        }
+        self.stages = {stage.name: FinishedStage(**vars(stage)) for stage in run.stages}
 
     @property
     def seed(self) -> int:
@@ -119,7 +92,7 @@ class FinishedRun:
         return self.stages[name]
 
     def numbers(self, *wanted: str) -> Table:
-        """What the run's finished evaluations measured, with intervals; see `fgrl.numbers`."""
+        """Return the numbers of the run's finished evaluations, with intervals; see `fgrl.numbers`."""
         return _number_rows([self.finished_recipe], wanted)
 
     def answers(
@@ -216,7 +189,7 @@ def numbers(
     wanted: str | Sequence[str] = (),
     runs: Path | str = RUNS,
 ) -> Table:
-    """What finished evaluations measured, a row for each recipe, model and number. Nothing is run.
+    """Return the numbers of finished evaluations, a row for each recipe, model and number. Nothing is run.
 
     sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of the recipes,
     as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept".
@@ -252,15 +225,7 @@ def _number_rows(recipes: Sequence[finished.FinishedRecipe], wanted: Sequence[st
 
 
 def _row(number: ModelNumber) -> dict[str, Any]:
-    value, change = number.value, number.difference
-    return {
-        "model": number.model,
-        "mean": value.mean,
-        "low": value.low,
-        "high": value.high,
-        "n": value.n or None,
-        "difference": None if change is None else change.mean,
-        "difference_low": None if change is None else change.low,
-        "difference_high": None if change is None else change.high,
-        "note": value.note,
-    }
+    value, change = number.value, number.difference or Estimate(mean=None)
+    measured = value.model_dump(include={"mean", "low", "high", "note"}) | {"n": value.n or None}
+    changes = {"difference": change.mean, "difference_low": change.low, "difference_high": change.high}
+    return {"model": number.model, **measured, **changes}

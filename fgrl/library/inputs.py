@@ -1,4 +1,5 @@
-"""What the functions of `fgrl` take as arguments: recipes, overrides, the folder of runs; and the state of random generators around them."""
+"""Arguments of the functions of `fgrl`: recipes, overrides, the folder of runs; and the state of random generators
+around them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from fgrl.registry.settings import Settings
 RUNS = "runs"
 """The default folder of runs, relative to the current directory, as on the command line."""
 OVERRIDES = "overrides"
-"""What error messages call the place of a value that was given in Python."""
+"""Place of a value that was given in Python, in error messages."""
 Overrides = Mapping[str, Any]
 
 

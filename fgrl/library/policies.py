@@ -54,7 +54,7 @@ class Policy:
         self.language_model = language_model
         """fgrl's own object, which recipes' components work with."""
         self.source = source
-        """Where the model was loaded from, for people."""
+        """Place that the model was loaded from, for people."""
 
     @property
     def model(self) -> Any:
@@ -171,7 +171,7 @@ def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool
 
 
 def _is_one(prompts: Any) -> bool:
-    """Is it one prompt, and not a list of them?"""
+    """True for one prompt; False for a list of them."""
     return isinstance(prompts, str) or (bool(prompts) and isinstance(prompts[0], Message | Mapping))
 
 

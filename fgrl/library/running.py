@@ -13,7 +13,7 @@ from fgrl.errors import UsageError, disk_error
 from fgrl.functions import as_user_error
 from fgrl.library.finished_runs import FinishedRun, open_run
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts, random_state_kept
-from fgrl.library.tables import Table
+from fgrl.library.table import Table
 from fgrl.registry import Problems, outside
 
 
@@ -85,7 +85,8 @@ def plan(
     runs: Path | str = RUNS,
     limit: int | None = None,
 ) -> Table:
-    """Which stages would run, which are cached, and why; a row for each stage, in order of execution. Nothing is run or written.
+    """Return the stages that would run, those that are cached, and why; a row for each stage, in order of execution.
+    Nothing is run or written.
 
     The columns: "stage", "component", "makes", "cached", "why"; not drawn are "key", "folder" and "estimate" (calls, memory,
     parameters; None where nothing is estimated). Raises `Problems` with every mistake of the recipe.

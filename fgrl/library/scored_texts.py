@@ -47,7 +47,7 @@ class ScoredText:
     name: str
     """The entry of its records that is shown; "" where it has no values."""
     what: str = "reward"
-    """What the values are: "reward", or "log-probability"."""
+    """Kind of the values: "reward", or "log-probability"."""
     total: float | None = None
     """The value of the whole text: the reward of the response, or the sum of the log-probabilities. None is missing."""
 
@@ -101,7 +101,7 @@ class ScoredText:
 
     @property
     def annotation(self) -> Annotation | None:
-        """What the reward's critic recorded about the text; None where it is missing, or the reward has no critic."""
+        """Annotation of the text by the reward's critic; None where it is missing, or the reward has no critic."""
         return self.answer.annotations.get(self.name)
 
     def draw(self) -> None:
@@ -126,21 +126,8 @@ class ScoredText:
             segments=[-1] * len(turns) + self.segments if self.segments else None,
             values=[0.0] * len(turns) + values if values else None,
             criteria=self.criteria,
-            remarks=self._remarks(),
+            remarks=Remarks.of(self.annotation, self.text) if self.name in self.answer.annotations else None,
         )
-
-    def _remarks(self) -> Remarks | None:
-        if self.name not in self.answer.annotations:
-            return None
-        annotation = self.annotation
-        if annotation is None:
-            return Remarks(True, None, [])
-        spans = sorted(annotation.spans, key=lambda span: (span.start, -span.end))
-        passages = [
-            (span.label, self.text[span.start : span.end], span.reasons + ([span.note] if span.note else []))
-            for span in spans
-        ]
-        return Remarks(False, annotation.critique, passages)
 
     def _title(self) -> str:
         facts = [f"{name} {value}, " for name, value in self._facts()]
@@ -183,7 +170,7 @@ def of_values(answer: Answer, what: str, values: Sequence[float], total: float) 
 
 
 def in_notebook() -> bool:
-    """Does this process run the cells of a notebook?"""
+    """True if this process runs the cells of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and "IPKernelApp" in shell.config

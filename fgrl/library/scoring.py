@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy, registry
-from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.kinds import Reward, Stage, check_needs
 from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.policies import Prompt, as_prompt, checked, encoded
 from fgrl.library.scored_texts import ScoredText, of_answer
 from fgrl.pipeline import changed_rewards
-from fgrl.pipeline.run import Run, scratch_run
+from fgrl.pipeline.run import Run
 from fgrl.registry.problems import unknown
 from fgrl.results.records import find_stage
 from fgrl.specs import ModelSpec
@@ -28,7 +27,7 @@ models = lazy.load("fgrl.models")
 rollouts = lazy.load("fgrl.rollouts")
 
 NAME = "text"
-"""What the record of a scored text calls the model that wrote it."""
+"""Name of the model that wrote a scored text, in the text's record."""
 
 
 def score_text(
@@ -56,13 +55,7 @@ def score_text(
     chosen = rewards[name]
     _warn_of_changes(finished, stage, built, chosen)
     sample = _sample(prompt, reference, rubric, meta)
-    made_with = {"cache": finished.runs.cache, "seed": finished.seed, "accelerator": built.accelerator()}
-    products, console = _products(finished, stage), Console()
-    with (
-        random_state_kept(),
-        libraries_quiet(),
-        scratch_run(stage, products=products, console=console, **made_with) as run,
-    ):
+    with random_state_kept(), libraries_quiet(), finished.scratch_run(stage) as run:
         run.cache.mkdir(parents=True, exist_ok=True)
         run.seed_libraries()
         chosen.setup(run)
@@ -111,6 +104,8 @@ def _built(finished: FinishedRecipe, stage: str) -> Stage:
         )
     if stage not in finished.recipe.stages:
         raise UsageError(unknown("stage", stage, list(finished.recipe.stages)))
+    if missing := [name for name in finished.recipe.graph()[stage] if name not in finished.folders]:
+        raise UsageError(f"stage {stage} needs {', '.join(missing)}, which has not run yet: run the recipe first")
     return finished.recipe.built_anew(stage)
 
 
@@ -122,14 +117,6 @@ def _warn_of_changes(finished: FinishedRecipe, stage: str, built: Stage, reward:
     path = next(path for path, value in registry.walk(built) if value is reward)
     if changed := changed_rewards.changed_files(reward, record.identity, path):
         warnings.warn(changed_rewards.warning(stage, changed), stacklevel=4)
-
-
-def _products(finished: FinishedRecipe, stage: str) -> dict[str, Any]:
-    assert finished.recipe is not None  # `_built` has checked it
-    needed = finished.recipe.graph()[stage]
-    if missing := [name for name in needed if name not in finished.folders]:
-        raise UsageError(f"stage {stage} needs {', '.join(missing)}, which has not run yet: run the recipe first")
-    return {name: finished.folders[name] / "out" for name in needed}
 
 
 def _sample(

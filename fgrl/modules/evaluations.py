@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from fgrl import lazy, seeds
+from fgrl.evaluation import comparison
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
 from fgrl.evaluation.choosing import Choice
 from fgrl.evaluation.held_out import HeldOut, meanings, measure
@@ -171,7 +172,7 @@ class AnsweredSet:
             self._start = read_answers(before)[START]
         measured = measure(self.settings.metrics, {START: self._start, **drawn}, START)
         about = meanings(self.settings.metrics, measured)
-        write_json(folder / "metrics.json", {"baseline": START, "metrics": measured, "meanings": about})
+        comparison.write(folder, START, measured, about)
         return {
             NumberName(metric, number): Estimate(**value)
             for metric, by_model in measured.items()

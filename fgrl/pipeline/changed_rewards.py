@@ -1,4 +1,4 @@
-"""Is a reward that is built again the one that a finished stage was made with?"""
+"""Changes of a reward's files since a finished stage was made with it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _digest(file: Path) -> str | None:
 
 
 def warning(stage: str, files: list[str]) -> str:
-    """What to say of `changed_files`."""
+    """Return a warning about `changed_files`."""
     names = ", ".join(files)
     have = "have" if len(files) > 1 else "has"
     return f"{names} {have} changed since stage {stage} was made: the reward is computed by the present code"

@@ -26,7 +26,7 @@ POLL = 0.2
 
 
 def is_needed(stage: Planned, options: Options) -> bool:
-    """Does the stage need a separate process? Not when this process was started for it alone."""
+    """True if the stage needs a separate process: not when this process was started for it alone."""
     return stage.stage.processes() > 1 and list(options.only) != [stage.name]
 
 

@@ -1,4 +1,4 @@
-"""What can be deleted from a folder of runs, and the deletion.
+"""Deletion of what is not needed from a folder of runs.
 
 Only folders that fgrl made are ever deleted: runs (`<recipe>/<time>-<key>/`), stages (`stages/<name>-<key>/`) and checkpoints of
 finished stages. Never what a process is working on, never a stage that a remaining run needs, never anything behind a link.
@@ -40,7 +40,7 @@ UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to delete. Conditions on runs hold together: old runs of a recipe."""
+    """Request for a deletion. Conditions on runs hold together: old runs of a recipe."""
 
     older_than: timedelta | None = None
     """Runs that started longer ago, with the stages that no other run needs."""
@@ -73,11 +73,11 @@ class Deletion:
 
 @dataclass
 class Deletions:
-    """What would be deleted, and what was asked for and stays."""
+    """Files and folders to delete, and those that were asked for and stay."""
 
     items: list[Deletion] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    """Why something that was asked for stays."""
+    """Reasons for which something that was asked for stays."""
 
     @property
     def bytes(self) -> int:
@@ -96,7 +96,7 @@ def parse_age(text: str) -> timedelta:
 
 
 def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deletions:
-    """What to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
+    """Return what to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
     if (locks := runs.stages / ".locks").is_symlink():
         raise LinkRefused(locks)
     history = read_history(runs, sizes=False)
@@ -186,12 +186,13 @@ def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
 
 
 def _is_linked(path: Path, runs: Runs) -> bool:
-    """Is it a link, or does it lie behind one inside the folder of runs?"""
+    """True if it is a link, or lies behind one inside the folder of runs."""
     return path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents)
 
 
 class _Usage:
-    """Which stages the runs need. Read again when runs have come or gone: what a run needs is known from its start."""
+    """The stages that the runs need. Read again when runs have come or gone: what a run needs is known from its
+    start."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
@@ -235,7 +236,7 @@ def _is_wanted(entry: RunEntry, wanted: Wanted, now: datetime) -> bool:
 
 
 def _is_of(stage: StageFolder, wanted: Wanted, history: History) -> bool:
-    """Was it made or used by a wanted recipe? Every stage is when no recipe is wanted."""
+    """True if a wanted recipe made or used it, and for every stage when no recipe is wanted."""
     if not wanted.recipes:
         return True
     recipes = {entry.recipe for entry in history.entries if stage.key in entry.stages.values()}

@@ -1,4 +1,4 @@
-"""How an invocation ends: any error becomes an exit code and a message, and `report.html` is written."""
+"""The end of an invocation: any error becomes an exit code and a message, and `report.html` is written."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class ChildFailed(FgrlError):
 
 @dataclass(frozen=True)
 class Ending:
-    """How an error ends an invocation."""
+    """Exit code and message of an error that ends an invocation."""
 
     exit_code: int
     message: str
     bug: bool = False
     """Show the traceback: nothing else is known about it."""
     details: str = ""
-    """What only run.log gets (and the terminal with -v): the traceback of an error in the user's code."""
+    """Text for run.log alone (and the terminal with -v): the traceback of an error in the user's code."""
 
 
 def ending(error: BaseException, runs: Path) -> Ending:
@@ -140,7 +140,8 @@ def _reported(file: str, console: Console) -> Iterator[None]:
 
 
 def _write_page(invocation: Invocation, console: Console) -> None:
-    """What is concluded, and `report.html`. Results do not depend on them: a failure is a bug to show; the stages stay done."""
+    """Write the conclusions and `report.html`. Results do not depend on them: a failure is a bug to show; the stages
+    stay done."""
     summary = invocation.summary
     try:
         with _reported("report.html", console):

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, platform, cores, commit. Never the value of an environment variable."""
+"""Environment of a run: versions, platform, cores, commit. Never the value of an environment variable."""
 
 from __future__ import annotations
 

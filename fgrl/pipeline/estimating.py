@@ -1,4 +1,4 @@
-"""What the stages of a plan will take and need, found out without running them."""
+"""Costs and needs of the stages of a plan, found out without running them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fgrl.types import Ref
 
 @dataclass
 class Peek:
-    """What a stage may look at while it is planned; see `fgrl.kinds.Peek`."""
+    """The part of a run that a stage may look at while it is planned; see `fgrl.kinds.Peek`."""
 
     cache: Path
     limit: int | None
@@ -30,7 +30,7 @@ class Peek:
     stages: Mapping[str, Stage] = field(default_factory=dict)
     """All stages of the recipe."""
     _expected: dict[str, Expected | None] = field(default_factory=dict)
-    """What stages make at most, by name: a stage is asked once, since it may have to read its data."""
+    """Upper bounds on what stages make, by name: a stage is asked once, since it may have to read its data."""
 
     def path(self, ref: Ref[Any]) -> Path:
         if ref.stage not in self.finished:
@@ -54,7 +54,7 @@ class Peek:
 
 
 def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]:
-    """What each stage that is to run will take, by its name: see `Stage.estimate`.
+    """Return the estimate of each stage that is to run, by its name: see `Stage.estimate`.
 
     `{"after": stage}` stands for what cannot be known before that stage has run.
     """
@@ -76,7 +76,8 @@ def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]
 
 
 def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
-    """How many criteria of which kind the prompts of a stage have, by the path of their reader: {} where it has none.
+    """Return the number of criteria of each kind that the prompts of a stage have, by the path of their reader: {}
+    where it has none.
 
     peek: read what lies on this machine; without it only what was read already is reported.
     """
@@ -86,7 +87,7 @@ def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
 
 
 def _warnings(stage: Stage) -> dict[str, Any]:
-    """What the clients of a stage warn about."""
+    """Return the warnings of the clients of a stage."""
     parts = (part.warning(date.today()) for _path, part in registry.walk(stage) if isinstance(part, Cached))
     texts = list(dict.fromkeys(text for text in parts if text is not None))
     return {"warning": texts} if texts else {}

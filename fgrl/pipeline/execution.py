@@ -72,7 +72,7 @@ class _Step:
         self.runs = invocation.plan.runs
         self.label = f"[{stages.index(stage) + 1}/{len(stages)}] {stage.name}"
         self.is_read = any(stage.name in other.upstream and not other.cached for other in stages)
-        """Will a stage that is to run read its product?"""
+        """True if a stage that is to run reads its product."""
 
     def take(self) -> None:
         """Take the stage from the cache, or run it."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +19,14 @@ from fgrl import registry
 from fgrl.console import Console
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation.answer import read_answers
+from fgrl.evaluation.comparison import METRICS
 from fgrl.kinds import Metric
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
-from fgrl.pipeline.run import scratch_run
+from fgrl.pipeline.run import Run, scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
-from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, RecipeResults, read_evaluation
+from fgrl.results.evaluations import ANSWERS, Evaluation, RecipeResults, read_evaluation
 from fgrl.results.measured_by import MeasuredBy
 from fgrl.results.records import Broken, check_contents, has_stage
 from fgrl.results.remeasuring import remeasure
@@ -34,7 +36,7 @@ from fgrl.stages.evaluate import EvaluateStage
 from fgrl.types import Report
 
 RUNS = Path("runs")
-"""Where `fgrl run` puts its folders by default."""
+"""Default folder of `fgrl run`."""
 
 
 @dataclass
@@ -54,7 +56,7 @@ class FinishedRecipe:
     """Stages that measure, finished or not."""
     overrides: list[str] = field(default_factory=list)
     command: str = ""
-    """What runs it; empty for the folder of a run."""
+    """Command that runs it; empty for the folder of a run."""
     loaded: Recipe | None = None
     """The recipe, where it was loaded to be planned."""
 
@@ -106,14 +108,19 @@ class FinishedRecipe:
         metrics = [value for _, value in registry.walk(stage) if isinstance(value, Metric)]
         if isinstance(stage, EvaluateStage):
             metrics = stage.every_metric()
-        upstream = {
-            other: folder / "out" for other, folder in self.folders.items() if other in self.recipe.graph()[name]
-        }
-        made_with = {"cache": self.runs.cache, "seed": self.seed, "accelerator": stage.accelerator()}
-        with scratch_run(name, products=upstream, console=Console(), **made_with) as run:
+        with self.scratch_run(name) as run:
             measured = remeasure(metrics, evaluation.answers, evaluation.baseline, run)
         evaluation.remeasured, evaluation.not_remeasured = measured
         return evaluation
+
+    @contextmanager
+    def scratch_run(self, name: str) -> Iterator[Run]:
+        """A run of a stage in a temporary folder, with the products of the stages before it that have finished."""
+        assert self.recipe is not None
+        upstream = {other: self.folders[other] / "out" for other in self.recipe.graph()[name] if other in self.folders}
+        made_with = {"seed": self.seed, "accelerator": self.recipe.stages[name].accelerator(), "console": Console()}
+        with scratch_run(name, products=upstream, cache=self.runs.cache, **made_with) as run:
+            yield run
 
     def settings(self, names: Iterable[str]) -> dict[str, Any]:
         """Settings of these stages and of all before them, with their defaults; without, where the recipe cannot be built."""
@@ -128,7 +135,7 @@ class FinishedRecipe:
 
 @dataclass
 class Source:
-    """What one word on the command line means: a recipe with each seed and variation, or the runs of a folder."""
+    """Meaning of one word on the command line: a recipe with each seed and variation, or the runs of a folder."""
 
     path: Path
     recipes: list[FinishedRecipe]
@@ -216,7 +223,7 @@ def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Se
 
 
 def of_plan(made: Plan, overrides: Sequence[str] = ()) -> FinishedRecipe:
-    """What `made.runs` has of a recipe."""
+    """Return a recipe with what `made.runs` has of it."""
     return FinishedRecipe(
         name=made.name,
         seed=made.recipe.seed,
@@ -241,7 +248,7 @@ def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[S
 
 
 def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
-    """Of runs with the same key (the same recipe, run twice) the newest."""
+    """Return the runs in a folder; the newest of those with the same key (the same recipe, run twice)."""
     folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
     if not folders:
         raise UsageError(f"{path} contains no runs")
@@ -276,7 +283,7 @@ def _is_evaluation(stage: RunStage) -> bool:
     if stage.finished and stage.folder is not None:
         return (stage.folder / "out" / METRICS).exists()
     recipes.know_components()
-    return stage.kind in registry.names("stage") and _measures(registry.get("stage", stage.kind))
+    return stage.component in registry.names("stage") and _measures(registry.get("stage", stage.component))
 
 
 def _measures(stage: Any) -> bool:

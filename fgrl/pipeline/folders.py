@@ -1,4 +1,4 @@
-"""Where runs live.
+"""The layout of a folder of runs.
 
     runs/stages/<stage>-<key>/          one stage: recipe.yaml, out/, last.ckpt, log.jsonl, metrics.csv, stage.json
     runs/stages/.locks/<key>.lock       held while a process works on the stage
@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from fgrl.errors import UsageError, disk_error
 from fgrl.files import LinkRefused, leftovers, refuse_links, remove, write_text
 from fgrl.recipe import Address
-from fgrl.results.records import is_done
+from fgrl.results.records import folder_of
 
 RESERVED = ("stages", "cache")
 
@@ -69,8 +69,7 @@ class Runs:
 
     def find(self, key: str) -> Path | None:
         """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
-        folders = sorted(self.stages.glob(f"*-{key}"))
-        return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
+        return folder_of(self.stages, key)
 
     def invocations(self, recipe: str) -> list[Path]:
         """Invocation folders of a recipe, newest first."""

@@ -1,4 +1,5 @@
-"""What ran in a folder of runs: the invocations, the stages that each used, how large they are, and what is being worked on now.
+"""History of a folder of runs: the invocations, the stages that each used, how large they are, and what is being
+worked on now.
 
 Reads only small files (records, `metrics.json`), so that hundreds of runs are listed at once. What is missing or
 broken leaves a field empty, and never fails the list.
@@ -16,9 +17,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fgrl import files
+from fgrl.evaluation.comparison import METRICS
 from fgrl.files import LinkRefused
 from fgrl.pipeline.folders import RESERVED, Runs
-from fgrl.results.evaluations import METRICS, read_evaluation
+from fgrl.results.evaluations import read_evaluation
 from fgrl.results.numbers import Measure
 from fgrl.results.reading import mapping, read_json
 from fgrl.results.records import RunRecord, read_run
@@ -42,13 +44,13 @@ class RunEntry:
     stages: dict[str, str]
     """Keys of its stages by name, in order."""
     done: int
-    """How many of them are finished."""
+    """Number of finished ones."""
     reads: list[str]
     """Keys that it was planned with, from its start on: of its stages, and of those whose products they read."""
     headline: str
     """The first number of its last evaluation: `rule.kept 0.17 -> 0.55`."""
     bytes: int = 0
-    """Of its own folder and of all stages that it used, which other runs may share."""
+    """Bytes of its own folder and of all stages that it used, which other runs may share."""
 
     @property
     def recipe(self) -> str:
@@ -60,19 +62,9 @@ class RunEntry:
         return self.record.started or _time_in(self.folder.name)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "folder": str(self.folder),
-            "recipe": self.recipe,
-            "path": self.record.path,
-            "started": self.started,
-            "seconds": self.record.seconds,
-            "state": self.state,
-            "error": self.record.error,
-            "stages": self.stages,
-            "done": self.done,
-            "bytes": self.bytes,
-            "headline": self.headline,
-        }
+        own = ("recipe", "started", "state", "stages", "done", "bytes", "headline")
+        recorded = self.record.model_dump(include={"path", "seconds", "error"})
+        return {"folder": str(self.folder), **recorded, **{name: getattr(self, name) for name in own}}
 
 
 @dataclass
@@ -87,7 +79,7 @@ class History:
 
     @property
     def bytes(self) -> int:
-        """Of all stages and of the runs' own folders; a shared stage counts once."""
+        """Bytes of all stages and of the runs' own folders; a shared stage counts once."""
         return sum(stage.bytes for stage in self.all_stages()) + sum(size_of(entry.folder) for entry in self.entries)
 
     def all_stages(self) -> Iterator[StageFolder]:
@@ -130,7 +122,7 @@ def read_history(runs: Runs, *, sizes: bool = True) -> History:
 
 
 def is_locked(lock: Path) -> bool:
-    """Does a process hold this lock? False where there is no such file."""
+    """True if a process holds this lock; False where there is no such file."""
     if lock.is_symlink():
         raise LinkRefused(lock)
     if not lock.exists():
@@ -222,7 +214,7 @@ def _state(folder: Path, record: RunRecord, runs: Runs) -> str:
 
 
 def _time_in(name: str) -> str:
-    """Of `20260501T093000Z-3fa9c1d2`."""
+    """Return the time in `20260501T093000Z-3fa9c1d2`."""
     stamp = name.partition("-")[0]
     try:
         return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -231,7 +223,7 @@ def _time_in(name: str) -> str:
 
 
 def _headline(stages: list[StageFolder]) -> str:
-    """Of the last stage that measured something."""
+    """Return the first number of the last stage that measured something."""
     for stage in reversed(stages):
         if (stage.out / METRICS).exists():
             measures = read_evaluation(stage.out, []).measures

@@ -84,7 +84,7 @@ class Invocation:
         self.summary = summary_of(plan, options)
         self.child = ranks.INVOCATION in os.environ
         self.environment = ranks.without_launcher(os.environ)
-        """Of the processes that are started for distributed stages: as it was before the first stage changed anything."""
+        """Environment of the processes of distributed stages: as it was before the first stage changed anything."""
         self._began = time.monotonic()
         if self.child:
             self.folder = Path(os.environ[ranks.INVOCATION])
@@ -130,7 +130,7 @@ class Invocation:
 
     @property
     def failed_start(self) -> bool:
-        """Did it end because of what it was given, or by Ctrl-C, before any stage had something to keep?"""
+        """True if it ended because of what it was given, or by Ctrl-C, before any stage had something to keep."""
         done_here = any(stage.done and not stage.cached for stage in self.summary.stages.values())
         begun = [self.folder / stage.dir for stage in self.summary.stages.values() if not stage.done]
         new = {os.path.realpath(folder) for folder in self._new}
@@ -169,7 +169,7 @@ class Invocation:
         self.save()
 
     def _record(self) -> None:
-        """What was asked for, and on what it runs."""
+        """Write the request and the environment."""
         recipe = self.plan.recipe
         write_json(
             self.folder / INPUTS, inputs(self.plan, self.options.select(self.plan))
@@ -197,7 +197,7 @@ def _fields(settings: Settings | None) -> dict[str, Any]:
 
 
 def _has_work(folder: Path) -> bool:
-    """Does a stage's folder hold more than what was asked for and an unfinished product, which a restart empties?"""
+    """True if a stage's folder holds more than its settings and an unfinished product, which a restart empties."""
     return any(
         inside.is_file() and inside.relative_to(folder).parts[0] not in ("recipe.yaml", "out")
         for inside in folder.rglob("*")
@@ -205,7 +205,7 @@ def _has_work(folder: Path) -> bool:
 
 
 def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
-    """What the stages read: hashes of files, weights, products of other stages and imported user files.
+    """Return what the stages read: hashes of files, weights, products of other stages and imported user files.
 
     Also the keys of the stages that are to run ("keys", by name), and of the stages whose folders their settings name as paths
     ("named"): `fgrl clean` keeps them.

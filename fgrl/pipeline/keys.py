@@ -88,13 +88,14 @@ def key(whole: Identity) -> str:
 
 
 def _sha256_of(value: Any) -> str:
-    """Of JSON-ready data, whatever the order of its mappings."""
+    """Return the sha256 of JSON-ready data, whatever the order of its mappings."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes; of names and contents when it is a folder (but for bytecode, which Python writes beside its source)."""
+    """Return the sha256 of a file's bytes; of names and contents when it is a folder (but for bytecode, which Python
+    writes beside its source)."""
 
     def entry(name: str, file: Path) -> bytes:
         return b"" if "__pycache__" in name.split("/") else f"{name}:{sha256_of_file(file)}\n".encode()
@@ -157,7 +158,7 @@ def _file(inspect: Any, cls: type) -> str | None:
 
 
 def _holds(settings: Any, path: Key) -> bool:
-    """Is there a `settings[path]`? Not where the dump left a field out."""
+    """True if there is a `settings[path]`: not where the dump left a field out."""
     for part in path:
         if isinstance(settings, Mapping) and part not in settings:
             return False

@@ -1,4 +1,4 @@
-"""What this machine has. Never a secret: of an environment variable at most whether it is set."""
+"""Equipment of this machine. Never a secret: of an environment variable at most whether it is set."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _gpus() -> list[str]:
 
 
 def _bfloat16() -> str:
-    """Does the device multiply it? Otherwise recipes that ask for it are slow."""
+    """Return whether the device multiplies bfloat16, in words; otherwise recipes that ask for it are slow."""
     found = native.here()
     if found.dtype == "bfloat16":
         return f"native: {found.why}"

@@ -1,4 +1,4 @@
-"""Which stages a recipe needs, which of them are already done, why not, and which of them `fgrl run` was asked for."""
+"""The stages of a recipe: which are done, why the others are not, and which of them `fgrl run` was asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Planned:
     cached: bool
     why: str
     auto: dict[str, str] = field(default_factory=dict)
-    """What each `auto` of its settings stands for, by the setting: `model.dtype`."""
+    """Value that each `auto` of its settings stands for, by the setting: `model.dtype`."""
 
     @property
     def makes(self) -> str:
@@ -60,17 +60,8 @@ class Planned:
         return asked if asked and native.here(self.stage.accelerator()).dtype == "float32" else []
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "cached": self.cached,
-            "why": self.why,
-            "component": self.component,
-            "makes": self.makes,
-            "upstream": list(self.upstream),
-            "dir": str(self.dir),
-            "auto": self.auto,
-            "emulated": self.emulated(),
-        }
+        own = {name: getattr(self, name) for name in ("key", "cached", "why", "component", "makes", "auto")}
+        return own | {"upstream": list(self.upstream), "dir": str(self.dir), "emulated": self.emulated()}
 
 
 @dataclass
@@ -86,7 +77,7 @@ class Plan:
         return recipe_name(self.recipe.address)
 
     def is_related(self, name: str) -> bool:
-        """Is it the name of a row of this recipe's file, or of a file that this recipe extends?"""
+        """True for the name of a row of this recipe's file, or of a file that this recipe extends."""
         files = {place.file for place in self.recipe.origins.values() if isinstance(place, Place) and place.file}
         families = {recipe_name(file) for file in (*files, Path(self.recipe.path))}
         return any(name == family or name.startswith(f"{family}-") for family in families)
@@ -141,7 +132,8 @@ class Plan:
 
     @property
     def auto(self) -> dict[str, str]:
-        """What `auto` stands for in this recipe, with the reason; two entries where stages use different devices."""
+        """Return what `auto` stands for in this recipe, with the reason; two entries where stages use different
+        devices."""
         return {each.dtype: each.why for each in self.recipe.auto.values()}
 
     def notices(self) -> list[str]:
@@ -191,7 +183,7 @@ class Options:
 
     @property
     def whole(self) -> bool:
-        """Are all stages of the recipe asked for?"""
+        """True if all stages of the recipe are asked for."""
         return not self.only and self.start is None
 
     def select(self, plan: Plan) -> list[Planned]:
@@ -257,7 +249,8 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
 
 
 def _problem(folder: Path, key: str) -> str:
-    """Why the folder of the stage with this key does not count as finished; empty where it does."""
+    """Return the reason for which the folder of the stage with this key does not count as finished; empty where it
+    does."""
     try:
         records.read_stage(folder, key)
     except records.Unfinished:

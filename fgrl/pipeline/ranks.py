@@ -1,4 +1,4 @@
-"""Which process of a distributed stage this is, and the environment that its launcher must not see."""
+"""The rank of this process in a distributed stage, and the environment that its launcher must not see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Why a stage runs or does not run, in words: what changed against the finished stage that is closest to it."""
+"""Reasons in words for which a stage runs or does not run: what changed against the finished stage that is closest to
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _MISSING = object()
 
 
 def cached(record: StageRecord) -> str:
-    """Of a stage that is done."""
+    """Return the reason of a stage that is done."""
     return f"cached (made by {record.recipe} on {record.made[:10]})"
 
 
@@ -26,7 +27,7 @@ def to_run(
     upstream: Mapping[str, str],
     finished: Sequence[tuple[Path, StageRecord]],
 ) -> str:
-    """Of a stage that was never started.
+    """Return the reason of a stage that was never started.
 
     upstream: names of the stages that it refers to, by their key. finished: what may be compared with it, which are the stages
     of the same recipe and of those that it extends: differences to an unrelated recipe explain nothing.

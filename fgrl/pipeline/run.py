@@ -1,4 +1,4 @@
-"""What a running stage is given: its folders, its seed, the products of other stages, a log, a console.
+"""The environment of a running stage: its folders, its seed, the products of other stages, a log, a console.
 
 A stage that is killed starts again in the same `dir` with an empty `out`: whatever it needs to continue lies in `dir`,
 whatever it hands on lies in `out`. `stage.json`, written by the pipeline after the stage returned, marks it as done.
@@ -49,7 +49,7 @@ class Run:
         self.stage = stage
         self.seed = seed
         self.rank = rank
-        """Which process of a distributed stage; only 0 writes files and messages."""
+        """Rank in a distributed stage; only 0 writes files and messages."""
         self.limit = limit
         """`--limit`: read at most this many samples, take at most this many steps. Part of the stage's key."""
         self.accelerator = accelerator
@@ -130,7 +130,7 @@ class Run:
         numbers = {hide(name): float(value) for name, value in metrics.items()}
         self._log.append(numbers, step)
         if self._tracker is not None:
-            self._tracker.log(self.stage, numbers, step)
+            self._tracker.log(numbers, step)
 
     def say(self, text: str) -> None:
         """One line for the person at the terminal (stderr)."""

@@ -23,7 +23,7 @@ from fgrl.models.sources import POLICIES
 from fgrl.pipeline import bare_names, finished
 from fgrl.recipe import Address
 from fgrl.results.reading import mapping
-from fgrl.results.records import STAGE, Broken, StageRecord, check_contents, find_stage, has_stage
+from fgrl.results.records import STAGE, Broken, StageRecord, check_contents, find_stage, folder_of, has_stage
 from fgrl.results.stage_folder import StageFolder
 from fgrl.specs import MODEL_FILES
 from fgrl.types import Checkpoint
@@ -40,9 +40,9 @@ class TrainedModel:
     stage: Path
     """The stage's folder."""
     step: int | None = None
-    """Of a model that the training kept besides its product."""
+    """Step of a model that the training kept besides its product."""
     about: str = ""
-    """What the recipe is for, where it is known."""
+    """Description of the recipe, where it is known."""
 
     @property
     def head(self) -> str:
@@ -79,7 +79,8 @@ def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> StageFolder:
 
 
 def names_a_stage(word: str, runs: Path) -> bool:
-    """Can the word name a stage, a run or a recipe, and not a model on the hub? Raises `UsageError` where it names several."""
+    """True if the word can name a stage, a run or a recipe, and not a model on the hub. Raises `UsageError` where it
+    names several."""
     word = bare_names.with_folder(word, runs)
     path = files.expanded(word)
     if files.is_folder(path):
@@ -96,7 +97,7 @@ def products(named: StageFolder) -> dict[str, Path]:
     """The products of the stages that a stage refers to, by their names in its settings, compared with their checksums."""
     made = {}
     for name, key in named.record.upstream.items():
-        folder = next(iter(sorted(named.folder.resolve().parent.glob(f"*-{key}"))), None)
+        folder = folder_of(named.folder.resolve().parent, key)
         if folder is None:
             raise DataError(f"stage {named.name} was made with {name}-{key}, whose folder is gone")
         _checked(folder)

@@ -1,4 +1,4 @@
-"""Does an exported folder hold the stage's model? Both answer the same prompts, computed in float32.
+"""Agreement of an exported folder with the stage's model: both answer the same prompts, computed in float32.
 
 The exported folder is read from the disk by transformers (and peft), as its users read it.
 """
@@ -27,7 +27,7 @@ PROBES = (
     "Nenne drei Städte in Europa.",
 )
 NEW_TOKENS = 24
-"""Of each greedy answer."""
+"""Upper bound on tokens of each greedy answer."""
 KL_LIMIT = {"float32": 1e-6, "bfloat16": 0.02, "float16": 0.02}
 """Nats per token that rounding the weights to this type may cost."""
 LOST_LIMIT = 0.25
@@ -38,7 +38,7 @@ NUMBER_LIMIT = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.05}
 
 @dataclass(frozen=True)
 class Agreement:
-    """How close the exported model is to the stage's."""
+    """Differences between the exported model and the stage's."""
 
     prompts: int
     tokens: int
@@ -65,7 +65,7 @@ class Agreement:
 
 @dataclass
 class Answers:
-    """What the stage's model answers, or the rewards that it gives."""
+    """Answers of the stage's model, or the rewards that it gives."""
 
     prompts: list[list[int]]
     responses: list[list[int]]

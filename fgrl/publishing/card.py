@@ -249,9 +249,7 @@ def estimate(value: Estimate | None) -> str:
 
 
 def _number(value: float) -> str:
-    if isinstance(value, int) or (
-        value == int(value) and abs(value) < 1e15 if value == value and abs(value) != float("inf") else False
-    ):
+    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
         return f"{int(value):,}"
     return f"{value:.3g}"
 

@@ -44,10 +44,10 @@ class Conversation:
     """A `fgrl.models.LanguageModel`."""
     temperature: float = 0.7
     max_tokens: int = 256
-    """Of an answer."""
+    """Upper bound on tokens of an answer."""
     seed: int = 0
     system: str | None = None
-    """What the system turn says; None leaves it to the chat template."""
+    """Text of the system turn; None leaves it to the chat template."""
     turns: list[Message] = field(default_factory=list)
     """Questions and answers."""
     engine: Engine = field(default_factory=default_engine)
@@ -61,7 +61,7 @@ class Conversation:
 
     @property
     def remembers(self) -> bool:
-        """Does the model see earlier turns? Not without a chat template: then each text is continued as it is."""
+        """True if the model sees earlier turns: not without a chat template, where each text is continued as it is."""
         return bool(self.model.tokenizer.chat_template)
 
     def reset(self) -> None:
@@ -69,7 +69,7 @@ class Conversation:
         self.turns.clear()
 
     def prompt(self, question: str) -> str | list[Message]:
-        """What the model reads before it answers."""
+        """Return what the model reads before it answers."""
         if not self.remembers:
             return question
         first = [] if self.system is None else [Message(role="system", content=self.system)]
@@ -117,7 +117,7 @@ class RewardedReply:
     values: list[float | None]
     """None: the reward assigns none to the token, which is not a reward of 0."""
     total: float | None
-    """Of the whole answer; None: missing."""
+    """Reward of the whole answer; None: missing."""
 
 
 def rewarded(

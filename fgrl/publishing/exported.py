@@ -1,4 +1,4 @@
-"""What an export wrote."""
+"""The result of an export."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """The result of an export."""
 
     folder: Path
     form: Literal["adapter", "weights"]
     head: str
     dtype: str
     why: str
-    """Why the weights are whole although the stage has an adapter; empty otherwise."""
+    """Reason for whole weights although the stage has an adapter; empty otherwise."""
     loads: str
     """The class that loads it."""
     base: Base | None
     check: Agreement
     quantized: bool
-    """Was it trained on a base of 4 bits?"""
+    """True if it was trained on a base of 4 bits."""
 
     def as_json(self) -> dict[str, Any]:
         return {

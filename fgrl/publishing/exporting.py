@@ -47,12 +47,12 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True)
 class Options:
-    """How to export."""
+    """Options of an export."""
 
     merge: bool = False
     """Whole weights, where the adapter alone would do."""
     dtype: Dtype | None = None
-    """Of the weights; None: the type that the stage has, float32 for rewards."""
+    """Type of the weights; None: the type that the stage has, float32 for rewards."""
     base: str | None = None
     """Hub id of the model that training began with, where that was a folder."""
     license: str | None = None
@@ -170,7 +170,8 @@ def export(
 
 
 def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str | None:
-    """Why a stage's adapter becomes a part of whole weights: "" on request, None: the adapter alone is exported (or there is none)."""
+    """Return the reason to merge a stage's adapter into whole weights: "" on request, None: the adapter alone is
+    exported (or there is none)."""
     if not saved["adapter"]:
         return None
     if options.merge:

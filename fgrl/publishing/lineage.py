@@ -30,12 +30,12 @@ class Base:
     license: dict[str, str] = field(default_factory=dict)
     """`license`, `license_name` and `license_link` as its own model card has them; empty: not known."""
     note: str = ""
-    """How its weights differ from those on the hub."""
+    """Differences of its weights from those on the hub."""
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a model's folder needs to be loaded, and where it goes back to."""
+    """Models that a model's folder needs to be loaded, and the one that it goes back to."""
 
     adapters: int
     """Adapters on top of each other that `below` does not contain."""
@@ -46,7 +46,7 @@ class Lineage:
 
 
 def lineage(folder: Path, chain: Sequence[StageFolder] = ()) -> Lineage:
-    """Of a folder that `fgrl.models.save` wrote. chain: the stages that it was made from.
+    """Return the lineage of a folder that `fgrl.models.save` wrote. chain: the stages that it was made from.
 
     Raises `DataError` where the base of an adapter is gone.
     """
@@ -88,7 +88,7 @@ def _trained_from(spec: dict[str, Any], chain: Sequence[StageFolder]) -> Source 
 
 
 def base_model(root: Source | None, hub: str | None = None) -> Base | None:
-    """What a card says about the root. hub: its id there, where it was loaded from a folder."""
+    """Return the root as a card names it. hub: its id there, where it was loaded from a folder."""
     if root is None:
         return None if hub is None else Base(hub, hub)
     if root.packaged is not None and root.packaged in PACKAGES:

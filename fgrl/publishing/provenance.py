@@ -1,4 +1,4 @@
-"""What a trained model was made from and what was measured of it, read from the folders of stages.
+"""Origin and measurements of a trained model, read from the folders of stages.
 
 A stage's folder has its settings (`recipe.yaml`) and its record (hashes of what it read, keys of the stages it was
 made from). Those stages lie beside it, and so do the evaluations that measured it.
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.errors import DataError
+from fgrl.evaluation.comparison import METRICS
 from fgrl.registry.problems import dotted
 from fgrl.results.differing import inside
-from fgrl.results.evaluations import METRICS, read_evaluation
+from fgrl.results.evaluations import read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping
-from fgrl.results.records import STAGE
+from fgrl.results.records import STAGE, folder_of
 from fgrl.results.stage_folder import StageFolder
 from fgrl.specs import HUB_ID, names_folder, stage_of
 
@@ -31,24 +32,24 @@ class Input:
 
     stage: str
     setting: str
-    """Where the stage's settings name it."""
+    """Path of the setting that names it."""
     name: str
     """The path of the file or folder, `rewards.py:score` of a function, or the data set's id on the hub."""
     identity: str
     """sha256 of a file or of a folder's contents; the revision of a data set."""
     hub: bool = False
     part: str = ""
-    """Of a data set: its configuration and split."""
+    """Configuration and split of a data set."""
 
     @property
     def is_code(self) -> bool:
-        """Is it a function of a file, as in `rewards.py:score`?"""
+        """True for a function of a file, as in `rewards.py:score`."""
         return not self.hub and ".py:" in self.name
 
 
 @dataclass
 class MeasuredNumbers:
-    """What an evaluation measured of the model."""
+    """Numbers of the model in one evaluation."""
 
     stage: str
     recipe: str
@@ -56,14 +57,14 @@ class MeasuredNumbers:
     limit: int | None
     baseline: str
     model: str
-    """What the evaluation calls the model."""
+    """Name of the model in the evaluation."""
     rows: list[tuple[Measure, ModelNumber, ModelNumber | None]]
     """The number, the model's value, and the baseline's."""
 
 
 @dataclass
 class Provenance:
-    """Where a model comes from. Empty for a model whose stage's folder is unknown."""
+    """Origin of a model. Empty for a model whose stage's folder is unknown."""
 
     chain: list[StageFolder] = field(default_factory=list)
     """The stages that it was made from, in order of execution; its own stage is the last."""
@@ -71,7 +72,7 @@ class Provenance:
     missing: list[str] = field(default_factory=list)
     """Stages whose folders are gone."""
     about: str = ""
-    """What the recipe is for."""
+    """Description of the recipe."""
 
     @property
     def stage(self) -> StageFolder | None:
@@ -79,7 +80,8 @@ class Provenance:
 
     @property
     def own_code(self) -> bool:
-        """Does a stage use components or functions that are not fgrl's: of a file that its recipe imports or names, of a script?"""
+        """True if a stage uses components or functions that are not fgrl's: of a file that its recipe imports or
+        names, of a script."""
         identities = [stage.record.identity for stage in self.chain]
         defined = any(identity.get("sources") or identity.get("definitions") for identity in identities)
         return defined or any(each.is_code for each in self.inputs())
@@ -139,8 +141,8 @@ def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
     for name, key in stage.record.upstream.items():
         if key in known:
             continue
-        other = _sibling(stage.folder, key)
-        if other is None:
+        folder = folder_of(stage.folder.parent, key)
+        if folder is None or not (other := StageFolder(folder)).finished:
             known.add(key)
             into.missing.append(f"{name}-{key}")
         else:
@@ -148,14 +150,8 @@ def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
     into.chain.append(stage)
 
 
-def _sibling(folder: Path, key: str) -> StageFolder | None:
-    """The finished stage with this key in the same folder of stages."""
-    found = map(StageFolder, sorted(folder.parent.glob(f"*-{key}")))
-    return next((stage for stage in found if stage.finished), None)
-
-
 def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]:
-    """What finished evaluations beside the stage measured of its model, the newest first."""
+    """Yield the measurements of its model by finished evaluations beside the stage, the newest first."""
     beside = map(StageFolder, stage.folder.parent.glob("*-*"))
     evaluations = [
         other
@@ -168,12 +164,8 @@ def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]
         notes: list[str] = []
         results = read_evaluation(evaluation.out, notes)
         for model in _names_of(stage, step, evaluation):
-            rows = []
-            for measure in results.measures:
-                by_model = {number.model: number for number in measure.models}
-                if model in by_model:
-                    base = by_model.get(results.baseline) if model != results.baseline else None
-                    rows.append((measure, by_model[model], base))
+            base = "" if model == results.baseline else results.baseline
+            rows = [(each, own, each[base]) for each in results.measures if (own := each[model]) is not None]
             if rows:
                 prompts = evaluation.record.summary.get("prompts")
                 yield MeasuredNumbers(
@@ -183,7 +175,8 @@ def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]
 
 
 def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> list[str]:
-    """What an evaluation calls the model of a stage; of `select`, whose product one of its models is, the chosen one."""
+    """Return the names of a stage's model in an evaluation; for `select`, whose product one of its models is, the
+    chosen one."""
     if evaluation.key == stage.key:
         chosen = evaluation.record.summary.get("chosen")
         return [chosen] if isinstance(chosen, str) else []

@@ -28,7 +28,8 @@ REPLACED = [
     "merges.txt",
     "recipe.yaml",
 ]
-"""Of an earlier export in the same repository: what is not written again is deleted there, so that an old adapter or chat template is
+"""Files of an earlier export in the same repository: what is not written again is deleted there, so that an old
+adapter or chat template is
 not loaded with new weights. The repository's history keeps it."""
 
 

@@ -15,9 +15,9 @@ from fgrl.types import Sample
 
 MOST_SAMPLES = 8
 MOST_RESPONSES = 4
-"""Of a sample."""
+"""Per sample."""
 MOST_ANNOTATIONS = 4
-"""Of a response."""
+"""Per response."""
 
 
 @dataclass

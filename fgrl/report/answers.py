@@ -18,7 +18,7 @@ LEVELS = 5
 MOST_PROMPTS = 24
 """The first ones."""
 MOST_RANKED = 6
-"""Of the best, the worst and the most changed answers of all prompts, beside the first ones."""
+"""Best, worst and most changed answers of all prompts that are shown besides the first ones, each."""
 MOST_TOKENS = 320
 MOST_REWARDS = 3
 
@@ -65,9 +65,9 @@ class ShownAnswer:
     later: list[tuple[str, Markup]] = field(default_factory=list)
     """(role, text) of what followed in the conversation."""
     annotations: list[ShownAnnotation] = field(default_factory=list)
-    """What critics and people recorded about it."""
+    """Annotations by critics and people."""
     verdicts: list[ShownVerdict] = field(default_factory=list)
-    """Whether it passes."""
+    """Verdicts on whether it passes."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Exchange:
 
     @property
     def classes(self) -> str:
-        """Of the stylesheet, which puts exchanges in order."""
+        """Classes of the stylesheet, which orders the exchanges."""
         places = (f"{order}-{place}" for order, place in self.ranks.items())
         return " ".join(["exchange", *([] if self.is_first else ["extra"]), *places])
 
@@ -131,7 +131,7 @@ class Scale:
 
 @dataclass
 class Answers:
-    """What the page shows of an evaluation's `answers.jsonl`."""
+    """The part of an evaluation's `answers.jsonl` that the page shows."""
 
     exchanges: list[Exchange]
     models: list[str]
@@ -139,21 +139,21 @@ class Answers:
     """One for each reward; empty without rewards."""
     segment_scales: list[Scale]
     prompts: int
-    """How many prompts there are; `exchanges` has the first of them."""
+    """Number of prompts; `exchanges` has the first of them."""
     more_rewards: list[str] = field(default_factory=list)
     """Rewards that are not drawn."""
     segmented: bool = True
-    """Does a reward that is drawn have segments?"""
+    """True if a reward that is drawn has segments."""
     orders: list[tuple[str, str]] = field(default_factory=list)
     """(class, words) of the orders that the reader may choose besides the file's."""
     ordered_by: str = ""
-    """What the orders compare, in words."""
+    """The number that the orders compare, in words."""
     marked: bool = False
-    """Are parts of answers marked that break a rule?"""
+    """True if parts of answers that break a rule are marked."""
 
     @property
     def first(self) -> int:
-        """How many exchanges are there in the order of the file."""
+        """Return the number of exchanges that are shown in the order of the file."""
         return sum(exchange.is_first for exchange in self.exchanges)
 
 
@@ -250,7 +250,8 @@ def _unlike(before: str, after: str) -> float:
 
 
 def _verdicts(answer: Answer) -> list[ShownVerdict]:
-    """What metrics decided about an answer; and of a reward that reads rubrics, whether all criteria are satisfied."""
+    """Return the verdicts of metrics on an answer, and for a reward that reads rubrics whether all criteria are
+    satisfied."""
     decided = [ShownVerdict(name, passed) for name, passed in answer.verdicts.items()]
     for name, criteria in answer.criteria.items():
         kept = [criterion.kept for criterion in criteria]
@@ -291,7 +292,7 @@ def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) ->
 
 
 def of_critic(answers: Iterable[Answer], reward: str) -> bool:
-    """Does the reward ask a critic, whose labels it hands on?"""
+    """True if the reward asks a critic, whose labels it hands on."""
     return any(reward in answer.annotations for answer in answers)
 
 

@@ -1,4 +1,4 @@
-"""Which tokens each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by
+"""The tokens that each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by
 relevance (after Table 6 of "Rubrics to Tokens").
 
 Left out: answers to different prompts are never shown side by side, even where their rubrics have a criterion in common.
@@ -21,7 +21,7 @@ from fgrl.results.text import number
 
 MOST_PROMPTS = 12
 MOST_CRITERIA = 8
-"""Of a prompt."""
+"""Per prompt."""
 MOST_DRAWN = 20_000
 """Once this many tokens are drawn, no further prompt is added."""
 RELEVANT = 0.5
@@ -76,7 +76,7 @@ class Prompt:
 
 @dataclass
 class Attributions:
-    """What the page shows of the criteria in an evaluation's `answers.jsonl`."""
+    """The criteria in an evaluation's `answers.jsonl` that the page shows."""
 
     prompts: list[Prompt]
     with_rubric: int
@@ -201,7 +201,8 @@ def _case(answer: Answer, criterion: Attribution) -> Case:
 
 
 def window(relevance: Sequence[float], count: int) -> tuple[int, int]:
-    """Which of `count` tokens are drawn, `start:end`: the first, unless none of them is relevant and a later one is."""
+    """Return `start:end`, the tokens of `count` that are drawn: the first, unless none of them is relevant and a later
+    one is."""
     first = next((i for i, value in enumerate(relevance) if value >= RELEVANT), 0)
     start = 0 if first < MOST_TOKENS else first - BEFORE
     return start, min(count, start + MOST_TOKENS)

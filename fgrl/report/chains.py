@@ -19,7 +19,7 @@ from fgrl.types import Response, Sample
 
 MOST_CHAINS = 6
 MOST_STEPS = 12
-"""Of a chain."""
+"""Per chain."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class ShownChain:
     turns: list[tuple[str, Markup]]
     title: str
     annotations: list[ShownAnnotation]
-    """Of the first response."""
+    """Annotations of the first response."""
     steps: list[Step]
     more_steps: int
     sides: list[Side]
@@ -58,14 +58,14 @@ class ShownChain:
 
 @dataclass
 class ShownVerdict:
-    """Who found which response better, and why."""
+    """A comparison of two responses, with its author and the reason."""
 
     words: str
     reason: Markup | None
 
 
 def is_chain(sample: Sample) -> bool:
-    """Is a sample a chain of rewrites: `meta.chain`, and a response for each step?"""
+    """True if a sample is a chain of rewrites: it has `meta.chain`, and a response for each step."""
     return isinstance(sample.meta.get("chain"), dict) and len(sample.responses) > 1
 
 

@@ -1,4 +1,4 @@
-"""What differs between two texts, word by word."""
+"""Differences between two texts, word by word."""
 
 from __future__ import annotations
 
@@ -129,5 +129,5 @@ def _up_to(text: str, most: int) -> str:
 
 
 def words(text: str) -> int:
-    """How many words a text has; of scripts without spaces, characters."""
+    """Return the number of words of a text; in scripts without spaces, of characters."""
     return sum(bool(_WORD.search(unit)) for unit in _UNIT.findall(text))

@@ -11,7 +11,7 @@ from fgrl.types import Message
 from fgrl.visible import HIDDEN, mark
 
 MOST_CHARACTERS = 4000
-"""Of a text that is shown whole."""
+"""Upper bound on characters of a text."""
 
 
 def turns(prompt: str | Sequence[Message]) -> list[tuple[str, Markup]]:

@@ -74,7 +74,7 @@ def _criteria(answer: Answer, values: str) -> list[dict[str, Any]]:
 
 
 def _passages(answer: Answer, values: str) -> list[dict[str, Any]]:
-    """What a critic marked."""
+    """Return the passages that a critic marked."""
     annotation = answer.annotations.get(values)
     return [
         {

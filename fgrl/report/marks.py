@@ -63,12 +63,12 @@ class MarkedText:
     """Characters at the end that are not drawn."""
     passages: list[Passage]
     notes: list[str]
-    """What is not drawn."""
+    """Remarks on what is not drawn."""
 
 
 @dataclass
 class ShownAnnotation:
-    """What one critic or person recorded about an answer."""
+    """An annotation of an answer by one critic or person."""
 
     by: str
     missing: bool
@@ -82,7 +82,7 @@ class ShownAnnotation:
 
 
 def annotations_of_answer(answer: Answer) -> list[ShownAnnotation]:
-    """What rewards recorded about an answer, by the name of the reward, and what else the answer was annotated with."""
+    """Return the annotations that rewards recorded about an answer, by the name of the reward, and all others."""
     shown = [annotation(answer.text, own, name) for name, own in answer.annotations.items()]
     return shown + annotations_of_response(answer.response)
 
@@ -151,7 +151,7 @@ def words_of(span: Span) -> str:
 
 
 def reasons_of(span: Span, addressed: Callable[[int], str] = by_response) -> list[str]:
-    """Why it is marked, and what else is recorded of it."""
+    """Return the reasons for the mark, and what else is recorded of it."""
     reasons = [*span.reasons, *([span.note] if span.note else [])]
     if span.weight != 1:
         reasons.append(f"weight {number(span.weight)}")
@@ -229,7 +229,7 @@ def glyphs(answer: Answer) -> list[tuple[str, list[int], bool]]:
 
 
 def _fits(offsets: Sequence[tuple[int, int]], tokens: int, characters: int) -> bool:
-    """Are these the offsets of `tokens` tokens: pairs in order, inside the text?"""
+    """True if these are the offsets of `tokens` tokens: pairs in order, inside the text."""
     before = 0
     for start, end in offsets:
         if not before <= start <= end <= characters and start != end:

@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import METRICS
 from fgrl.files import write_text
 from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
@@ -25,15 +26,14 @@ from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
-from fgrl.report.curve_names import curve_name
-from fgrl.report.elo import ShownElo, elo_section
+from fgrl.report.elo_tables import ShownElo, elo_section
 from fgrl.report.escaping import render
 from fgrl.report.rollouts import StoredRollouts, rollouts_section
-from fgrl.results import text
+from fgrl.results import metric_names, text
 from fgrl.results.concluding import conclusions_of
 from fgrl.results.conclusions import Conclusions
-from fgrl.results.estimates import ShownHeadline, ShownMeasure, headlines, shown_measure
-from fgrl.results.evaluations import ANSWERS, METRICS, read_evaluation
+from fgrl.results.evaluations import ANSWERS, read_evaluation
+from fgrl.results.numbers import Measure, ModelNumber, headlines
 from fgrl.results.reading import finite, read_json, read_records
 from fgrl.results.run_folder import RunFolder, RunStage, load
 from fgrl.results.series import Series
@@ -94,8 +94,9 @@ class Fit:
 class EvaluationSection:
     stage: str
     baseline: str
-    headlines: list[ShownHeadline]
-    measures: list[ShownMeasure]
+    headlines: list[tuple[Measure, ModelNumber, ModelNumber]]
+    """Some numbers before and after training."""
+    measures: list[Measure]
     answers: Answers | None
     criteria: Attributions | None
     """None when no prompt has a rubric."""
@@ -142,7 +143,7 @@ def _environment() -> jinja2.Environment:
     environment = templates.environment()
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value
-    environment.filters["curve_name"] = curve_name
+    environment.filters["curve_name"] = metric_names.in_words
     environment.globals["most_tokens"] = MOST_TOKENS
     return environment
 
@@ -180,7 +181,7 @@ def _view(folder: Path) -> View:
         if (stored := _rollouts(stage.name, stage.folder, run.notes)) is not None:
             view.rollouts.append((stage.name, stored))
         samples = stage.folder / "out" / "samples.jsonl"
-        if stage.kind == "annotate" and samples.exists():
+        if stage.component == "annotate" and samples.exists():
             shown = annotated_section(read_records(samples, Sample, run.notes, stage.name))
             view.annotated += [(stage.name, shown)] if shown else []
             chains = chains_section(read_records(samples, Sample, [], stage.name))  # lines are noted once
@@ -292,5 +293,4 @@ def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
     best = headlines(evaluation.measures, baseline)
     known = {str(each.name): evaluation.known(each.name) for each in evaluation.measures}
     explained = {name: each.meaning for name, each in known.items() if each is not None}
-    measures = [*map(shown_measure, evaluation.measures)]
-    return EvaluationSection(stage.name, baseline, best, measures, shown, criteria, explained)
+    return EvaluationSection(stage.name, baseline, best, evaluation.measures, shown, criteria, explained)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,9 +32,13 @@ matplotlib = lazy.load("matplotlib")
 figures = lazy.load("matplotlib.figure")
 tickers = lazy.load("matplotlib.ticker")
 svg_backend = lazy.load("matplotlib.backends.backend_svg")
+agg_backend = lazy.load("matplotlib.backends.backend_agg")
 
 REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
 """Settings of matplotlib: text stays text, and the same plot is the same bytes."""
+COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
+INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
+"""Colours of printed figures."""
 CLASSES = {
     "#010101": "ink",
     "#020202": "muted",
@@ -82,6 +86,21 @@ class Frame:
         inside = "".join(_clean(buffer.getvalue())) + "".join(on_top)
         head = f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
         return Markup(f"{head}{inside}</svg>")  # inside: numbers and classes only
+
+
+def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]:
+    """A figure for papers and slides, on white, and its axes."""
+    figure = figures.Figure(figsize=(7.6, height), layout="constrained", facecolor="white")
+    agg_backend.FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=MUTED, labelsize=9)
+    axes.set_xlabel(x_label, color=INK, fontsize=10)
+    axes.set_ylabel(y_label, color=INK, fontsize=10)
+    return figure, axes
 
 
 def save_figure(figure: Any, target: Path) -> list[Path]:
@@ -183,7 +202,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def _noisy(values: Sequence[float]) -> bool:
-    """Does the curve go up and down (and not, as a learning rate, from here to there)?"""
+    """True if the curve goes up and down (and not, as a learning rate, from here to there)."""
     travelled = math.fsum(abs(b - a) for a, b in pairwise(values))
     return travelled > 3 * (max(values) - min(values))
 
@@ -230,8 +249,14 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
     for step in series.broken[:MOST_POINTS]:
         x = frame.at(step, 0)[0]
         marks.append(f'<path class="broken" d="M{x - 3:.1f} {bottom - 8}l6 6m0 -6l-6 6"/>')
-    if values:
-        marks += _hover(frame, steps, values, series.interval)
+
+    def texts_at(step: float, here: dict[str, float]) -> list[str]:
+        ends = (
+            " ({} to {})".format(*(number(end, 4) for end in series.interval[step])) if step in series.interval else ""
+        )
+        return [f"{number(step, 6)}: {number(here[series.name], 4)}{ends}"]
+
+    marks += _hover(frame, {series.name: (steps, values)}, texts_at)
     summary = (
         f"from {number(values[0])} to {number(values[-1])} in {len(values)} values" if values else "no finite value"
     )
@@ -256,7 +281,11 @@ def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 23
         for name, (_own, values) in lines.items()
         if values
     ]
-    return frame.svg("; ".join(summaries) or "no finite value", _hover_all(frame, lines))
+
+    def texts_at(step: float, here: dict[str, float]) -> list[str]:
+        return [f"step {number(step, 6)}", *(f"{name} {number(value, 4)}" for name, value in here.items())]
+
+    return frame.svg("; ".join(summaries) or "no finite value", _hover(frame, lines, texts_at))
 
 
 def line_sample(place: int) -> Markup:
@@ -266,22 +295,30 @@ def line_sample(place: int) -> Markup:
     ).format(place)
 
 
-def _hover_all(frame: Frame, lines: Mapping[str, tuple[list[float], list[float]]]) -> list[str]:
-    """Strips over the plot that show the step and every series' value there while the mouse is over them."""
+def _hover(
+    frame: Frame,
+    lines: Mapping[str, tuple[list[float], list[float]]],
+    texts_at: Callable[[float, dict[str, float]], list[str]],
+) -> list[str]:
+    """Strips over the plot that show texts about a step and the lines' values there while the mouse is over them, and the place of a
+    single line."""
     known = {name: dict(zip(*line, strict=True)) for name, line in lines.items()}
     steps = sorted({step for own, _values in lines.values() for step in own})
     count = min(HOVER_POINTS, len(steps))
     picked = [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
     inside = []
     for step in picked:
-        texts = [f"step {number(step, 6)}"] + [
-            f"{name} {number(values[step], 4)}" for name, values in known.items() if step in values
-        ]
-        rows = (
-            f'<text x="{frame.width - RIGHT}" y="{10 + 12 * row}" text-anchor="end">{escape(text)}</text>'
-            for row, text in enumerate(texts)
+        values = {name: own[step] for name, own in known.items() if step in own}
+        marks = (
+            ['<circle cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(*frame.at(step, *values.values()))]
+            if len(known) == 1
+            else []
         )
-        inside.append("".join(rows))
+        marks += [
+            f'<text x="{frame.width - RIGHT}" y="{10 + 12 * row}" text-anchor="end">{escape(text)}</text>'
+            for row, text in enumerate(texts_at(step, values))
+        ]
+        inside.append("".join(marks))
     return _strips(frame, [frame.at(step, 0.0)[0] for step in picked], inside)
 
 
@@ -312,25 +349,6 @@ def _band(frame: Frame, interval: Mapping[float, tuple[float, float]]) -> list[s
     return [f'<path class="band{"" if len(steps) > 1 else " single"}" d="M{points}z"/>']
 
 
-def _hover(
-    frame: Frame, steps: Sequence[float], values: Sequence[float], interval: Mapping[float, tuple[float, float]]
-) -> list[str]:
-    """Strips over the plot that show step and value while the mouse is over them."""
-    count = min(HOVER_POINTS, len(values))
-    picked = sorted({round(index * (len(values) - 1) / max(1, count - 1)) for index in range(count)})
-    spots = [frame.at(steps[index], values[index]) for index in picked]
-    inside = []
-    for (x, y), index in zip(spots, picked, strict=True):
-        text = f"{number(steps[index], 6)}: {number(values[index], 4)}"
-        if steps[index] in interval:
-            text += " ({} to {})".format(*(number(end, 4) for end in interval[steps[index]]))
-        inside.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
-            f'<text x="{frame.width - RIGHT}" y="10" text-anchor="end">{text}</text>'
-        )
-    return _strips(frame, [x for x, _y in spots], inside)
-
-
 @dataclass
 class Point:
     """A bin of the calibration rewards."""
@@ -339,7 +357,7 @@ class Point:
     value: float
     count: float
     used: bool = True
-    """Did it count in the fit?"""
+    """True if it counted in the fit."""
 
 
 def fit(

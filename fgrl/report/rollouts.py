@@ -16,7 +16,7 @@ from fgrl.results.text import number, reward_facts
 
 ADVANTAGE = "advantage"
 MOST_ROLLOUTS = 16
-"""Of an iteration."""
+"""Per iteration."""
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Iteration:
 
 @dataclass
 class StoredRollouts:
-    """What the page shows of a training's `rollouts.jsonl`."""
+    """The part of a training's `rollouts.jsonl` that the page shows."""
 
     iterations: list[Iteration]
     scales: list[Scale]
-    """Of the rewards, then of the advantages."""
+    """Scales of the rewards, then that of the advantages."""
     marked: bool
-    """Are there annotations?"""
+    """True if there are annotations."""
 
 
 def rollouts_section(stored: Iterable[StoredRollout], *, ended: bool = True) -> StoredRollouts | None:

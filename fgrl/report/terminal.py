@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from fgrl.evaluation.answer import Attribution
+    from fgrl.types import Annotation
 rich_console = lazy.load("rich.console")
 rich_table = lazy.load("rich.table")
 rich_text = lazy.load("rich.text")
@@ -43,7 +44,7 @@ PAD_RUN = 3
 
 @dataclass
 class Remarks:
-    """What a critic recorded about a response."""
+    """A critic's annotation of a response."""
 
     missing: bool
     """It was asked, and nothing usable came back."""
@@ -51,6 +52,17 @@ class Remarks:
     """None: there is no comment on the whole response."""
     passages: list[tuple[float, str, list[str]]]
     """(label, marked text, reasons), in order."""
+
+    @classmethod
+    def of(cls, annotation: Annotation | None, text: str) -> Remarks:
+        """None: the annotation is missing."""
+        if annotation is None:
+            return cls(True, None, [])
+        passages = [
+            (span.label, text[span.start : span.end], span.reasons + ([span.note] if span.note else []))
+            for span in sorted(annotation.spans, key=lambda span: (span.start, -span.end))
+        ]
+        return cls(False, annotation.critique, passages)
 
 
 @dataclass
@@ -68,7 +80,7 @@ class Annotated:
     """Reward of each token; NaN = no reward. Values of the prompt and of padding are not shown."""
     note: str = ""
     criteria: list[Attribution] = field(default_factory=list)
-    """Of the response: relevances are of the tokens of kind "response" and "eos"."""
+    """Criteria of the response; relevances are of the tokens of kind "response" and "eos"."""
     remarks: Remarks | None = None
     """None: no critic was asked."""
     layers: dict[str, list[float | None]] = field(default_factory=dict)
@@ -148,7 +160,7 @@ class ShownAnswer:
     """An answer in a chat."""
 
     name: str
-    """Of the model."""
+    """Name of the model."""
     pieces: list[str]
     """The text, in one piece or token by token."""
     values: Sequence[float | None] | None = None

@@ -124,12 +124,12 @@ def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedE
 class _Values:
     """One number of one model in the evaluations of a recipe, by seed."""
 
-    recorded: dict[str, Estimate]
+    recorded: Mapping[str, Estimate]
     """As `metrics.json` has it."""
     measured: dict[str, Measured]
     """Measured again from the answers."""
     complete: bool
-    """Was its metric measured again at every seed?"""
+    """True if its metric was measured again at every seed."""
 
     def number(self, options: Mapping[str, Any] | None) -> RecipeNumber | None:
         """The mean over the seeds that have a value; None without seeds. options: of the bootstrap; None: as recorded, with the
@@ -211,7 +211,8 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
 
 
 def _why_recorded(metric: str, evaluations: Evaluations, values: Mapping[str, _Values]) -> str:
-    """Why a number is taken from `metrics.json`; empty where it was measured again everywhere, over the same units."""
+    """Return the reason to take a number from `metrics.json`; empty where it was measured again everywhere, over the
+    same units."""
     units = {frozenset(part.clusters) for side in values.values() for part in side.measured.values()}
     if len(units) == 1 and all(side.complete for side in values.values()):
         return ""
@@ -283,7 +284,7 @@ def _differing(name: NumberName, first: Evaluation, others: Sequence[Evaluation]
 
 
 def _remarks(number: ComparedNumber, evaluations: Evaluations, values: Mapping[str, _Values]) -> list[str]:
-    """What a reader must know of single values."""
+    """Return remarks on single values."""
     remarks = []
     for recipe, side in number.recipes.items():
         if side.note:

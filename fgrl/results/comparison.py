@@ -1,4 +1,4 @@
-"""What a comparison of recipes consists of."""
+"""The record of a comparison of recipes."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class ComparedNumber(Record):
     level: float | None
     """Share of the interval over prompts; None: as the stage computed it."""
     why_recorded: str = ""
-    """Why it is taken from `metrics.json`; empty: it was measured again from the answers."""
+    """Reason to take it from `metrics.json`; empty: it was measured again from the answers."""
     before: RecipeNumber | dict[str, RecipeNumber] | None
-    """Of the evaluation's own baseline; by recipe where they differ; None: there is none."""
+    """Number of the evaluation's own baseline; by recipe where they differ; None: there is none."""
     recipes: dict[str, RecipeNumber]
     differences: dict[str, Difference] = {}
     notes: list[str] = []
@@ -59,7 +59,7 @@ class ComparedEvaluation(Record):
     prompts: int | None = None
     """None: it recorded no answers."""
     answers: dict[str, dict[str, int]] = {}
-    """How many there are, by recipe and model, of all its seeds."""
+    """Number of answers over all seeds, by recipe and model."""
     numbers: list[ComparedNumber] = []
     notes: list[str] = []
 
@@ -80,7 +80,7 @@ class Missing(Record):
     seed: str
     stages: list[str]
     command: str
-    """What runs them; empty for the folder of a run."""
+    """Command that runs them; empty for the folder of a run."""
 
 
 class RecipeComparison(Record):

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from fgrl.evaluation.statistics import Estimate
 from fgrl.results.conclusions import Change, Conclusions
-from fgrl.results.estimates import ShownEstimate, shown_measure
 from fgrl.results.evaluated import SURE, Evaluated, evaluations_of, status_of
 from fgrl.results.exploiting import exploited
 from fgrl.results.learning import learned
@@ -19,7 +19,8 @@ from fgrl.results.trainings import Trainings
 
 MOST_CHANGES = 5
 MOST_OF_A_METRIC = 2
-"""Of what changed most; a metric's numbers tell much the same. Of a metric of symptoms (words, characters, tokens) it is one."""
+"""Upper bound on changes of one metric, whose numbers tell much the same; 1 for a metric of symptoms (words,
+characters, tokens)."""
 
 
 def conclude(run: RunFolder) -> Conclusions:
@@ -34,7 +35,7 @@ def conclude(run: RunFolder) -> Conclusions:
 
 
 def conclusions_of(run: RunFolder) -> Conclusions:
-    """What is stored of a run, or else what can be concluded now."""
+    """Return the stored conclusions of a run, or else what can be concluded now."""
     return run.record.conclusions or conclude(run)
 
 
@@ -54,16 +55,15 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
         if each.grades_reward:
             continue
         for measure in each.evaluation.measures:
-            shown = shown_measure(measure)
-            before = next((row for row in shown.rows if row.model == each.evaluation.baseline), None)
+            before = measure[each.evaluation.baseline]
             if before is None:
                 continue
             known = each.evaluation.known(measure.name)
             better = None if known is None else known.meaning.better
-            if better is None and before.value.estimate.low == before.value.estimate.high:
+            if better is None and before.value.low == before.value.high:
                 continue  # 0 by definition, as the KL of the reference to itself
             trained = {model.name for model in each.trained if each.baseline_is_start(model)}
-            for row in shown.rows:
+            for row in measure.models:
                 change = row.difference
                 if row.model not in trained or change is None or not change.changed or not change.mean:
                     continue
@@ -91,11 +91,10 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
     return result[:MOST_CHANGES]
 
 
-def _effect(change: ShownEstimate) -> float | None:
+def _effect(change: Estimate) -> float | None:
     """The standardised difference, from the width of its interval: mean / (standard error * sqrt(prompts))."""
-    estimate = change.estimate
-    assert estimate.mean is not None
-    assert estimate.low is not None
-    assert estimate.high is not None
-    error = (estimate.high - estimate.low) / (2 * SURE)
-    return estimate.mean / (error * math.sqrt(max(1, estimate.groups))) if error > 0 else None
+    assert change.mean is not None
+    assert change.low is not None
+    assert change.high is not None
+    error = (change.high - change.low) / (2 * SURE)
+    return change.mean / (error * math.sqrt(max(1, change.groups))) if error > 0 else None

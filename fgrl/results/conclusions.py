@@ -1,4 +1,4 @@
-"""What is concluded of a run: did it learn, does it exploit its reward, what changed most. Stored in its record."""
+"""Conclusions on a run, stored in its record: did it learn, does it exploit its reward, what changed most."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Change(Concluded):
 
 
 class Conclusions(Record):
-    """What the first screen of a run's page shows."""
+    """Conclusions on a run, the first screen of its page."""
 
     replies: list[Reply] = []
     changes: list[Change] = []
@@ -89,15 +89,8 @@ class Conclusions(Record):
         questions = [
             {
                 "question": reply.question, "status": reply.status, "reply": reply.short,
-                "findings": [{"status": each.status, "text": each.text} for each in reply.findings],
+                "findings": [each.model_dump(include={"status", "text"}) for each in reply.findings],
             }
             for reply in self.replies
         ]  # fmt: skip
-        changes = [
-            {
-                name: getattr(each, name)
-                for name in ("number", "stage", "words", "model", "before", "after", "effect", "status")
-            }
-            for each in self.changes
-        ]
-        return {"questions": questions, "changed_most": changes}
+        return {"questions": questions, "changed_most": [each.model_dump(exclude={"shown"}) for each in self.changes]}

@@ -1,4 +1,4 @@
-"""What a finished stage took: calls, tokens and money from its ledger, seconds from its record and its log."""
+"""Costs of a finished stage: calls, tokens and money from its ledger, seconds from its record and its log."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PARTS = ("collect", "score", "train")
 
 @dataclass
 class StageCosts:
-    """What one stage took."""
+    """Costs of one stage."""
 
     seconds: float | None
-    """Of the run that finished it."""
+    """Seconds of the run that finished it."""
     samples: int | None
-    """How many samples it made; None: it makes none, or its summary does not say."""
+    """Number of samples that it made; None: it makes none, or its summary does not say."""
     questions: int = 0
-    """What it asked language models, before retries; 0 where its summary does not say."""
+    """Number of questions to language models, before retries; 0 where its summary does not say."""
     cached: int = 0
-    """How many of them were answered from the cache: what those cost is in the ledger of the stage that asked first."""
+    """Number of those answered from the cache: their cost is in the ledger of the stage that asked first."""
     calls: int = 0
     spent: dict[str, float | None] = field(default_factory=dict)
     """The sums of `COUNTED`; None where a call's is not known."""
@@ -40,14 +40,15 @@ class StageCosts:
 
     @property
     def note(self) -> str | None:
-        """What a reader of the sums must know."""
+        """Remark on the sums."""
         if not self.cached:
             return None
         return f"without {self.cached:,} of {self.questions:,} questions, which the cache answered"
 
 
 def read_costs(folder: Path, skip: int = 0) -> StageCosts:
-    """Of a stage's folder, without the first `skip` iterations of its log. Raises `DataError` for a file that cannot be read."""
+    """Return the costs in a stage's folder, without the first `skip` iterations of its log. Raises `DataError` for a
+    file that cannot be read."""
     notes: list[str] = []
     try:
         record = parse_stage(folder)

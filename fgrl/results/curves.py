@@ -79,7 +79,7 @@ def metric_of(folders: Mapping[str, Path], metric: str, stages: Sequence[str] = 
 
 
 def is_pattern(name: str) -> bool:
-    """Does it stand for several stages?"""
+    """True if it stands for several stages."""
     return any(sign in name for sign in "*?[")
 
 

@@ -30,7 +30,7 @@ class Differing:
 def differing(
     built: Sequence[Mapping[str, Mapping[str, Any]]], written: Sequence[Mapping[str, Any]] | None = None
 ) -> list[Differing]:
-    """What is not the same in all recipes.
+    """Return the settings that are not the same in all recipes.
 
     built: of each recipe its stages by name, as `registry.dump` gives them. written: the same stages as the recipe has them,
     without the defaults: where two components differ in kind, each is shown as it was written, and not field by field.
@@ -54,7 +54,8 @@ def differing(
 
 
 def labels(results: Sequence[RecipeResults]) -> list[str]:
-    """Of each, the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty where it does not."""
+    """Return for each the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty where it does
+    not."""
     texts = []
     for each in results:
         others = [other.settings for other in results if other.recipe == each.recipe]

@@ -1,4 +1,4 @@
-"""Estimates as text and as positions on an axis (percent of its width), and the numbers of an evaluation as the page shows them."""
+"""Estimates as text and as positions on an axis (percent of its width)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
+
 from fgrl.evaluation.statistics import Estimate
-from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.text import number
 
 MARGIN = 0.12
@@ -28,27 +29,22 @@ class Axis:
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
-@dataclass(frozen=True)
-class ShownEstimate:
+class ShownEstimate(Estimate):
     """An estimate as the page and the tables show it."""
 
-    estimate: Estimate
-    decimals: int | None = None
+    decimals: int | None = Field(None, exclude=True)
     """None: three significant digits."""
-    axis: Axis = Axis(0.0, 0.0)
+    axis: Axis = Field(Axis(0.0, 0.0), exclude=True)
+
+    @classmethod
+    def of(cls, estimate: Estimate, decimals: int | None = None, axis: Axis = Axis(0.0, 0.0)) -> ShownEstimate:
+        known = {name: getattr(estimate, name) for name in Estimate.model_fields}
+        return cls(**known, decimals=decimals, axis=axis)
 
     @property
-    def mean(self) -> float | None:
-        return self.estimate.mean
-
-    @property
-    def n(self) -> int | None:
-        """How many values; None where a number without a count was recorded."""
-        return None if self.estimate.n == 0 and self.mean is not None else self.estimate.n
-
-    @property
-    def note(self) -> str:
-        return self.estimate.note or ""
+    def count(self) -> int | None:
+        """Number of values; None where it was not recorded."""
+        return None if self.n == 0 and self.mean is not None else self.n
 
     @property
     def value(self) -> str:
@@ -61,7 +57,7 @@ class ShownEstimate:
 
     @property
     def interval(self) -> str:
-        low, high = self.estimate.low, self.estimate.high
+        low, high = self.low, self.high
         return "" if low is None or high is None else f"{self._text(low)} to {self._text(high)}"
 
     @property
@@ -70,10 +66,9 @@ class ShownEstimate:
         return self.value + (f" [{self.interval}]" if self.interval else "")
 
     @property
-    def changed(self) -> bool | None:
-        """Does the interval of a difference exclude zero? None without an interval."""
-        low, high = self.estimate.low, self.estimate.high
-        return None if low is None or high is None else low > 0 or high < 0
+    def change_with_interval(self) -> str:
+        """`+0.38 [0.23 to 0.52]`."""
+        return self.change + (f" [{self.interval}]" if self.interval else "")
 
     @property
     def at(self) -> float:
@@ -81,11 +76,11 @@ class ShownEstimate:
 
     @property
     def left(self) -> float:
-        return self.axis.percent(self.mean if self.estimate.low is None else self.estimate.low)
+        return self.axis.percent(self.mean if self.low is None else self.low)
 
     @property
     def right(self) -> float:
-        return self.axis.percent(self.mean if self.estimate.high is None else self.estimate.high)
+        return self.axis.percent(self.mean if self.high is None else self.high)
 
     def _text(self, value: float | None) -> str:
         if value is None or self.decimals is None:
@@ -113,70 +108,3 @@ def axis_of(values: Sequence[float]) -> Axis:
     low, high = min(values), max(values)
     room = (high - low) * MARGIN or abs(values[0]) * MARGIN or 1.0
     return Axis(low - room, high + room)
-
-
-# -- the numbers of an evaluation: values and differences, each on the axis of its number ----------------------------------
-
-
-@dataclass(frozen=True)
-class ShownNumber:
-    """A number of one model."""
-
-    model: str
-    value: ShownEstimate
-    difference: ShownEstimate | None
-
-
-@dataclass(frozen=True)
-class ShownMeasure:
-    """One number, for every model."""
-
-    name: str
-    about: str
-    rows: list[ShownNumber]
-    zero: float | None
-    """Where zero lies on the axis of the differences (percent); None without differences."""
-
-
-@dataclass(frozen=True)
-class ShownHeadline:
-    """One number before and after training."""
-
-    measure: ShownMeasure
-    before: ShownNumber
-    after: ShownNumber
-
-
-def shown_measure(measure: Measure) -> ShownMeasure:
-    values = [number.value for number in measure.models]
-    changes = [number.difference for number in measure.models if number.difference is not None]
-    decimals = common_decimals([*values, *changes])
-    value_axis, change_axis, zero = Axis(0.0, 0.0), Axis(0.0, 0.0), None
-    if known := known_values(values):
-        value_axis = axis_of(known)
-    if known := known_values(changes):
-        change_axis = axis_of([*known, 0.0])
-        zero = change_axis.percent(0.0)
-    rows = [_shown(number, decimals, value_axis, change_axis) for number in measure.models]
-    return ShownMeasure(str(measure.name), measure.about, rows, zero)
-
-
-def headlines(measures: Sequence[Measure], baseline: str, at_most: int = 4) -> list[ShownHeadline]:
-    """The first number of each metric that both the baseline and another model have."""
-    result: dict[str, ShownHeadline] = {}
-    for measure in measures:
-        shown = shown_measure(measure)
-        before = next((row for row in shown.rows if row.model == baseline), None)
-        after = next((row for row in shown.rows if row.model != baseline), None)
-        if before and after:
-            result.setdefault(measure.name.metric, ShownHeadline(shown, before, after))
-    return list(result.values())[:at_most]
-
-
-def _shown(number: ModelNumber, decimals: int | None, value_axis: Axis, change_axis: Axis) -> ShownNumber:
-    change = number.difference
-    return ShownNumber(
-        number.model,
-        ShownEstimate(number.value, decimals, value_axis),
-        None if change is None else ShownEstimate(change, decimals, change_axis),
-    )

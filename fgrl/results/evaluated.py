@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.number_names import NumberName
-from fgrl.evaluation.statistics import Estimate
+from fgrl.evaluation.comparison import METRICS
+from fgrl.evaluation.statistics import combined
 from fgrl.kinds import Meaning, Purpose
 from fgrl.results.conclusions import Status
-from fgrl.results.estimates import ShownEstimate, ShownMeasure, ShownNumber, shown_measure
-from fgrl.results.evaluations import ANSWERS, METRICS, Evaluation, read_evaluation
+from fgrl.results.estimates import ShownEstimate
+from fgrl.results.evaluations import ANSWERS, Evaluation, read_evaluation
+from fgrl.results.numbers import Measure, ModelNumber
 from fgrl.results.reading import mapping, read_records
 from fgrl.results.run_folder import RunStage
 from fgrl.results.symptoms import Symptoms
@@ -33,21 +33,21 @@ class Goal:
     words: str
     better: str
     model: TrainedModel
-    before: ShownNumber | None
-    after: ShownNumber
+    before: ModelNumber | None
+    after: ModelNumber
     change: ShownEstimate | None
     """The difference to `before`, paired by prompt unless `unpaired`; or the distance of a number that compares by itself from
     its value for equal models. None: no model that the training began with has the number."""
     status: Status
     unpaired: bool = False
     of_reward: bool = False
-    """Is it a number of the reward or of what annotates, not one with a goal?"""
+    """True for a number of the reward or of what annotates, not one with a goal."""
     of_grading: bool = False
-    """Is it how well annotations or relevances agree with given ones?"""
+    """True for the agreement of annotations or relevances with given ones."""
 
     @property
     def is_reward_itself(self) -> bool:
-        """Is it the reward on held-out prompts?"""
+        """True for the reward on held-out prompts."""
         return self.of_reward and not self.of_grading
 
     @property
@@ -74,7 +74,7 @@ class Evaluated:
     stage: RunStage
     evaluation: Evaluation
     answers: Path
-    """Of them; there may be no such file."""
+    """File of their answers, which may not exist."""
     trained: list[TrainedModel]
     settings: Mapping[str, Any]
     """Those of the evaluation."""
@@ -86,10 +86,11 @@ class Evaluated:
 
     @property
     def grades_reward(self) -> bool:
-        return self.stage.kind == "grade"
+        return self.stage.component == "grade"
 
     def baseline_is_start(self, model: TrainedModel) -> bool:
-        """Is the baseline what the model was before its training? Where the recipe does not say, every baseline that is a model
+        """True if the baseline is the model before its training. Where the recipe does not say, every baseline that is
+        a model
         counts, but not answers of others, unless the model's own answers are given, too."""
         if model.starts is None:
             given = mapping(self.settings.get("given"))
@@ -118,36 +119,33 @@ class Evaluated:
                 continue
             if purpose == "reward" and not self.grades_reward and known.meaning.even is not None:
                 continue  # not what answers are worth, but how well the reward judges them
-            shown = shown_measure(measure)
-            for row in shown.rows:
+            for row in measure.models:
                 model = next((each for each in self.trained if each.name == row.model), None)
                 if model is None or (row.model in by_model and by_model[row.model].change is not None):
                     continue
-                goal = self._goal(measure.name, known.meaning, shown, row, model)
+                goal = self._goal(measure, known.meaning, row, model)
                 if goal is not None and (goal.change is not None or row.model not in by_model):
                     by_model[row.model] = replace(goal, of_reward=purpose == "reward", of_grading=self.grades_reward)
         return by_model
 
-    def _goal(
-        self, name: NumberName, meaning: Meaning, shown: ShownMeasure, after: ShownNumber, model: TrainedModel
-    ) -> Goal | None:
+    def _goal(self, measure: Measure, meaning: Meaning, after: ModelNumber, model: TrainedModel) -> Goal | None:
         """None: the model has no value."""
         assert meaning.better is not None
-        rows = {row.model: row for row in shown.rows}
         before, change, unpaired = None, None, False
         paired = after.difference if self.baseline_is_start(model) or self.grades_reward else None
         if paired is not None and paired.mean is not None:
-            before, change = rows.get(self.evaluation.baseline), paired
+            before, change = measure[self.evaluation.baseline], paired
         elif self.grades_reward and meaning.even is not None:
             change = _from_even(after.value, meaning.even)
         else:
-            opponent = self._opponent(name.metric)
+            opponent = self._opponent(measure.name.metric)
             for start in model.starts or ():
                 if meaning.even is not None and start == opponent:
                     change = _from_even(after.value, meaning.even)
                     break
-                if start in rows and (change := _unpaired(after.value, rows[start].value)) is not None:
-                    before, unpaired = rows[start], True
+                own = measure[start]
+                if own is not None and (change := _unpaired(after.value, own.value)) is not None:
+                    before, unpaired = own, True
                     break
         if after.value.mean is None:
             return None
@@ -188,28 +186,15 @@ class Evaluated:
 
 def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
     """The distance of a number from its value for equal models."""
-    estimate = value.estimate
-    moved = {end: None if (at := getattr(estimate, end)) is None else at - even for end in ("mean", "low", "high")}
-    return ShownEstimate(estimate.model_copy(update=moved), value.decimals)
+    moved = {end: None if (at := getattr(value, end)) is None else at - even for end in ("mean", "low", "high")}
+    return value.model_copy(update=moved)
 
 
-def _unpaired(after: ShownEstimate, before: ShownEstimate) -> ShownEstimate | None:
+def _unpaired(new: ShownEstimate, old: ShownEstimate) -> ShownEstimate | None:
     """The difference of two numbers, taken as independent: of answers to the same prompts its interval is rather too wide."""
-    new, old = after.estimate, before.estimate
     if new.mean is None or old.mean is None:
         return None
-    low, high = None, None
-    if new.low is not None and new.high is not None and old.low is not None and old.high is not None:
-        low, high = of_independent((old.low, old.mean, old.high), (new.low, new.mean, new.high))
-    n = min(new.n, old.n)
-    return ShownEstimate(Estimate(mean=new.mean - old.mean, low=low, high=high, n=n), after.decimals)
-
-
-def of_independent(before: tuple[float, float, float], after: tuple[float, float, float]) -> tuple[float, float]:
-    """The interval of a difference, from (low, mean, high) of both sides (Newcombe 1998, method 10)."""
-    change = after[1] - before[1]
-    below = math.hypot(after[1] - after[0], before[2] - before[1])
-    return change - below, change + math.hypot(after[2] - after[1], before[1] - before[0])
+    return ShownEstimate.of(combined([("after", 1, new), ("before", -1, old)]), new.decimals)
 
 
 def status_of(change: ShownEstimate, better: str) -> Status:
@@ -222,7 +207,7 @@ def status_of(change: ShownEstimate, better: str) -> Status:
 
 
 def evaluations_of(stage: RunStage, trainings: Trainings) -> Iterator[Evaluated]:
-    """What a stage measured: an evaluation, or a training at its last evaluation."""
+    """Return the measurements of a stage: of an evaluation, or of a training at its last evaluation."""
     if stage.folder is None:
         return
     out = stage.folder / "out"

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import METRICS
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning, Purpose, meaning_in
@@ -19,19 +20,19 @@ from fgrl.results.numbers import Measure, measures
 from fgrl.results.reading import mapping, read_json
 from fgrl.types import Record
 
-METRICS, ANSWERS = "metrics.json", "answers.jsonl"
+ANSWERS = "answers.jsonl"
 
 
 @dataclass
 class Remeasured:
-    """What a metric computed from the recorded answers, before it is resampled."""
+    """Numbers that a metric computed from the recorded answers, before they are resampled."""
 
     settings: Any
     """All that can change its numbers, to be compared."""
     numbers: Mapping[str, Mapping[str, Measured]]
     """By model and key of the number."""
     options: Mapping[str, Any]
-    """Of the bootstrap."""
+    """Options of the bootstrap."""
 
 
 class Declared(Record):
@@ -41,9 +42,8 @@ class Declared(Record):
     numbers: dict[str, Meaning]
 
 
-@dataclass(frozen=True)
-class Known:
-    """What is declared about one number."""
+class Known(NamedTuple):
+    """Declaration of one number."""
 
     purpose: Purpose
     meaning: Meaning
@@ -62,7 +62,7 @@ class Evaluation:
     not_remeasured: Mapping[str, str] = field(default_factory=dict)
     """By metric: why it was not measured again."""
     measured_by: MeasuredBy | None = None
-    """How it measures; None where nothing is compared."""
+    """Settings of the measurement; None where nothing is compared."""
 
     @property
     def baseline(self) -> str:
@@ -74,7 +74,7 @@ class Evaluation:
         return measures(self.report)
 
     def known(self, name: NumberName) -> Known | None:
-        """What the evaluation's metric declared about a number; None where nothing is declared."""
+        """Return the declaration of a number by its metric; None where there is none."""
         try:
             declared = Declared.model_validate(mapping(self.report.get("meanings")).get(name.metric))
         except ValidationError:
@@ -89,7 +89,7 @@ class Evaluation:
 
     @cached_property
     def questions(self) -> dict[str, Any]:
-        """What each prompt asked and which answers are right, by the prompt's id."""
+        """Prompts with their references and rubrics, by id."""
         return {
             answer.id: (answer.sample.prompt, answer.references, answer.sample.rubric)
             for answers in self.answers.values()

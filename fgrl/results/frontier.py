@@ -33,8 +33,9 @@ class Point:
     """At x = 0: the reference itself."""
 
     def as_json(self) -> dict[str, Any]:
-        ends = {"x": self.x, "y": self.y}
-        numbers = {axis: {"mean": e.mean, "low": e.low, "high": e.high} for axis, e in ends.items()}
+        numbers = {
+            axis: each.model_dump(include={"mean", "low", "high"}) for axis, each in (("x", self.x), ("y", self.y))
+        }
         return {"series": self.series, "model": self.model, "settings": self.label, "best": self.best, **numbers}
 
 
@@ -76,15 +77,17 @@ def frontier(results: Sequence[RecipeResults], x: str, y: str, models: Sequence[
         y_number = pick(list(known), y)
         x_number = pick(list(known), x, prefer=y_number.stage)
         result.x_name, result.y_name = x_number.name, y_number.name
-        x_values = {number.model: number.value for number in known[x_number].models}
         for number in known[y_number].models:
-            x_value, y_value = x_values.get(number.model), number.value
-            if (models and number.model not in models) or x_value is None:
+            across, up = known[x_number][number.model], number.value
+            if (
+                (models and number.model not in models)
+                or across is None
+                or across.value.mean is None
+                or up.mean is None
+            ):
                 continue
-            if x_value.mean is None or y_value.mean is None:
-                continue
-            start = abs(x_value.mean) < ZERO
-            result.points.append(Point(recipe.recipe, number.model, label, x_value, y_value, start=start))
+            start = abs(across.value.mean) < ZERO
+            result.points.append(Point(recipe.recipe, number.model, label, across.value, up, start=start))
     result.points = _without_duplicates(result.points)
     for point in result.points:
         point.best = not any(dominates(other, point) for other in result.points)

@@ -1,4 +1,5 @@
-"""Did it learn? Learning is only asserted of a number whose metric declares which side is better, and whose interval of
+"""Signs that a training learned. Learning is only asserted of a number whose metric declares which side is better, and
+whose interval of
 the paired difference excludes 0."""
 
 from __future__ import annotations
@@ -6,9 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from fgrl.evaluation.statistics import Estimate, combined
 from fgrl.results.conclusions import MOST_FINDINGS, Finding, Reply, Status
-from fgrl.results.estimates import shown_measure
-from fgrl.results.evaluated import SURE, Evaluated, Goal, of_independent
+from fgrl.results.evaluated import SURE, Evaluated, Goal
 from fgrl.results.reading import finite, mapping
 from fgrl.results.run_folder import RunFolder, RunStage
 from fgrl.results.text import number, signed
@@ -27,12 +28,12 @@ def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Go
     if fits:
         short = "Not shown: on held-out rows there is no difference with an interval that excludes 0."
         return _reply("unsure", short, fits)
-    trains = any(stage.kind in ("finetune", "rl") for stage in run.stages)
+    trains = any(stage.component in ("finetune", "rl") for stage in run.stages)
     return _reply("unknown", "Unknown: nothing held out was measured.", []) if trains else None
 
 
 def _measured(counted: Sequence[Goal]) -> tuple[Status, str]:
-    """What the headline numbers say."""
+    """Return status and reply by the headline numbers."""
     states = {goal.status for goal in counted}
     only_reward = any(goal.is_reward_itself for goal in counted)
     by_reward = " (measured by the reward itself)" if only_reward else ""
@@ -65,8 +66,7 @@ def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
     """Numbers with a difference, but without a declared direction."""
     for measure in evaluated.evaluation.measures:
         if evaluated.evaluation.known(measure.name) is None:
-            shown = shown_measure(measure)
-            for row in shown.rows:
+            for row in measure.models:
                 if row.difference is not None and row.difference.mean is not None:
                     interval = f", interval {row.difference.interval}" if row.difference.interval else ""
                     text = f"{measure.name} of {row.model}: difference {row.difference.change}{interval}."
@@ -74,8 +74,8 @@ def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
 
 
 def _fit(stage: RunStage) -> Finding | None:
-    """What a finetuning measured on rows that it did not train on."""
-    held = mapping(stage.used.summary.get("holdout"))
+    """Return a finding on the rows that a finetuning did not train on."""
+    held = mapping(stage.summary.get("holdout"))
     before, after = mapping(held.get("before")), mapping(held.get("after"))
     rows = held.get("rows")
     for name, better in (("accuracy", "higher"), ("loss", "lower")):
@@ -84,23 +84,18 @@ def _fit(stage: RunStage) -> Finding | None:
             continue
         text = f"{name.capitalize()} on {number(finite(rows))} held-out rows [{stage.name}]: {number(first)} → {number(last)}"
         if name == "accuracy" and isinstance(rows, int) and rows > 0 and 0 <= first <= 1 and 0 <= last <= 1:
-            low, high = _newcombe(first, last, rows)
-            status: Status = "good" if low > 0 else "bad" if high < 0 else "unsure"
-            interval = f"difference {signed(last - first)}, interval {signed(low)} to {signed(high)}"
+            change = combined([("after", 1, _share(last, rows)), ("before", -1, _share(first, rows))])
+            status: Status = "unsure" if not change.changed else "good" if last > first else "bad"
+            interval = f"difference {signed(change.mean)}, interval {signed(change.low)} to {signed(change.high)}"
             return Finding(status=status, text=f"{text}; {interval}; {better} is better.")
         return Finding(status="unsure", text=f"{text}; no interval is known; {better} is better.")
     return None
 
 
-def _newcombe(before: float, after: float, n: int) -> tuple[float, float]:
-    """Interval of the difference of two shares of n rows each, taken as independent, which makes it rather too wide (Newcombe 1998,
-    method 10)."""
-
-    def wilson(share: float) -> tuple[float, float]:
-        z2 = SURE * SURE
-        middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-        reach = SURE * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-        return middle - reach, middle + reach
-
-    (low_1, high_1), (low_2, high_2) = wilson(before), wilson(after)
-    return of_independent((low_1, before, high_1), (low_2, after, high_2))
+def _share(share: float, n: int) -> Estimate:
+    """A share of n rows with its Wilson interval. Two of them are taken as independent (Newcombe 1998, method 10), which makes the
+    interval of their difference rather too wide."""
+    z2 = SURE * SURE
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    reach = SURE * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return Estimate(mean=share, low=middle - reach, high=middle + reach, n=n)

@@ -18,7 +18,7 @@ SAME_NUMBERS = ("resamples", "level", "seed", "title")
 
 @dataclass(frozen=True)
 class MeasuredBy:
-    """How an evaluation measures."""
+    """Settings with which an evaluation measures."""
 
     stage: str
     stages: Mapping[str, Any]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fgrl.evaluation.comparison import NOT_MODELS
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate
+from fgrl.results.estimates import Axis, ShownEstimate, axis_of, common_decimals, known_values
 from fgrl.results.reading import finite, mapping
-
-DIFFERENCES = "differences"
-ABOUT = "about"
 
 
 @dataclass
@@ -19,8 +18,8 @@ class ModelNumber:
     """A number of one model."""
 
     model: str
-    value: Estimate
-    difference: Estimate | None
+    value: ShownEstimate
+    difference: ShownEstimate | None
     """To the baseline, paired by prompt."""
 
 
@@ -32,17 +31,23 @@ class Measure:
     models: list[ModelNumber] = field(default_factory=list)
     """The baseline first."""
     about: str = ""
-    """How the number was computed, in the metric's own words (a signature)."""
+    """Description of the computation in the metric's own words (a signature)."""
+    zero: float | None = None
+    """Position of zero on the axis of the differences (percent); None without differences."""
+
+    def __getitem__(self, model: str) -> ModelNumber | None:
+        return next((number for number in self.models if number.model == model), None)
 
 
 def measures(report: Mapping[str, Any]) -> list[Measure]:
     """Every number in an evaluation's `metrics.json`. What is no number is left out."""
     baseline = str(report.get("baseline") or "")
-    result: dict[NumberName, Measure] = {}
+    found: dict[NumberName, list[tuple[str, Estimate, Estimate | None]]] = {}
+    abouts: dict[str, str] = {}
     for metric, by_model in _items(report.get("metrics")):
-        differences = dict(_items(mapping(by_model).get(DIFFERENCES)))
-        about = mapping(by_model).get(ABOUT)
-        models = [(model, numbers) for model, numbers in _items(by_model) if model not in (DIFFERENCES, ABOUT)]
+        differences = dict(_items(mapping(by_model).get("differences")))
+        abouts[metric] = about if isinstance(about := mapping(by_model).get("about"), str) else ""
+        models = [(model, numbers) for model, numbers in _items(by_model) if model not in NOT_MODELS]
         models.sort(key=lambda item: item[0] != baseline)
         for model, numbers in models:
             named = {"": numbers} if read_estimate(numbers) else mapping(numbers)
@@ -52,10 +57,39 @@ def measures(report: Mapping[str, Any]) -> list[Measure]:
                     continue
                 changes = mapping(differences.get(model))
                 change = changes if "mean" in changes else changes.get(str(number))
-                name = NumberName(metric, str(number))
-                measure = result.setdefault(name, Measure(name, about=about if isinstance(about, str) else ""))
-                measure.models.append(ModelNumber(model, estimate, read_estimate(change)))
-    return list(result.values())
+                found.setdefault(NumberName(metric, str(number)), []).append((model, estimate, read_estimate(change)))
+    return [_measure(name, numbers, abouts[name.metric]) for name, numbers in found.items()]
+
+
+def _measure(name: NumberName, numbers: Sequence[tuple[str, Estimate, Estimate | None]], about: str) -> Measure:
+    """All values with the same decimals on one axis, all differences on another one."""
+    values, changes = [value for _, value, _ in numbers], [change for _, _, change in numbers if change is not None]
+    decimals, zero = common_decimals([*values, *changes]), None
+    value_axis, change_axis = (axis_of(known) if (known := known_values(values)) else Axis(0.0, 0.0)), Axis(0.0, 0.0)
+    if known := known_values(changes):
+        change_axis = axis_of([*known, 0.0])
+        zero = change_axis.percent(0.0)
+    models = [
+        ModelNumber(
+            model,
+            ShownEstimate.of(value, decimals, value_axis),
+            None if change is None else ShownEstimate.of(change, decimals, change_axis),
+        )
+        for model, value, change in numbers
+    ]
+    return Measure(name, models, about, zero)
+
+
+def headlines(
+    measures: Sequence[Measure], baseline: str, at_most: int = 4
+) -> list[tuple[Measure, ModelNumber, ModelNumber]]:
+    """The first number of each metric that both the baseline and another model have, before and after training."""
+    result: dict[str, tuple[Measure, ModelNumber, ModelNumber]] = {}
+    for measure in measures:
+        after = next((number for number in measure.models if number.model != baseline), None)
+        if (before := measure[baseline]) and after:
+            result.setdefault(measure.name.metric, (measure, before, after))
+    return list(result.values())[:at_most]
 
 
 def read_estimate(value: Any) -> Estimate | None:

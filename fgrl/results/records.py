@@ -63,12 +63,12 @@ class StageRecord(Record):
     upstream: dict[str, str] = {}
     """Keys of the stages whose products it read, by the names that its settings have for them."""
     summary: dict[str, Any]
-    """What the stage reported at its end."""
+    """Report of the stage at its end."""
     identity: dict[str, Any]
-    """What its key is the hash of."""
+    """Content of which its key is the hash."""
     versions: dict[str, str] = {}
     files: dict[str, ProductFile]
-    """Of the product, by relative path."""
+    """Files of the product, by relative path."""
 
     @property
     def limit(self) -> int | None:
@@ -122,6 +122,12 @@ def is_done(folder: Path, key: str | None = None) -> bool:
     except Broken:
         return False
     return True
+
+
+def folder_of(stages: Path, key: str) -> Path | None:
+    """The folder of the stage with a key, whatever the stage was called; a finished one when there are two."""
+    folders = sorted(stages.glob(f"*-{key}"))
+    return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
 
 
 def check_contents(folder: Path) -> StageRecord:
@@ -197,10 +203,10 @@ class UsedStage(Lenient):
     cached: bool = False
     done: bool = False
     why: str = ""
-    """Why it ran, or that it is from the cache."""
+    """Reason for running it, or that it is from the cache."""
     seconds: float | None = None
     summary: dict[str, Any] = {}
-    """What the stage reported at its end."""
+    """Report of the stage at its end."""
 
 
 class RunRecord(Lenient):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import glob
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,19 @@ class RunStage:
     """A stage of an invocation."""
 
     name: str
-    used: UsedStage
+    component: str
+    """Name of the stage's component: "finetune", "rl", ..."""
+    key: str
+    seconds: float | None
+    summary: dict[str, Any]
+    """Report of the stage at its end."""
     state: str
     """"done", "cached", "unfinished" (started, without a record), "not started" or "not asked for" (in a run that
     finished)."""
     folder: Path | None
-    series: list[Series]
-    settings: dict[str, Any]
+    """`runs/stages/<stage>-<key>`; None where the stage has none."""
+    series: list[Series] = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
     """As the recipe has them; {} where it cannot be parsed."""
 
     @property
@@ -41,10 +47,6 @@ class RunStage:
     def logged(self) -> dict[str, Series]:
         """By the metric's name."""
         return {series.name: series for series in self.series}
-
-    @property
-    def kind(self) -> str:
-        return self.used.kind or str(self.settings.get("name", ""))
 
 
 @dataclass
@@ -58,7 +60,7 @@ class RunFolder:
     settings: dict[str, Any]
     """The recipe as plain data; {} when it cannot be parsed."""
     origins: dict[str, Any]
-    """Where each value of the recipe comes from."""
+    """Origin of each value of the recipe."""
     environment: dict[str, Any]
     inputs: dict[str, Any]
     """Data and models that the run read, with their hashes."""
@@ -136,7 +138,8 @@ def _stage(folder: Path, name: str, run: RunRecord, settings: dict[str, Any], no
     else:
         state = _state_of(place, notes)
     series = [] if place is None else read_series(place, notes, name)
-    return RunStage(name, used, state, place, series, settings)
+    component = used.kind or str(settings.get("name", ""))
+    return RunStage(name, component, used.key, used.seconds, used.summary, state, place, series, settings)
 
 
 def _state_of(place: Path, notes: list[str]) -> str:
@@ -151,9 +154,9 @@ def _state_of(place: Path, notes: list[str]) -> str:
 
 
 def _place(folder: Path, name: str, used: UsedStage) -> Path | None:
-    """Where a stage's folder is: as the record says, or by the layout of `runs/`."""
+    """Return a stage's folder: as the record says, or by the layout of `runs/`."""
     stages = folder.resolve().parent.parent / "stages"
     tries = [folder / used.dir] if used.dir and "\0" not in used.dir else []
     if used.key:
         tries += [stages / f"{name}-{used.key}", *sorted(stages.glob(f"*-{glob.escape(used.key)}"))]
-    return next((path for path in tries if path.is_dir()), None)
+    return next((path.resolve() for path in tries if path.is_dir()), None)

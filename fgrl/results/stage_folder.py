@@ -24,9 +24,9 @@ class StageFolder:
 
     folder: Path
     called: str = ""
-    """What a recipe that names it calls it."""
+    """Its name in the recipe that it was found by."""
     about: str = ""
-    """What that recipe is for."""
+    """Description of that recipe."""
 
     @cached_property
     def _found(self) -> StageRecord | None:

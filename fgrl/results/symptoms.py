@@ -34,12 +34,6 @@ class Compared:
     after: Estimate
     difference: Estimate
 
-    @property
-    def sure(self) -> bool:
-        """Does the interval of the difference exclude 0?"""
-        low, high = self.difference.low, self.difference.high
-        return low is not None and high is not None and (low > 0 or high < 0)
-
 
 Symptom = Callable[[Sequence[Answer]], list[float | None]]
 

@@ -1,4 +1,4 @@
-"""Which training of a run made a model of an evaluation, and which models that training began with."""
+"""The training of a run that made a model of an evaluation, and the models that it began with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TrainedModel:
     stage: str | None = None
     """The training that made it; None: the recipe does not say."""
     step: float | None = None
-    """Of a model that the training kept on its way; None: its product."""
+    """Step of a model that the training kept on its way; None: its product."""
     starts: tuple[str, ...] | None = None
     """Names of the evaluation's models that its training began with, directly or through earlier trainings, the nearest first;
     None: the recipe does not say what the training began with."""
@@ -31,7 +31,7 @@ class Trainings:
 
     def __init__(self, run: RunFolder) -> None:
         self._stages = mapping(run.settings.get("stages"))
-        self._chosen = {stage.name: stage.used.summary.get("chosen") for stage in run.stages}
+        self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages}
 
     def trained_models(self, models: Mapping[str, Any], names: list[str], baseline: str) -> list[TrainedModel]:
         """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but the
@@ -62,7 +62,7 @@ class Trainings:
         return ancestors
 
     def _selected(self, model: Any) -> Any:
-        """Of the product of a `select` stage: the settings of the model that it chose."""
+        """Return for the product of a `select` stage the settings of the model that it chose."""
         for _ in self._stages:
             stage = stage_of(model)
             models = mapping(mapping(self._stages.get(stage or "")).get("models"))

@@ -1,1 +1,1 @@
-"""What a recipe's stages may be."""
+"""The stages of recipes."""

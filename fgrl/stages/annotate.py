@@ -65,7 +65,7 @@ class AnnotateStage(Stage):
         return None if given is None else self.annotator.makes_at_most(given)
 
     def _given(self, peek: Peek) -> Expected | None:
-        """What the annotator will get, at most."""
+        """Return an upper bound on what the annotator will get."""
         expected = self.data.expects(peek)
         return None if expected is None else expected.after(0, peek.limit)
 

@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fgrl.errors import DataError, UsageError
-from fgrl.evaluation.comparison import means_by_name
+from fgrl.evaluation import comparison
 from fgrl.evaluation.number_names import StageNumber, pick
 from fgrl.evaluation.statistics import combined
-from fgrl.files import write_json
 from fgrl.kinds import Run, Stage
 from fgrl.registry import Settings, register
-from fgrl.results.numbers import ABOUT, DIFFERENCES, ModelNumber, measures
+from fgrl.results.numbers import ModelNumber, measures
 from fgrl.types import Ref, Report
 
 NUMBER = "average"
-"""What the number is called under the title of its average."""
+"""Name of the number under the title of its average."""
 Weighted = tuple[str, float, ModelNumber]
 """The stage of a number, its weight in the average, and the number of one model."""
 
@@ -54,8 +53,7 @@ class AverageStage(Stage):
         baselines = {str(report.get("baseline") or "") for report in reports.values()}
         metrics = {title: self._average(title, parts, reports) for title, parts in self.averages.items()}
         baseline = baselines.pop() if len(baselines) == 1 else None
-        write_json(run.out / "metrics.json", {"baseline": baseline, "metrics": metrics})
-        return {"averages": list(metrics), "measured": means_by_name(metrics)}
+        return {"averages": list(metrics), "measured": comparison.write(run.out, baseline, metrics)}
 
     def _paths(self, run: Run) -> dict[str, Path]:
         """The folder of every evaluation that has a part in an average."""
@@ -92,4 +90,4 @@ class AverageStage(Stage):
             and (changes := [(stage, weight, n.difference) for stage, weight, n in own if n.difference is not None])
             and len(changes) == count
         }
-        return means | {DIFFERENCES: differences, ABOUT: f"mean of {', '.join(names)}"}
+        return means | {"differences": differences, "about": f"mean of {', '.join(names)}"}

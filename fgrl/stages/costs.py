@@ -1,4 +1,4 @@
-"""What other stages took, as numbers of a table."""
+"""Costs of other stages, as numbers of a table."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.evaluation.comparison import means_by_name
+from fgrl.evaluation import comparison
 from fgrl.evaluation.statistics import Estimate
-from fgrl.files import write_json
 from fgrl.kinds import Run, Stage
 from fgrl.registry import register
 from fgrl.results.costs import COUNTED, of_calls, of_time, read_costs, relative
@@ -57,8 +56,7 @@ class CostsStage(Stage):
             for metric, (numbers, compared) in by_stage.items()
             if numbers
         }
-        write_json(run.out / "metrics.json", {"baseline": baseline, "metrics": metrics})
-        return {"stages": list(costs), "measured": means_by_name(metrics)}
+        return {"stages": list(costs), "measured": comparison.write(run.out, baseline, metrics)}
 
 
 def _dumped(numbers: dict[str, Estimate]) -> dict[str, Any]:

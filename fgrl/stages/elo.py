@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
-from fgrl.evaluation import elo, pairwise, rated
-from fgrl.evaluation.comparison import against, means_by_name
-from fgrl.evaluation.elo import Bootstrap, Contest, EloSettings, Ratings
-from fgrl.files import write_json
+from fgrl.evaluation import comparison, elo, pairwise, rated
+from fgrl.evaluation.comparison import against
+from fgrl.evaluation.elo import Contest, Ratings, RatingSettings
 from fgrl.kinds import Meaning, Reader, Run, Stage
 from fgrl.registry import register
 from fgrl.stages import names
@@ -19,7 +18,7 @@ from fgrl.types import Report
 
 
 @register("elo")
-class EloStage(Stage, EloSettings):
+class EloStage(Stage, RatingSettings):
     """Elo ratings from verdicts that samples hold: of people, as the annotation page exports them, or of any judge.
 
     The compared responses have the model that they are from as `by`. Of several verdicts of different people on two responses each
@@ -38,12 +37,6 @@ class EloStage(Stage, EloSettings):
     """Name in tables."""
     baseline: str | None = None
     """Name of the model that differences are taken to; null: only those to the best model."""
-    resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
-    level: float = Field(0.95, gt=0, lt=1)
-    """Share of the draws inside the interval."""
-    seed: int = 0
-    """Of the draws."""
 
     @model_validator(mode="after")
     def _title(self) -> EloStage:
@@ -61,20 +54,16 @@ class EloStage(Stage, EloSettings):
         if self.baseline is not None and self.baseline not in models:
             raise DataError(f"baseline {self.baseline!r} has no games; there are games of {', '.join(models)}")
         # 2. ratings
-        bootstrap = Bootstrap(self.resamples, self.level, self.seed)
-        table = rated.write(run.out, self.title, self.title, games, self, bootstrap)
+        table = rated.write(run.out, self.title, self.title, games, self)
         numbers = elo.numbers(games, Ratings(Contest.of(games), self))
-        measured = against(numbers, self.baseline, bootstrap._asdict())
-        for changes in measured.get("differences", {}).values():
-            changes.pop("difference")
+        measured = rated.without_repetition(against(numbers, self.baseline, self.bootstrap._asdict()))
         metrics = {self.title: measured | {"about": elo.about(games, self)}}
         about = {"purpose": "goal", "numbers": {"rating": Meaning("Elo rating", "higher")._asdict()}}
-        report = {"baseline": self.baseline, "metrics": metrics, "meanings": {self.title: about}}
-        write_json(run.out / "metrics.json", report)
+        means = comparison.write(run.out, self.baseline, metrics, {self.title: about})
         for note in table.notes:
             run.say(f"warning: {note}")
         counts = {"games": table.games, "prompts": table.prompts, "models": models, "judges": table.judges}
-        return {**counts, "best": table.best, "measured": means_by_name(metrics)}
+        return {**counts, "best": table.best, "measured": means}
 
     def _nothing(self, judges: list[str]) -> str:
         if not judges:

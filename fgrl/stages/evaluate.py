@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.errors import DataError
-from fgrl.evaluation import answer_files, given
+from fgrl.evaluation import answer_files, comparison, given
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
-from fgrl.evaluation.comparison import Compared, means_by_name
+from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.files import write_json
@@ -123,14 +123,14 @@ class EvaluateStage(Stage, HeldOut):
         )
 
     def _policy_work(self) -> dict[str, Any]:
-        """What the rewards ask of each model for the answers to one prompt."""
+        """Return what the rewards ask of each model for the answers to one prompt."""
         if self.sampling is None:
             return {}
         drawn = DrawnShape(self.per_prompt, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
         return sizes.policy_work(policy_work(self.rewards.values(), drawn), "prompt and model")
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
-        """How many questions are asked, in a plan: exactly where all answers are given, else at most."""
+        """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""
         drawn = list(self.models)
         askers: list[tuple[Metric | Reward, list[str]]] = [(metric, self.names) for metric in self.metrics]
         askers += [(reward, drawn) for reward in self.rewards.values() if drawn]
@@ -224,16 +224,12 @@ class EvaluateStage(Stage, HeldOut):
         # 2. numbers
         measured = measure(self.every_metric(), answers, self.baseline)
         about = meanings(self.every_metric(), measured)
-        write_json(run.out / "metrics.json", {"baseline": self.baseline, "metrics": measured, "meanings": about})
+        means = comparison.write(run.out, self.baseline, measured, about)
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:
             run.say(f"{shown}: {answer.question!r} -> {answer.text!r}")
-        return (
-            {"prompts": len(prompts), "models": list(answers), "measured": means_by_name(measured)}
-            | counts
-            | self._counts()
-        )
+        return {"prompts": len(prompts), "models": list(answers), "measured": means} | counts | self._counts()
 
     def _samplings(self, prompts: Sequence[Sample]) -> Iterator[tuple[Sampling, list[Sample]]]:
         """The prompts in their order, neighbours that are asked at one temperature together, with how to draw."""
@@ -254,7 +250,7 @@ class EvaluateStage(Stage, HeldOut):
         return settle(self.overlap, known, [HeldOutItem.of(prompt, prompt.prompt) for prompt in prompts], run.say)
 
     def _counts(self) -> dict[str, Any]:
-        """What the metrics' judges did."""
+        """Return the counts of the metrics' judges."""
         return {
             f"{metric.called}: {k}": n
             for metric in self.metrics

@@ -10,13 +10,13 @@ from pydantic import Field, model_validator
 
 from fgrl import lazy
 from fgrl.errors import DataError
-from fgrl.evaluation import relevance_grading, span_numbers, span_sets
+from fgrl.evaluation import comparison, relevance_grading, span_numbers, span_sets
 from fgrl.evaluation.annotation_judging import AnnotationJudge, Contest
-from fgrl.evaluation.comparison import against, means_by_name
+from fgrl.evaluation.comparison import against
 from fgrl.evaluation.span_numbers import GradedResponse, Place
 from fgrl.evaluation.span_sets import Labels, MarkedResponse, Marks, Offsets, SpanSet, Unit
 from fgrl.evaluation.statistics import Measured
-from fgrl.files import write_json, write_json_lines
+from fgrl.files import write_json_lines
 from fgrl.kinds import GRADED_NEEDS, Peek, Reader, Relevance, Stage, check_scorer
 from fgrl.llm import estimating
 from fgrl.modules.memory import Workload, estimate
@@ -36,7 +36,7 @@ RELEVANCE, SPANS, LENGTHS, ACCURACY, JUDGED = "relevance", "spans", "span_length
 LEFT = "left"
 
 Row = list[MarkedResponse | None]
-"""Of a set, its response for each of the left side's; None where it has none."""
+"""Responses of a set for each of the left side's; None where it has none."""
 
 
 @register("grade")
@@ -171,9 +171,7 @@ class GradeStage(Stage):
             write_json_lines(run.out / "graded.jsonl", _records(left, rows))
         numbers = {pattern: meaning._asdict() for pattern, meaning in span_numbers.MEANINGS.items()}
         about = {name: {"purpose": "reward", "numbers": numbers} for name in (self.unit, SPANS) if name in metrics}
-        report = {"baseline": self._baseline(metrics), "metrics": metrics, "meanings": about}
-        write_json(run.out / "metrics.json", report)
-        return {**summary, "measured": means_by_name(metrics)}
+        return {**summary, "measured": comparison.write(run.out, self._baseline(metrics), metrics, about)}
 
     def _tokenizer(self, run: Any) -> Any:
         if self.policy is None:

@@ -1,4 +1,4 @@
-"""How often people find annotations correct, and how far they agree."""
+"""Shares of annotations that people find correct, and agreement between people."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
-from fgrl.evaluation import human_verdicts, span_numbers, span_sets
-from fgrl.evaluation.comparison import against, means_by_name
+from fgrl.evaluation import comparison, human_verdicts, span_numbers, span_sets
+from fgrl.evaluation.comparison import against
 from fgrl.evaluation.human_verdicts import JudgedAnnotation
 from fgrl.evaluation.span_numbers import Place
 from fgrl.evaluation.span_sets import Labels, SpanSet
 from fgrl.evaluation.statistics import Measured
-from fgrl.files import write_json
 from fgrl.kinds import Run, Stage
 from fgrl.registry import File, register
 from fgrl.stages import names
@@ -73,8 +72,7 @@ class HumanAccuracyStage(Stage):
             ACCURACY: against({name: _by_length(own, labels) for name, own in found.items()}, None, options),
         }
         metrics[ACCURACY]["about"] = "share of people's verdicts on spans that say correct; lengths in words"
-        write_json(run.out / "metrics.json", {"baseline": None, "metrics": metrics})
-        return {**summary, "measured": means_by_name(metrics)}
+        return {**summary, "measured": comparison.write(run.out, None, metrics)}
 
 
 def _by_length(annotations: list[JudgedAnnotation], labels: Labels) -> dict[str, Measured]:

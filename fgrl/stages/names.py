@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from fgrl.evaluation.comparison import NOT_MODELS
+
 
 def check(what: str, names: Collection[str], baseline: str | None) -> None:
     """Raise ValueError for a name that tables use for something else, and for a baseline that is none of the names."""
     for name in names:
-        if name in ("differences", "about") or not re.fullmatch(r"\w[\w.-]*", name):
+        if name in NOT_MODELS or not re.fullmatch(r"\w[\w.-]*", name):
             raise ValueError(
                 f"{name!r} cannot be a {what}'s name: use letters, digits and _ - . (not `differences`, not `about`)"
             )

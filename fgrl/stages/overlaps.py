@@ -16,7 +16,7 @@ from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
 MOST_BYTES = 8 * 2**20
-"""Of the files of a reader that is read for a plan."""
+"""Upper bound on bytes in the files of a reader that is read for a plan."""
 
 
 def in_plan(models: Mapping[str, ModelSpec], held_out: Reader, peek: Peek) -> dict[str, str]:
@@ -77,7 +77,7 @@ def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
 
 
 def is_cheap(reader: Reader) -> bool:
-    """Are the rows of a reader in small local files alone?"""
+    """True if the rows of a reader are in small local files alone."""
     files, readers = [], [reader]
     for _path, value in walk(reader):
         if isinstance(value, Ref):

@@ -12,7 +12,7 @@ from fgrl import rollouts
 from fgrl.evaluation.attributing import attributions
 from fgrl.report.terminal import Annotated, Remarks
 from fgrl.results.text import reward_facts
-from fgrl.types import Advantages, Annotation, Rewards, Rollout, Sample
+from fgrl.types import Advantages, Rewards, Rollout, Sample
 
 
 def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
@@ -54,7 +54,7 @@ def _layer(prompt: Sequence[int], values: Sequence[float], shown: Sequence[bool]
 
 
 def _tokens(what: str, count: int, lost: int) -> str:
-    """How many tokens there are of a prompt or a response, and how many were cut from it."""
+    """Return the number of tokens of a prompt or a response, and of those cut from it."""
     end = "first" if what == "prompt" else "last"
     return f"{count} {what} tokens" + (f", the {end} {lost} of {count + lost} are cut" if lost else "")
 
@@ -101,7 +101,7 @@ def of_rollout(
             segments=None if segments is None else [-1] * len(prompt) + segments[i, :length].tolist(),
             values=[0.0] * len(prompt) + rewards.token[i, :length].tolist(),
             criteria=attributions(rewards, rollout.samples[i], i, length) or [],
-            remarks=None if rewards.annotations is None else _remarks(rewards.annotations[i], rollout.texts[i]),
+            remarks=None if rewards.annotations is None else Remarks.of(rewards.annotations[i], rollout.texts[i]),
             layers=layers,
             note=", ".join(notes),
         )
@@ -113,13 +113,3 @@ def _reward(rewards: Rewards, row: int, length: int) -> str:
     response = float(rewards.response[row])
     facts = reward_facts(response, [value if counts else None for value, counts in credited])
     return "reward missing" if math.isnan(response) else ", ".join(f"{name} {value}" for name, value in facts)
-
-
-def _remarks(annotation: Annotation | None, text: str) -> Remarks:
-    if annotation is None:
-        return Remarks(True, None, [])
-    passages = [
-        (span.label, text[span.start : span.end], span.reasons + ([span.note] if span.note else []))
-        for span in sorted(annotation.spans, key=lambda span: (span.start, -span.end))
-    ]
-    return Remarks(False, annotation.critique, passages)

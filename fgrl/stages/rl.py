@@ -193,7 +193,8 @@ class RLStage(TrainingStage):
         return estimate(workload, peek) | self._policy_work(peek) | self._calls(peek) | overlaps.in_training(self, peek)
 
     def _policy_work(self, peek: Peek) -> dict[str, Any]:
-        """What reward and algorithm ask of the policy in an iteration, and in how many iterations where that is fixed."""
+        """Return what reward and algorithm ask of the policy in an iteration, and in how many iterations where that is
+        fixed."""
         at_once, train = self._prompts_at_once(peek.limit)
         sampling = self.rollout.sampling
         drawn = DrawnShape(at_once * self.rollout.per_prompt, sampling.max_prompt_tokens, sampling.max_new_tokens)
@@ -231,7 +232,8 @@ class RLStage(TrainingStage):
         return estimating.section(compute)
 
     def _prompts_at_once(self, limit: int | None) -> tuple[int, OnlineSettings]:
-        """How many prompts an iteration takes, and `train`. With `--limit` all iterations take so many prompts together, or
+        """Return the number of prompts of an iteration, and `train`. With `--limit` all iterations take so many
+        prompts together, or
         as many as there are devices."""
         at_once = self.rollout.batch_size // self.rollout.per_prompt
         if limit is None:
@@ -243,7 +245,7 @@ class RLStage(TrainingStage):
         return ToDraw(lambda: [prompt], lambda: (1, 1), ["policy"], self.rollout.per_prompt, self.rollout.sampling)
 
     def reads_reference(self) -> bool:
-        """Does the algorithm, the reward or an evaluation need log-probabilities or entropies of the reference?"""
+        """True if the algorithm, the reward or an evaluation needs log-probabilities or entropies of the reference."""
         scoring = scorers(self.reward).values()
         needs = self.algorithm.needs().union(*(part.needs() for part in scoring))
         declared = any(part.reads_reference for part in scoring)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -11,12 +10,13 @@ from pydantic import model_validator
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.choosing import Choice
-from fgrl.evaluation.number_names import NumberName, StageNumber
+from fgrl.evaluation.number_names import StageNumber
 from fgrl.kinds import MadeModel, Run
 from fgrl.registry import KeyedUnless, register
+from fgrl.results.numbers import measures
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import EvaluateStage
-from fgrl.types import Checkpoint, Product
+from fgrl.types import Checkpoint, Product, Report
 
 models = lazy.load("fgrl.models")
 
@@ -59,32 +59,22 @@ class SelectStage(EvaluateStage):
     def run(self, run: Run) -> dict[str, Any]:
         # 1. answers of all models, and the numbers
         summary = super().run(run)
-        measured = json.loads((run.out / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+        known = {measure.name: measure for measure in measures(Report(run.out).read())}
         # 2. the best one
-        number = self._number(measured)
-        values = {
-            name: measured[number.metric].get(name, {}).get(number.number, {}).get("mean") for name in self.candidates
-        }
+        named = (name for name, measure in known.items() if any(measure[model] for model in self.candidates))
+        number = self.best.among([StageNumber("select", name) for name in named]).name
+        measured = {name: own.value for name in self.candidates if (own := known[number][name]) is not None}
+        values = {name: measured[name].mean if name in measured else None for name in self.candidates}
         chosen = self.best.best_of(values)
         if chosen is None:
             raise DataError(f"{number} is missing for every model: {', '.join(self.candidates)}")
         for name in (name for name, value in values.items() if value is None):
-            reason = measured[number.metric].get(name, {}).get(number.number, {}).get("note")
+            reason = measured[name].note if name in measured else None
             run.say(f"warning: {name} cannot be chosen, its {number} is missing" + (f": {reason}" if reason else ""))
         run.say(f"{chosen}: {number} {values[chosen]:.4g}, the {self.best.goal} of {len(values)} models")
         # 3. the product
         self._hand_on(self.models[chosen], run)
         return {"chosen": chosen, "number": str(number), "value": values[chosen], **summary}
-
-    def _number(self, measured: dict[str, Any]) -> NumberName:
-        """The number that decides."""
-        known = {
-            StageNumber("select", NumberName(metric, number)): None
-            for metric, by_model in measured.items()
-            for name in self.candidates
-            for number in by_model.get(name, {})
-        }
-        return self.best.among(known).name
 
     def _hand_on(self, spec: ModelSpec, run: Run) -> None:
         """The model as it is stored, not as it was loaded to be evaluated."""

@@ -1,4 +1,4 @@
-"""What the stages that train a model share."""
+"""Common parts of the stages that train a model."""
 
 from __future__ import annotations
 

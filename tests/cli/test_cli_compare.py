@@ -20,7 +20,7 @@ from fgrl.evaluation.statistics import weighted_mean
 from fgrl.kinds import Metric
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.report.comparison import comparison_text
+from fgrl.report.comparison_text import comparison_text
 from fgrl.results.comparing import compare
 from fgrl.results.comparison import ComparedRecipe, RecipeComparison
 from fgrl.results.evaluations import Evaluation, Remeasured

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fgrl.errors import DataError
 from fgrl.evaluation import elo
 from fgrl.evaluation.elo import POINTS_PER_NAT, Anchor, Bootstrap, Contest, EloSettings, EloTable, Ratings
-from fgrl.evaluation.pairwise import Ballot, Game, PairOutcome
+from fgrl.evaluation.pairwise import Game, Look, PairOutcome
 from fgrl.evaluation.statistics import Measured, estimate, value_of
 from fgrl.llm.reading import Verdict
 
@@ -25,7 +25,7 @@ PLAIN = EloSettings()
 
 
 def game(first: str, second: str, verdict: Verdict | None, id: str = "0", by: str = "judge", **more: Any) -> Game:
-    return Game(id, first, second, PairOutcome(verdict), by, **more)
+    return Game.of(id, first, second, PairOutcome(verdict), by, **more)
 
 
 def games_of(wins: dict[tuple[str, str], int], ties: dict[tuple[str, str], int] | None = None) -> list[Game]:
@@ -54,7 +54,7 @@ def random_games(seed: int, models: int = 5, count: int = 200) -> list[Game]:
 
 def reversed_games(games: Sequence[Game]) -> list[Game]:
     other: dict[Any, Any] = {"first": "second", "second": "first", "tie": "tie", None: None}
-    return [Game(g.id, g.first, g.second, PairOutcome(other[g.outcome.verdict]), g.by) for g in games]
+    return [Game.of(g.id, g.first, g.second, PairOutcome(other[g.verdict]), g.by) for g in games]
 
 
 # -- against choix and closed forms ------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_the_fit_is_choix_s(seed: int, ridge: float) -> None:
     twice = []  # a tie is one win for each side, so every other game counts double
     for g in games:
         pair = (place[g.first], place[g.second])
-        verdict = g.outcome.verdict
+        verdict = g.verdict
         twice += [pair, pair] if verdict == "first" else [pair[::-1]] * 2 if verdict == "second" else [pair, pair[::-1]]
     # choix penalises alpha * |s|^2, and all games are there twice: alpha = ridge
     oracle = choix.opt_pairwise(len(names), twice, alpha=ridge, method="Newton-CG", tol=1e-10)
@@ -179,16 +179,14 @@ def test_the_order_of_games_and_of_sides_changes_nothing() -> None:
     random.Random(7).shuffle(shuffled)
     assert table_of(shuffled).model_dump_json() == whole
     other: dict[Any, Any] = {"first": "second", "second": "first"}
-    swapped = [
-        Game(g.id, g.second, g.first, PairOutcome(other.get(g.outcome.verdict, g.outcome.verdict)), g.by) for g in games
-    ]
+    swapped = [Game.of(g.id, g.second, g.first, PairOutcome(other.get(g.verdict, g.verdict)), g.by) for g in games]
     assert table_of(swapped).model_dump_json() == whole
 
 
 def test_models_are_rated_whatever_they_are_called() -> None:
     games = random_games(5)
     names = {f"m{place}": name for place, name in enumerate("zyxwv")}
-    renamed = [Game(g.id, names[g.first], names[g.second], g.outcome, g.by) for g in games]
+    renamed = [g.model_copy(update={"first": names[g.first], "second": names[g.second]}) for g in games]
     own, other = rated(games), rated(renamed)
     for name, value in own.items():
         assert other[names[name]] == pytest.approx(value)
@@ -401,8 +399,8 @@ def test_judgments_of_one_prompt_stay_together() -> None:
     """Every game four times on its prompt tells nothing new; on prompts of its own it would."""
     games = random_games(7)
     once = ends(Ratings(Contest.of(games), PLAIN).difference("m0", "m4"))
-    copies = [Game(g.id, g.first, g.second, g.outcome, f"judge {n}") for g in games for n in range(4)]
-    apart = [Game(f"{g.id}.{n}", g.first, g.second, g.outcome, g.by) for g in games for n in range(4)]
+    copies = [g.model_copy(update={"by": f"judge {n}"}) for g in games for n in range(4)]
+    apart = [g.model_copy(update={"id": f"{g.id}.{n}"}) for g in games for n in range(4)]
     assert ends(Ratings(Contest.of(copies), PLAIN).difference("m0", "m4")) == pytest.approx(once)
     narrow = ends(Ratings(Contest.of(apart), PLAIN).difference("m0", "m4"))
     assert narrow[1] - narrow[0] < 0.7 * (once[1] - once[0])
@@ -513,7 +511,7 @@ def test_position_bias_is_the_share_for_the_answer_shown_first() -> None:
     looks = [("a", "first"), ("b", "first"), ("a", "second"), ("b", "tie"), ("a", None)]
     games = [
         game("a", "b", "first" if (shown == "a") == (verdict == "first") else "second", str(n),
-             shown=((shown, Ballot.of_verdict(verdict)),))  # type: ignore[arg-type]
+             shown=[Look(first=shown, verdict=verdict)])
         for n, (shown, verdict) in enumerate(looks)
     ]  # fmt: skip
     table = table_of(games)

@@ -123,7 +123,7 @@ def test_a_judge_s_verdicts_on_any_number_of_models_make_a_table() -> None:
     ballots = [Ballot.of_verdict(answer.value) for answer in ask(Longer(), questions)]
     comparisons = pairwise.compare_each(ballots, "both", "average")
     games = [
-        Game(own.id, name, opponent, comparison, "judge")
+        Game.of(own.id, name, opponent, comparison, "judge")
         for (name, opponent, own, _other), comparison in zip(meetings, comparisons, strict=True)
     ]
     table = matrix(games)
@@ -164,8 +164,8 @@ def test_verdicts_of_people_come_from_a_file_of_samples(tmp_path: Path) -> None:
     )  # fmt: skip
     samples = list(read_jsonl(tmp_path / "samples.jsonl", Sample))
     games = list(pairwise.recorded_games(samples))
-    assert games[0] == Game("1", "a", "b", PairOutcome("first", 1.0), "Ada")
-    assert [(game.first, game.second, game.outcome.value) for game in games] == [
+    assert games[0] == Game.of("1", "a", "b", PairOutcome("first", 1.0), "Ada")
+    assert [(game.first, game.second, game.value) for game in games] == [
         ("a", "b", 1.0), ("a", "b", 0.0), ("c", "a", 0.5), ("c", "b", None),
     ]  # fmt: skip
     table = matrix(games)
@@ -191,7 +191,7 @@ def test_a_verdict_that_belongs_to_no_two_models_is_refused() -> None:
     )
 )
 def test_the_two_sides_of_the_table_mirror_each_other(results: list) -> None:
-    games = [Game("p", one, other, PairOutcome(verdict)) for one, other, verdict in results if one != other]
+    games = [Game.of("p", one, other, PairOutcome(verdict)) for one, other, verdict in results if one != other]
     table = matrix(games)
     for one, other in product(table, table):
         if other in table[one]:

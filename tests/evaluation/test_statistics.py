@@ -391,3 +391,11 @@ def test_a_combination_misses_what_a_part_misses():
     assert combined([("a", 0.5, known), ("b", 0.5, missing)]) == Estimate(mean=None, n=4, note="no values")
     single = combined([("a", 0.5, known), ("b", 0.5, Estimate(mean=0.25, n=1))])
     assert (single.mean, single.low, single.note) == (0.375, None, "a part has no interval")
+
+
+def test_a_negative_weight_subtracts_and_exchanges_the_ends_of_its_interval():
+    after, before = Estimate(mean=0.5, low=0.4, high=0.7), Estimate(mean=0.2, low=0.1, high=0.6)
+    change = combined([("after", 1, after), ("before", -1, before)])
+    assert change.mean == pytest.approx(0.3)
+    assert change.low == pytest.approx(0.3 - math.hypot(0.1, 0.4))
+    assert change.high == pytest.approx(0.3 + math.hypot(0.2, 0.1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,7 +16,7 @@ from fgrl import recipe as recipes
 from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.pipeline import Options, execute
-from fgrl.pipeline.tracking import TensorBoardTracker, Tracker, Trackers, WandbTracker
+from fgrl.pipeline.tracking import Log, Trackers, to_tensorboard, to_wandb
 from fgrl.recipe.tracking import TensorBoard, Wandb
 from fgrl.registry import Problems
 
@@ -45,11 +47,9 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_event_files_are_read_by_tensorboard(tmp_path: Path) -> None:
-    tracker = TensorBoardTracker(tmp_path)
-    tracker.open("policy")
-    tracker.log("policy", {"loss": 1.5, "kl/sum": -0.25}, 3, 1e9)
-    tracker.log("policy", {"loss": float("nan")}, 300_000, 1e9)
-    tracker.close("policy", {}, failed=False)
+    with to_tensorboard(tmp_path, "policy", {}) as log:
+        log({"loss": 1.5, "kl/sum": -0.25}, 3, 1e9)
+        log({"loss": float("nan")}, 300_000, 1e9)
     read = scalars(tmp_path)
     assert read["policy/kl/sum"] == [(3, -0.25)]
     assert read["policy/loss"][0] == (3, 1.5)
@@ -68,25 +68,27 @@ def test_a_run_writes_event_files_where_it_is_asked_to(tmp_path: Path, stages: M
     assert scalars(tmp_path / "tb" / "fake" / summary.folder.name) == {"second/count": [(0, 0.0), (1, 1.0)]}
 
 
-class Recorder(Tracker):
+class Recorder:
     """Remembers what it is sent."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, int, dict[str, float]]] = []
         self.closed: list[tuple[str, dict[str, Any], bool]] = []
 
-    def open(self, stage: str) -> None: ...
+    @contextlib.contextmanager
+    def __call__(self, stage: str, summary: Any) -> Iterator[Log]:
+        failed = True
+        try:
+            yield lambda metrics, step, _when: self.sent.append((stage, step, dict(metrics)))
+            failed = False
+        finally:
+            self.closed.append((stage, dict(summary), failed))
 
-    def log(self, stage: str, metrics: Any, step: int, when: float) -> None:
-        self.sent.append((stage, step, dict(metrics)))
 
-    def close(self, stage: str, summary: Any, *, failed: bool) -> None:
-        self.closed.append((stage, dict(summary), failed))
-
-
-class Refuser(Recorder):
-    def open(self, stage: str) -> None:
-        raise OSError("no connection")
+@contextlib.contextmanager
+def refuser(stage: str, summary: Any) -> Iterator[Log]:
+    raise OSError("no connection")
+    yield
 
 
 def test_what_an_interrupted_run_logged_is_sent_first(tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_what_an_interrupted_run_logged_is_sent_first(tmp_path: Path) -> None:
     recorder = Recorder()
     trackers = Trackers([recorder])
     with trackers.opened("policy", tmp_path) as summary:
-        trackers.log("policy", {"loss": 0.5}, 2)
-        trackers.log("policy", {"loss": 0.25}, 3)
+        trackers.log({"loss": 0.5}, 2)
+        trackers.log({"loss": 0.25}, 3)
         summary.update(loss=0.25)
     assert recorder.sent == [
         ("policy", 0, {"loss": 2.0}), ("policy", 1, {}), ("policy", 2, {"loss": 0.5}), ("policy", 3, {"loss": 0.25}),
@@ -118,20 +120,24 @@ def test_trackers_of_a_stage_that_fails_are_closed(
 
 
 def test_a_tracker_is_closed_when_a_later_one_cannot_be_opened(tmp_path: Path) -> None:
-    recorder, refuser = Recorder(), Refuser()
+    recorder = Recorder()
     with pytest.raises(OSError, match="no connection"), Trackers([recorder, refuser]).opened("policy", tmp_path):
         pytest.fail("the stage ran")
-    assert recorder.closed == refuser.closed == [("policy", {}, True)]
+    assert recorder.closed == [("policy", {}, True)]
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_wandb_learns_whether_the_stage_failed(tmp_path: Path, failed: bool) -> None:
+def test_wandb_learns_whether_the_stage_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: bool) -> None:
     ends: list[int] = []
-    tracker = WandbTracker(Wandb(project="p"), recipe="r", run=tmp_path, config={})
-    tracker._run = SimpleNamespace(summary={}, finish=lambda exit_code: ends.append(exit_code))
-    tracker.close("policy", {}, failed=failed)
-    tracker.close("policy", {}, failed=failed)
+    session = SimpleNamespace(summary={}, define_metric=lambda *_names, **_options: None)
+    session.finish = lambda exit_code: ends.append(exit_code)
+    module = SimpleNamespace(init=lambda **_options: session, Settings=lambda **_options: None)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with contextlib.suppress(OSError), to_wandb(Wandb(project="p"), "r", tmp_path, {}, "policy", {"loss": 0.5}):
+        if failed:
+            raise OSError("a disk")
     assert ends == [int(failed)]
+    assert session.summary == {"policy/loss": 0.5}
 
 
 def loaded(folder: Path, track: str) -> Any:

@@ -9,20 +9,20 @@ from fake_runs import fake_run
 from pages import HOSTILE, assert_safe, page, stage
 
 from fgrl.evaluation import rated
-from fgrl.evaluation.elo import Bootstrap, EloSettings, EloTable
+from fgrl.evaluation.elo import Bootstrap, EloSettings, EloTable, RatingSettings
 from fgrl.evaluation.pairwise import Game, PairOutcome
-from fgrl.report import elo
+from fgrl.report import elo_tables as elo
 
 
 def write(folder: Path, names: tuple[str, str, str] = ("base", "sft", "chains"), by: str = "ada") -> EloTable:
     """Three models on 20 prompts; the last is the best, and has no rating without a ridge where it never loses."""
     draw = random.Random(1)
     games = [
-        Game(str(prompt), names[one], names[two], PairOutcome("second" if draw.random() < 0.75 else "first"), by)
+        Game.of(str(prompt), names[one], names[two], PairOutcome("second" if draw.random() < 0.75 else "first"), by)
         for prompt in range(20)
         for one, two in ((0, 1), (0, 2), (1, 2))
     ]
-    return rated.write(folder / "out", "people", "people", games, EloSettings(), Bootstrap(200))
+    return rated.write(folder / "out", "people", "people", games, RatingSettings(resamples=200))
 
 
 def test_the_page_has_ratings_differences_and_what_is_to_be_known(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_a_damaged_table_is_a_note(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_rating_is_in_the_table_with_the_reason() -> None:
-    games = [Game(str(n), "top", name, PairOutcome("first")) for n in range(3) for name in ("a", "b")]
-    games += [Game(str(n), "a", "b", PairOutcome("tie" if n else None)) for n in range(3)]
+    games = [Game.of(str(n), "top", name, PairOutcome("first")) for n in range(3) for name in ("a", "b")]
+    games += [Game.of(str(n), "a", "b", PairOutcome("tie" if n else None)) for n in range(3)]
     table = elo_table(games)
     head, top, *_ = elo.rows(table)
     assert head == ["model", "rating", "difference to the best", "games", "won", "tied", "lost", "missing", "win rate"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from frontier_runs import ALL, WIN, recipes_at
 
 from fgrl.evaluation.number_names import NumberName
-from fgrl.report.frontier import draw, rows, title
+from fgrl.report.frontier_plot import draw, rows, title
 from fgrl.results.frontier import frontier
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fgrl.report.tables import markdown, number_blocks, number_json, number_markdown
+from fgrl.report.text_tables import markdown, number_blocks, number_json, number_markdown
 from fgrl.results.evaluations import Evaluation, RecipeResults
-from fgrl.results.tables import number_table
+from fgrl.results.number_tables import number_table
 
 ABOUT = "corpus BLEU, nrefs:1|tok:13a"
 REPORT = {"baseline": "sft", "metrics": {"bleu": {"sft": {"corpus": 1.0}, "policy": {"corpus": 1.0}, "about": ABOUT}}}

@@ -311,7 +311,7 @@ def test_alarms_are_found_in_the_log(run: Path) -> None:
     hacking = replies(run)[1]
     assert hacking.status == "unsure"
     assert (
-        "Alarm “entropy” in policy from iteration 11 on, until the end: entropy of the policy was 0.0100, below 0.1"
+        "Alarm “entropy” in policy from iteration 11 on, until the end: entropy of the policy (nats per token) was 0.0100, below 0.1"
         in texts(hacking)
     )
     rising(run, 0.0, 2.0, entropy=[1.0] * 5 + [0.01] * 5 + [1.0])  # it recovered

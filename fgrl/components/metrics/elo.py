@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.judging import NONE, JudgedMetric, answer_text, asked_text, shares
-from fgrl.evaluation.pairwise import Ballot, Disagreement, Game, Orders
+from fgrl.evaluation.pairwise import Ballot, Disagreement, Game, Look, Orders
 from fgrl.evaluation.rated import RatedMetric
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning, ToDraw
@@ -77,7 +77,8 @@ class Elo(RatedMetric, JudgedMetric):
             aligned = [ballot if first == about["model"] else ballot.exchanged() for first, ballot in shown]
             ballots = [aligned[0], *(ballot.exchanged() for ballot in aligned[1:])]  # as `compare` takes both orders
             outcome = pairwise.compare(ballots, self.disagreement)
-            games.append(Game(about["id"], about["model"], about["opponent"], outcome, JUDGE, tuple(shown)))
+            seen = [Look(first=first, verdict=ballot.verdict) for first, ballot in shown]
+            games.append(Game.of(about["id"], about["model"], about["opponent"], outcome, JUDGE, seen))
         return games
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:

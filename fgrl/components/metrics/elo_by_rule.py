@@ -46,7 +46,7 @@ class EloByRule(RatedMetric):
         scores = {id(answer): self._score(answer) for own in answers.values() for answer in own}
         by = self.reward if self.rule is None else self.rule.title()
         return [
-            Game(own.id, name, opponent, pairwise.compare([self._ballot(scores, own, other)], "average"), by or "")
+            Game.of(own.id, name, opponent, pairwise.compare([self._ballot(scores, own, other)], "average"), by or "")
             for name, opponent, own, other in pairwise.pairings(answers, self.versus)
         ]
 

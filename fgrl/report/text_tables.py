@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
-
 if TYPE_CHECKING:
-    from fgrl.results.estimates import ShownEstimate, ShownNumber
-    from fgrl.results.tables import NumberTable
-estimates = lazy.load("fgrl.results.estimates")
+    from fgrl.results.estimates import ShownEstimate
+    from fgrl.results.number_tables import NumberTable
+    from fgrl.results.numbers import ModelNumber
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
@@ -39,7 +37,7 @@ def number_blocks(table: NumberTable) -> str:
             for recipe, numbers in table.items()
             for number, measure in numbers or []
             if number == name
-            for row in estimates.shown_measure(measure).rows
+            for row in measure.models
         ]
         blocks.append(f"{name}{f' ({about})' if about else ''}\n{columns(rows)}")
     waiting = [recipe for recipe, numbers in table.items() if numbers is None]
@@ -55,7 +53,7 @@ def number_markdown(table: NumberTable) -> str:
     for recipe, numbers in table.items():
         values: dict[str, dict[str, str]] = {}
         for name, measure in numbers or []:
-            for row in estimates.shown_measure(measure).rows:
+            for row in measure.models:
                 values.setdefault(row.model, {})[name] = row.value.with_interval
         rows += [[recipe, model, *(own.get(name, "") for name in abouts)] for model, own in values.items()]
         if numbers is None:
@@ -75,25 +73,24 @@ def number_json(table: NumberTable) -> dict[str, Any]:
             {"model": row.model, "number": name, "text": row.value.with_interval, "change": _change(row)}
             | {"about": measure.about, **_ends(row.value, ""), **_ends(row.difference, "change_")}
             for name, measure in numbers
-            for row in estimates.shown_measure(measure).rows
+            for row in measure.models
         ]
         for recipe, numbers in table.items()
     }
 
 
-def _change(row: ShownNumber) -> str:
+def _change(row: ModelNumber) -> str:
     """`difference +0.38 [0.23 to 0.52]`; empty where there is none."""
     difference = row.difference
     if difference is None or difference.mean is None:
         return ""
-    return f"difference {difference.change}" + (f" [{difference.interval}]" if difference.interval else "")
+    return f"difference {difference.change_with_interval}"
 
 
 def _ends(shown: ShownEstimate | None, prefix: str) -> dict[str, float | None]:
     """Mean and interval of an estimate."""
-    if shown is None:
-        return {}
-    return {f"{prefix}{end}": getattr(shown.estimate, end) for end in ("mean", "low", "high")}
+    ends = {} if shown is None else shown.model_dump(include={"mean", "low", "high"})
+    return {f"{prefix}{end}": value for end, value in ends.items()}
 
 
 def _abouts(table: NumberTable) -> dict[str, str]:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fgrl import lazy
-from fgrl.report.frontier import COLOURS, GRID, INK, MUTED
-from fgrl.report.plots import save_figure
+from fgrl.report.plots import COLOURS, INK, printed_figure, save_figure
 from fgrl.results import curves as results
 from fgrl.results.curves import Curve
 from fgrl.results.estimates import ShownEstimate, common_decimals
-
-backends = lazy.load("matplotlib.backends.backend_agg")
-figures = lazy.load("matplotlib.figure")
 
 DASHES = ("-", "--", ":", "-.")
 """Curves differ in their dashes, too, not in colour alone."""
@@ -21,9 +16,7 @@ DASHES = ("-", "--", ":", "-.")
 
 def draw(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
     """Write `target`.svg and `target`.png: means as lines, intervals as bands. Returns the two files."""
-    figure = figures.Figure(figsize=(7.6, 4.2), layout="constrained", facecolor="white")
-    backends.FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = printed_figure(4.2, "step", metric)
     for place, own in enumerate(curves):
         colour = COLOURS[place % len(COLOURS)]
         known = [(step, point) for step, point in own.points.items() if point.mean is not None]
@@ -32,13 +25,6 @@ def draw(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
         sure = [(step, p.low, p.high) for step, p in known if p.low is not None and p.high is not None]
         if sure:
             axes.fill_between(*zip(*sure, strict=True), color=colour, alpha=0.15, lw=0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.grid(color=GRID, lw=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=MUTED, labelsize=9)
-    axes.set_xlabel("step", color=INK, fontsize=10)
-    axes.set_ylabel(metric, color=INK, fontsize=10)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     return save_figure(figure, target)
 
@@ -49,6 +35,6 @@ def rows(curves: Sequence[Curve]) -> list[tuple[str, ...]]:
     decimals = [common_decimals(list(own.points.values())) for own in curves]
     head = ("step", *(f"{own.name} ({len(own.seeds)} seed{'s' * (len(own.seeds) > 1)})" for own in curves))
     return [head] + [
-        (f"{step:g}", *("" if p is None else ShownEstimate(p, places).with_interval for p, places in zip(points, decimals, strict=True)))
+        (f"{step:g}", *("" if p is None else ShownEstimate.of(p, places).with_interval for p, places in zip(points, decimals, strict=True)))
         for step, points in table
     ]  # fmt: skip

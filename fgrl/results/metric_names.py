@@ -20,8 +20,10 @@ WORDS = {
     "distinct": "share of different token pairs",
     "entropy": "entropy of the policy (nats per token)",
     "ref_entropy": "entropy of the reference (nats per token)",
-    "zero_variance": "share of prompts with equal rewards",
+    "zero_variance": "share of prompts whose responses all get the same reward",
     "missing": "share of missing rewards",
+    "missing_verdicts": "share of missing verdicts",
+    "unmatched": "share of quotes that are not in the response",
     "token_reward": "reward of a token",
     "token_reward_given": "reward of a token, as the reward gave it",
     "loss": "loss",
@@ -47,9 +49,9 @@ WORDS = {
     "seconds/score": "time for scoring (s)",
     "seconds/train": "time for training (s)",
 }
-"""What is not here keeps its name."""
+"""Other metrics keep their names."""
 
 
-def curve_name(name: str) -> str:
+def in_words(name: str) -> str:
     """The metric in plain words; of an unknown one the name itself."""
     return WORDS.get(name, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.tables import columns, markdown
+from fgrl.report.text_tables import columns, markdown
 from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedNumber, RecipeComparison, RecipeNumber
 from fgrl.results.estimates import ShownEstimate, common_decimals
 
@@ -15,7 +15,7 @@ NOTHING = "–"
 
 
 def comparison_text(comparison: RecipeComparison, *, as_markdown: bool = False) -> str:
-    """What differs, a table for each number with its notes, a legend, and what has not run."""
+    """Return the settings that differ, a table for each number with its notes, a legend, and what has not run."""
     lay = markdown if as_markdown else columns
     parts = [_head(comparison), _settings(comparison, as_markdown=as_markdown)]
     if len(comparison.settings) > MOST_SETTINGS:
@@ -91,23 +91,23 @@ def _rows(number: ComparedNumber, seeds: Sequence[str]) -> list[list[str]]:
     decimals = common_decimals(estimates)
 
     def single(value: float | None) -> ShownEstimate:
-        return ShownEstimate(Estimate(mean=value), decimals)
+        return ShownEstimate.of(Estimate(mean=value), decimals)
 
     prompts, trainings = ("interval", "95%") if number.level is None else (f"{100 * number.level:g}%",) * 2
     rows = [["", "mean", f"{prompts} over prompts", f"{trainings} over seeds", *(f"seed {seed}" for seed in seeds)]]
     for name, value in values.items():
-        shown = ShownEstimate(value, decimals)
+        shown = ShownEstimate.of(value, decimals)
         cells = [single(value.seeds[seed]).value if seed in value.seeds else "" for seed in seeds]
         rows.append([name, shown.value, shown.interval or NOTHING, "", *cells])
     for name, difference in differences.items():
-        over_seeds = ShownEstimate(difference.over_seeds, decimals)
-        over_prompts = difference.over_prompts and ShownEstimate(difference.over_prompts, decimals)
+        over_seeds = ShownEstimate.of(difference.over_seeds, decimals)
+        over_prompts = ShownEstimate.of(difference.over_prompts or Estimate(mean=None), decimals)
         cells = [single(difference.seeds[seed]).change if seed in difference.seeds else "" for seed in seeds]
         rows.append(
             [
                 f"{name} − {first}",
                 over_seeds.change,
-                (over_prompts.interval if over_prompts else "") or NOTHING,
+                over_prompts.interval or NOTHING,
                 f"{over_seeds.interval or NOTHING} (n = {difference.over_seeds.n})",
                 *cells,
             ]

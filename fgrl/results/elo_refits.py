@@ -9,14 +9,14 @@ from typing import Any
 
 from fgrl.errors import DataError
 from fgrl.evaluation import elo, pairwise, rated
-from fgrl.evaluation.elo import Anchor, Bootstrap, EloSettings, EloTable
+from fgrl.evaluation.elo import Anchor, EloTable, RatingSettings
 from fgrl.evaluation.pairwise import Game
 from fgrl.types import Sample, read_jsonl
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs from the settings that a table was made with; None keeps them."""
+    """Changes to the settings that a table was made with; None keeps them."""
 
     anchor: Anchor | None = None
     ridge: float | None = None
@@ -27,18 +27,15 @@ class Changes:
     """Only games that these decided; empty: all."""
 
     def __bool__(self) -> bool:
-        return any(value is not None for value in self._settings.values()) or bool(self.by)
+        return bool(self._settings or self.by)
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("anchor", "ridge", "resamples", "level", "seed")}
+        return {name: value for name, value in vars(self).items() if name != "by" and value is not None}
 
-    def on(self, settings: Mapping[str, Any]) -> tuple[EloSettings, Bootstrap]:
-        """The settings of a table (`EloTable.settings`) with these changes."""
-        known = {**settings, **{name: value for name, value in self._settings.items() if value is not None}}
-        fit = {name: known[name] for name in ("anchor", "ridge") if name in known}
-        bootstrap = {name: known[name] for name in Bootstrap._fields if name in known}
-        return EloSettings(**fit), Bootstrap(**bootstrap)
+    def on(self, settings: Mapping[str, Any]) -> RatingSettings:
+        """Return the settings of a table (`EloTable.settings`) with these changes."""
+        return RatingSettings.model_validate({**settings, **self._settings})
 
 
 def of_stage(folder: Path, changes: Changes) -> list[EloTable]:
@@ -67,4 +64,5 @@ def _fitted(title: str, games: list[Game], settings: Mapping[str, Any], changes:
     if not chosen:
         known = ", ".join(sorted({game.by or "unknown" for game in games}))
         raise DataError(f"{title}: no games were decided by {' or '.join(changes.by)}; there are games by {known}")
-    return elo.table(title, chosen, *changes.on(settings))
+    chosen_settings = changes.on(settings)
+    return elo.table(title, chosen, chosen_settings, chosen_settings.bootstrap)

@@ -9,12 +9,10 @@ from typing import Any
 from fgrl import lazy
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate
-from fgrl.report.plots import save_figure
+from fgrl.report.plots import COLOURS, INK, MUTED, printed_figure, save_figure
 from fgrl.results.estimates import ShownEstimate, common_decimals
 from fgrl.results.frontier import Frontier, Point
 
-backends = lazy.load("matplotlib.backends.backend_agg")
-figures = lazy.load("matplotlib.figure")
 tickers = lazy.load("matplotlib.ticker")
 
 LABELS = {
@@ -25,16 +23,12 @@ LABELS = {
 }
 SHARES = ("win_rate", "length_adjusted", "kept", "exact_match")
 """Numbers that an axis shows in percent."""
-COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
-INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
 
 
 def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "") -> list[Path]:
     """Write `target`.svg and `target`.png. Returns the two files."""
-    figure = figures.Figure(figsize=(7.6, 4.9), layout="constrained", facecolor="white")
-    backends.FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = printed_figure(4.9, x_label or title(frontier.x_name), y_label or title(frontier.y_name))
     _front(axes, frontier)
     shared = _shared([point.label for point in frontier.points if not point.start])
     series = list(dict.fromkeys(point.series for point in frontier.points if not point.start))
@@ -47,15 +41,8 @@ def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "")
             _mark(axes, point, text, colour, MARKERS[place % len(MARKERS)], name if point is own[0] else None)
     for point in (point for point in frontier.points if point.start):
         _mark(axes, point, point.model, MUTED, "o", None)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(MUTED)
-    axes.grid(color=GRID, lw=0.8, zorder=0)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=MUTED, labelsize=9)
-    axes.set_xlabel(x_label or title(frontier.x_name), color=INK, fontsize=10)
-    axes.set_ylabel(y_label or title(frontier.y_name), color=INK, fontsize=10)
     if frontier.y_name.number in SHARES:
         axes.yaxis.set_major_formatter(tickers.PercentFormatter(1.0))
     axes.yaxis.set_major_locator(tickers.MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
@@ -91,7 +78,7 @@ def rows(frontier: Frontier) -> list[tuple[str, ...]]:
 
 def _texts(estimates: Sequence[Estimate]) -> list[str]:
     decimals = common_decimals(estimates)
-    return [ShownEstimate(estimate, decimals).with_interval for estimate in estimates]
+    return [ShownEstimate.of(estimate, decimals).with_interval for estimate in estimates]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from fgrl import lazy
 from fgrl.errors import Unavailable, UsageError
 from fgrl.report.escaping import render
-from fgrl.report.tables import columns
+from fgrl.report.text_tables import columns
 from fgrl.results.text import number
 from fgrl.visible import visible
 

@@ -39,10 +39,12 @@ class Reply(Concluded):
 
     @property
     def telling(self) -> list[Finding]:
-        """The findings that decided: signs and open questions before good news, strong ones first; the good news where there is
-        nothing else."""
+        """The findings that decided, strong ones first: signs and open questions; where the reply is good nevertheless, the first
+        good news before them; the good news where there is nothing else."""
         order = sorted(self.findings, key=lambda each: (not each.strong, each.status != "bad", each.status != "unsure"))
-        return [each for each in order if each.status != "good"] or order[:MOST_FINDINGS]
+        good = [each for each in order if each.status == "good"]
+        others = [each for each in order if each.status != "good"]
+        return [*(good[:1] if self.status == "good" else []), *others] if others else good[:MOST_FINDINGS]
 
     @property
     def rest(self) -> list[Finding]:
@@ -77,12 +79,13 @@ class Conclusions(Record):
     changes: list[Change] = []
 
     def lines(self) -> list[str]:
-        """For a terminal: each question with its reply, and below it the reasons that are not good news; or the first one."""
+        """For a terminal: each question with its reply, and below it what decided; of good news alone the first."""
         result = []
         for reply in self.replies:
             result.append(f"{reply.symbol} {reply.question} {reply.short}")
-            telling = [finding for finding in reply.findings if finding.status in ("bad", "unsure")]
-            result += [f"    {each.symbol} {' '.join(each.text.split())}" for each in telling or reply.findings[:1]]
+            only_good = all(each.status == "good" for each in reply.telling)
+            told = reply.telling[:1] if only_good else reply.telling
+            result += [f"    {each.symbol} {' '.join(each.text.split())}" for each in told]
         return result
 
     def as_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pages import assert_safe, change, page, stage
 
 from fgrl.evaluation.answer import Answer
 from fgrl.results.concluding import conclude, renew
-from fgrl.results.conclusions import Conclusions
+from fgrl.results.conclusions import Conclusions, Finding, Reply
 from fgrl.results.exploiting import percent, trend
 from fgrl.results.records import read_run
 from fgrl.results.run_folder import load
@@ -599,3 +599,16 @@ def test_the_page_names_what_is_better(run: Path) -> None:
     assert "share that satisfies the rule mine.kept ↑ higher is better" in " ".join(body.split())
     change(stage(run, "evaluate") / "out" / "metrics.json", meanings={})
     assert "is better" not in "".join(page(run)[1].text).replace("which side of it is better", "")
+
+
+def test_a_good_reply_names_its_reason_before_what_is_open() -> None:
+    good = Finding(status="good", text="the rule is kept more often")
+    other = Finding(status="good", text="and answers are shorter")
+    unsure = Finding(status="unsure", text="accuracy on few rows")
+    reply = Reply(status="good", question="Did it learn?", short="Yes.", findings=[unsure, good, other])
+    assert [each.text for each in reply.telling] == [good.text, unsure.text]
+    assert reply.rest == [other]
+    lines = Conclusions(replies=[reply]).lines()
+    assert [line.strip()[2:] for line in lines[1:]] == [good.text, unsure.text]
+    doubtful = reply.model_copy(update={"status": "unsure"})
+    assert doubtful.telling == [unsure]

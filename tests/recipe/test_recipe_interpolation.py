@@ -25,7 +25,7 @@ def tree(text: str) -> Tree:
         ("n-${vars.n}", "n-5"), ("${vars.n}${vars.n}", "55"), ("${vars.list[1]}", 2), ("${vars.list.1}", 2), ("${ vars.n }", 5),
         ("${vars.map.k}", 5), ("${stages.s.x}", 7), ("${stages.s.null_}", None), ("${seed}", 3), ("${vars.again}", 5),
         ("${.x}", 7), ("${vars.${vars.which}}", 5), ("$5", "$5"), ("a ${", None), (r"\${vars.n}", "${vars.n}"),
-        ("${out:s}", "${out:s}"), ("${out:${vars.which}}", "${out:n}"), ("${vars.out}", "${out:s}"), ("${ out : s }", "${out: s }"),
+        ("${out:s}", "${out:s}"), ("${out:${vars.which}}", "${out:n}"), ("${vars.out}", "${out:s}"), ("${ out : s }", "${out:s}"),
         ("${vars.dotted}", "z"), ("${vars.odd}", "a.b/c?"),
         (r"\\${vars.n}", r"\${vars.n}"), ("\\${vars.n}-${vars.n}\\", "${vars.n}-5\\"),
         ("''${vars.n}: {[\\", "'5: {[\\"),

@@ -21,6 +21,7 @@ from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
 from fgrl.recipe.files import Address, read
+from fgrl.recipe.merging import DTYPES, misfit
 from fgrl.recipe.tracking import Tracking, read_tracking
 from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
@@ -29,14 +30,13 @@ from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import leaves, nearby
 from fgrl.registry.outside import forget_file, import_file, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
-from fgrl.registry.settings import AUTO, ByDevice
+from fgrl.registry.settings import ByDevice
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
-DTYPES = (AUTO, *get_args(native.DType))
 DTYPE = "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies natively."
 _SECRET = "looks like a secret, by its name or by its form, and a recipe is copied into runs, reports and exports"
 _INSTEAD = (
@@ -139,7 +139,8 @@ def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
     if not problems or any("${vars." in problem.message for problem in wrong):
         problems += _unused_variables(layers, merged)
     if problems:
-        raise Problems([reading.placed(problem) for problem in problems])
+        placed = [reading.placed(problem) for problem in problems]
+        raise Problems([problem for number, problem in enumerate(placed) if problem not in placed[:number]])
     reading.note_unused_dtype()
     known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(
@@ -176,32 +177,27 @@ class _Reading:
 
     def __post_init__(self) -> None:
         self.context = Context(folder=self._folder, dropped=self._dropped, auto=self._resolved, problems=self.problems)
-        self._top("about", str, "str")
-        self._top("seed", int, "int")
-        seed = self.data.get("seed")
-        if isinstance(seed, int) and not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
+        for key in ("about", "seed", "dtype", "vars"):
+            self._top(key)
+        seed, dtype = self.data.get("seed"), self.data.get("dtype")
+        if type(seed) is int and not 0 <= seed <= LARGEST_SEED:
             self.problem(("seed",), f"wants a number from 0 to {LARGEST_SEED}, got {shown(seed)}")
-        self._top("dtype", str, f"one of {', '.join(DTYPES)}")
-        dtype = self.data.get("dtype")
-        if isinstance(dtype, str) and dtype.strip() and dtype not in DTYPES:
+        if isinstance(dtype, str) and dtype not in DTYPES:
             self.problem(("dtype",), f"unknown dtype {shown(dtype)}", alternatives(dtype, DTYPES))
-        self._top("vars", dict, "a mapping of variables")
 
     def problem(self, path: Key, message: str, hint: str | None = None) -> None:
         self.problems.append(Problem(path, message, hint))
 
-    def _top(self, key: str, kind: type, words: str) -> None:
-        value = self.data.get(key)
-        if value is FAILED or key not in self.data:
+    def _top(self, key: str) -> None:
+        if key not in self.data:
             return
-        if value is None and key != "about":
-            if not self.tree.children[key].dropped and key != "vars":
-                self.problem((key,), f"wants {words}, got null")
+        message = misfit(key, self.data[key])
+        if self.data[key] is None and key != "about":
             del self.data[key]
-        elif not isinstance(value, kind) or isinstance(value, bool):
-            self.problem((key,), f"wants {words}, got {described(value)}")
-        elif isinstance(value, str) and not value.strip():
-            self.problem((key,), "is empty; say what the recipe is for")
+            if key == "vars" or self.tree.children[key].dropped:
+                return
+        if message is not None:
+            self.problem((key,), message)
 
     def imports(self, layers: Sequence[Tree]) -> list[str]:
         """Import the user files of all layers, parents first. Returns their absolute paths."""

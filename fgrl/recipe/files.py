@@ -312,8 +312,8 @@ def _layer(
         part = entries.get(key)
         if part is None or (part.value is None and key != "about"):
             continue
-        message = misfit(key, part.plain())
+        wrong = misfit(key, part.plain())
         readable = readable and (key == "about" or isinstance(part.value, dict))
-        if message is not None:
-            problems.append(Problem((*path, key), message, None, part.place))
+        if wrong is not None:
+            problems.append(Problem((*path, key), wrong, None, part.place))
     return entries, readable

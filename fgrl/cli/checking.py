@@ -55,6 +55,7 @@ seed, the source of imported files, and the keys of the stages before it.
 """
 
 
+@lazy.uncollected()
 def validate(
     context: typer.Context,
     recipes: Annotated[

@@ -15,12 +15,12 @@ import typer
 from fgrl import errors, files, lazy
 from fgrl.cli import completion
 from fgrl.errors import FgrlError
-from fgrl.sanitizing import hide, hide_in
 from fgrl.visible import HIDDEN, visible
 
 if TYPE_CHECKING:
     from fgrl.pipeline.finished import Source
     from fgrl.recipe import Recipe
+sanitizing = lazy.load("fgrl.sanitizing")
 finished = lazy.load("fgrl.pipeline.finished")
 functions = lazy.load("fgrl.functions")
 recipes = lazy.load("fgrl.recipe")
@@ -171,7 +171,7 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Text for people, on stdout or stderr: nothing in it can move the cursor or hide, and no secret is printed."""
-    typer.echo(visible(hide(text)) + end, err=err, nl=False)
+    typer.echo(visible(sanitizing.hide(text)) + end, err=err, nl=False)
 
 
 def at_terminal() -> bool:
@@ -181,7 +181,9 @@ def at_terminal() -> bool:
 
 def emit(value: Any) -> None:
     """A result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped."""
-    text = json.dumps(files.finite(hide_in(value)), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    text = json.dumps(
+        files.finite(sanitizing.hide_in(value)), indent=2, ensure_ascii=False, allow_nan=False, default=str
+    )
     typer.echo(HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
@@ -189,7 +191,7 @@ class WrongWord(typer.BadParameter):
     """A word of the command that cannot be used."""
 
     def format_message(self) -> str:
-        return visible(hide(super().format_message()))
+        return visible(sanitizing.hide(super().format_message()))
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

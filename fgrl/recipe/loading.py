@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import yaml
 
-from fgrl import components, files, native, registry, sanitizing
+from fgrl import components, files, lazy, native, registry, sanitizing
 from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
@@ -107,18 +106,9 @@ class Recipe:
         return needs
 
 
+@lazy.uncollected()
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is wrong in it."""
-    collects = gc.isenabled()
-    gc.disable()  # what is imported and built stays: looking for garbage in it takes a tenth of the time
-    try:
-        return _load(path, overrides)
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
     know_components()
     address = Address.parse(path)
     merged, layers, problems = read(address)

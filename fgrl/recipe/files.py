@@ -144,7 +144,7 @@ class _Reading:
         below = (*below, source)
         if source.row is not None:
             whole = self.layers(Address(source.file), named, below)
-            order = None if whole is None else self._order(source, file, named, ())
+            order: list[str] | None = None if whole is None else self._order(source, file, named, ())
             if whole is None or order is None:
                 return None
             own = [each.rows[row] for row in reversed(order) for each in self._family(source.file) if row in each.rows]
@@ -168,7 +168,7 @@ class _Reading:
             path = file.parent.file
         return family
 
-    def _order(self, source: Address, file: _File, named: Place | None, below: tuple[Address, ...]) -> list[str] | None:
+    def _order(self, source: Address, file: _File, named: Place | None, below: tuple[Address, ...]) -> Any:
         """Return a row behind all the rows that it extends; None when one of them cannot be read."""
         row, known = str(source.row), self.rows(source.file)
         if row not in known:
@@ -184,7 +184,7 @@ class _Reading:
             if name in order:
                 heir = next(other for other in extended if other in order)
                 return self._problem(f"{name} must come before {heir}, which extends it", place)
-            inner = self._order(Address(source.file, name), file, place, (*below, source))
+            inner: list[str] | None = self._order(Address(source.file, name), file, place, (*below, source))
             if inner is None:
                 return None
             order += [other for other in inner if other not in order]
@@ -242,7 +242,7 @@ class _Reading:
         return source in below or len(below) > _MOST_BELOW
 
     def _problem(self, message: str, place: Place, hint: str | None = None, path: Key = ("extends",)) -> Any:
-        """Report a problem. Return None, for what has it."""
+        """Report a problem. Return None, for what has it; typed as anything, so that every caller can return it."""
         problem = Problem(path, message, hint, place)
         self.problems += [] if problem in self.problems else [problem]
 

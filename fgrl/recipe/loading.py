@@ -86,7 +86,7 @@ class Recipe:
     def to_yaml(self) -> str:
         """The resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
         data = {key: value for key, value in self.data.items() if key != "vars"}
-        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+        return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
 
     def built_anew(self, stage: str) -> Stage:
         """A stage whose components share no object with another stage's. The imported files are run again too, so that what
@@ -359,7 +359,7 @@ def _variables(layer: Tree) -> dict[str, Tree]:
     return tree.children if tree is not None else {}
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Quotes text that our reading of YAML, or that of others, takes for something else."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -11,7 +11,7 @@ from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.recipe.files import Address, read
 from fgrl.recipe.loading import DTYPE, know_components
-from fgrl.registry.annotations import full, is_component, is_settings, item_type, members, value_type
+from fgrl.registry.annotations import full, inside, is_component, is_settings, members, value_type
 from fgrl.registry.building import BARE
 from fgrl.registry.describing import default
 from fgrl.registry.docstrings import field_help
@@ -59,7 +59,7 @@ def _keys(annotation: Any, tree: Tree | None, path: list[str]) -> dict[str, Sett
     inner = None if tree is None else tree.get(int(part) if part.isdigit() else part)
     cls = _class(annotation, inner)
     if cls is None:
-        item = _item(annotation)
+        item = inside(annotation)
         if item is None:
             return {}
         entries = dict.fromkeys(_entries(inner), Settable(has_keys=_has_keys(item)))
@@ -86,11 +86,6 @@ def _fields(cls: type[Settings]) -> dict[str, Settable]:
 
 def _has_keys(annotation: Any) -> bool:
     return any(is_settings(option) or value_type(option) is not None for option, _ in members(annotation))
-
-
-def _item(annotation: Any) -> Any | None:
-    """What the items of a list or mapping are annotated with."""
-    return next((item for option, _ in members(annotation) if (item := value_type(option) or item_type(option))), None)
 
 
 def _below_default(value: Settings, path: list[str]) -> dict[str, Settable]:

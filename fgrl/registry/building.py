@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -21,14 +21,12 @@ from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
     described,
-    device_marker,
-    file_marker,
-    folder_marker,
     full,
     is_component,
     is_ref,
     is_settings,
     item_type,
+    marker_of,
     members,
     needs_building,
     product_of,
@@ -39,7 +37,7 @@ from fgrl.registry.annotations import (
 from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
-from fgrl.registry.settings import AUTO, Component, File, FolderOrName, Settings, names_folder
+from fgrl.registry.settings import AUTO, ByDevice, Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
@@ -82,18 +80,16 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     if isinstance(node, str):
         if "${out:" in node:
             return _reference(options, node, path, context)
-        marker = next((found for _, metadata in options if (found := file_marker(metadata)) is not None), None)
-        if marker is not None:
-            return _file(node, marker, path, context)
-        if node == AUTO and (by_device := next(filter(None, (device_marker(more) for _, more in options)), None)):
+        if (file := marker_of(annotation, File)) is not None:
+            return _file(node, file, path, context)
+        if node == AUTO and (by_device := marker_of(annotation, ByDevice)) is not None:
             return context.auto(path, by_device)
         refers = any(is_ref(inner) for inner, _ in options)
         if refers and node in context.stages:
             also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
             return context.problem(path, f'"{node}" is a stage of this recipe', f"write ${{out:{node}}}{also}")
-        named = [place for _, metadata in options if (place := folder_marker(metadata)) is not None]
-        if named:
-            return _folder_or_name(node, named[0], path, context)
+        if (folder := marker_of(annotation, FolderOrName)) is not None:
+            return _folder_or_name(node, folder, path, context)
         if any(inner is str or inner is Any for inner, _ in options):
             return node
         if refers and not any(is_settings(inner) for inner, _ in options):
@@ -153,7 +149,7 @@ def _items(annotation: Any, inner: Any, node: list[Any], path: Key, context: Con
         built.append(value)
     if any(value is FAILED for value in built):
         return FAILED
-    return tuple(built) if annotation is tuple or getattr(annotation, "__origin__", None) is tuple else built
+    return tuple(built) if get_origin(annotation) is tuple else built
 
 
 def _entries(inner: Any, node: dict[str, Any], path: Key, context: Context) -> Any:
@@ -272,15 +268,8 @@ def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     if isinstance(node, dict) and BARE in node:
         key = next(key for key in node if key != BARE)
         return context.problem((*path, key), f"{shown(node[BARE])} has no keys to set; wants {wanted(annotation)}")
-    if isinstance(node, list) and any(
-        isinstance(inner, type) and issubclass(inner, tuple) for inner in _origins(annotation)
-    ):
-        return tuple(node)
-    return node
-
-
-def _origins(annotation: Any) -> list[Any]:
-    return [getattr(inner, "__origin__", inner) for inner, _ in members(annotation)]
+    takes_tuple = any(inner is tuple or get_origin(inner) is tuple for inner, _ in members(annotation))
+    return tuple(node) if isinstance(node, list) and takes_tuple else node
 
 
 def _component(slot: type[Component], node: str | dict[str, Any], path: Key, context: Context) -> Any:

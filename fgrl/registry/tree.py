@@ -136,7 +136,7 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
     return tree, reading.problems
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Leaves every plain scalar as text; `scalar` below interprets it."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}

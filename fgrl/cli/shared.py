@@ -1,4 +1,4 @@
-"""What the commands share: sources, overrides, seeds, JSON, and how errors reach a person."""
+"""Parts that the commands share: sources, overrides, seeds, JSON, and how errors reach a person."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Numbers = Annotated[
 ]
 RUNS = Path("runs")
 _SET = "fgrl.set"
-"""Where a command's context keeps what `--set` was given."""
+"""Key of a command's context under which the values of `--set` are kept."""
 
 
 def _keep(context: typer.Context, values: list[str] | None) -> list[str] | None:
@@ -137,7 +137,7 @@ def named_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
-    """Of `--seeds`; empty without it."""
+    """Return the seeds of `--seeds`; empty without it."""
     if text is None:
         return []
     try:
@@ -175,7 +175,7 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 
 def at_terminal() -> bool:
-    """Does a person type, and read what is printed? False for a pipe or a file on either side."""
+    """True if a person types, and reads what is printed; False for a pipe or a file on either side."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -63,7 +63,8 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
 
 
 def expand(text: Path | str) -> list[str]:
-    """The addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any other is itself.
+    """The addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any other is
+    itself.
 
     Raises `Problems` when the file cannot be read or no row fits.
     """
@@ -80,7 +81,7 @@ def expand(text: Path | str) -> list[str]:
 
 
 def meant(file: Path) -> Path | None:
-    """What was probably meant by a recipe's file that does not exist: one with a similar name, or `FILE::ROW`."""
+    """Return the probable meaning of a recipe's file that does not exist: one with a similar name, or `FILE::ROW`."""
     text, colon, row = str(file).rpartition(":")
     if colon and files.is_file(text):
         return Path(f"{text}{SEPARATOR}{row}")
@@ -112,7 +113,7 @@ class _File:
 
     @property
     def extends(self) -> Place:
-        """Where it names that recipe."""
+        """Place where it names that recipe."""
         return self.tree.children["extends"].place
 
     @property
@@ -132,8 +133,8 @@ class _Reading:
     def layers(self, source: Address, named: Place | None = None, below: tuple[Address, ...] = ()) -> list[Tree] | None:
         """Return the trees that a recipe consists of, the strongest first; None when one of them cannot be read.
 
-        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the row of
-        the same name in the files that its file extends. `named` is where another recipe names this one.
+        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the
+        row of the same name in the files that its file extends. `named` is where another recipe names this one.
         """
         source = source.resolved()
         if source.file not in self.files:
@@ -257,7 +258,8 @@ def _is_name(tree: Tree) -> bool:
 
 
 def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
-    """Return the entries of one file: known keys, `about` first, mappings where mappings must be; likewise each of its rows.
+    """Return the entries of one file: known keys, `about` first, mappings where mappings must be; likewise each of
+    its rows.
 
     None when they cannot be merged with others.
     """

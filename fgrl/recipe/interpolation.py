@@ -1,9 +1,9 @@
 """`${vars.x}` and `${stages.a.b}`: other values of the recipe, also whole mappings, also within a text.
 
-OmegaConf's grammar reads the texts and composes them; the values that they name are looked up here, each resolved once and
-before those that need it, and their total size is limited, so that no recipe takes long. A text that is one plain `${name}` needs
-no grammar. `${out:stage}` is kept as text; it is a reference to a product, not to a value. A backslash (`\\${...}`) keeps a `${` as
-text.
+OmegaConf's grammar reads the texts and composes them; the values that they name are looked up here, each resolved
+once and before those that need it, and their total size is limited, so that no recipe takes long. A text that is one
+plain `${name}` needs no grammar. `${out:stage}` is kept as text; it is a reference to a product, not to a value. A
+backslash (`\\${...}`) keeps a `${` as text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def find(recipe: Tree, path: Key) -> Tree | None:
 
 
 def origin(recipe: Tree, path: Key) -> Tree:
-    """Where the value at a path was really written: through texts that are one `${...}`."""
+    """Return the tree where the value at a path was written: through texts that are one `${...}`."""
     return source(recipe, path)[0]
 
 
@@ -78,7 +78,9 @@ def source(recipe: Tree, path: Key) -> tuple[Tree, Key]:
 
 
 def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the recipe as plain data with every `${...}` replaced. What cannot be replaced is `FAILED`, and a problem."""
+    """Return the recipe as plain data with every `${...}` replaced. What cannot be replaced is `FAILED`, and a
+    problem.
+    """
     resolver = _Resolver(recipe)
     return resolver.value((), recipe), resolver.all_problems()
 

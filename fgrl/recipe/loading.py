@@ -36,17 +36,20 @@ from fgrl.types import Ref
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
-DTYPE = "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies natively."
+DTYPE = (
+    "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies "
+    "natively."
+)
 _SECRET = "looks like a secret, by its name or by its form, and a recipe is copied into runs, reports and exports"
 _INSTEAD = (
-    "put it into an environment variable and the variable's name into the recipe (for example api_key_env: MY_KEY), and read it in "
-    'your code with os.environ["MY_KEY"]\nif it is no secret, give the setting another name'
+    "put it into an environment variable and the variable's name into the recipe (for example api_key_env: MY_KEY), and read it "
+    'in your code with os.environ["MY_KEY"]\nif it is no secret, give the setting another name'
 )
 _by_recipes: set[Path] = set()
 
 
 class Auto(NamedTuple):
-    """What an `auto` of a recipe stands for."""
+    """Meaning of an `auto` of a recipe."""
 
     value: str
     dtype: native.DType
@@ -60,7 +63,7 @@ class Recipe:
     path: Path
     """Its file."""
     row: str | None
-    """Which of the file's rows it is; None: the file's own recipe."""
+    """Name of the row; None for the file's own recipe."""
     about: str
     seed: int
     data: dict[str, Any]
@@ -68,19 +71,21 @@ class Recipe:
     stages: dict[str, Stage]
     """Built, in order of execution: each after what it needs, otherwise as the recipe has them."""
     origins: dict[Key, Place]
-    """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
+    """Place where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
     auto: dict[Key, Auto] = field(default_factory=dict)
-    """What each `auto` of the stages stands for; `data` has the values."""
+    """Meaning of each `auto` of the stages; `data` has the values."""
     tracking: Tracking = field(default_factory=dict)
-    """Where metrics go besides the run's own logs, by the tracker's name."""
+    """Destinations of metrics besides the run's own logs, by the tracker's name."""
     sources: dict[Path, str] = field(default_factory=dict)
-    """The imported user files, and the files beside them that these import anywhere, with the sha256 of their content."""
+    """The imported user files, and the files beside them that these import anywhere, with the sha256 of their
+    content.
+    """
     notes: list[str] = field(default_factory=list)
-    """What is right, and perhaps not what was meant, each with its place."""
+    """Remarks on values that are valid, but perhaps not intended, each with its place."""
 
     @property
     def address(self) -> str:
-        """What commands call it: `recipes/rtt_qwen3.yaml::aon`."""
+        """Name of the recipe in commands: `recipes/rtt_qwen3.yaml::aon`."""
         return str(Address(self.path, self.row))
 
     def to_yaml(self) -> str:
@@ -89,8 +94,9 @@ class Recipe:
         return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
 
     def built_anew(self, stage: str) -> Stage:
-        """A stage whose components share no object with another stage's. The imported files are run again too, so that what
-        their modules remember of an earlier stage is gone."""
+        """A stage whose components share no object with another stage's. The imported files are run again too, so
+        that what their modules remember of an earlier stage is gone.
+        """
         for file in self.sources:
             forget_file(file)
         for imported_file in self.data.get("imports", ()):  # in its order, with the files that each of them imports
@@ -98,7 +104,7 @@ class Recipe:
         return registry.build(Stage, deepcopy(self.data["stages"][stage]), path=("stages", stage))
 
     def graph(self) -> dict[str, list[str]]:
-        """What each stage needs, in order of execution."""
+        """Return the stages that each stage needs, in order of execution."""
         needs = {}
         for name, stage in self.stages.items():
             used = {value.stage for _, value in registry.walk(stage) if isinstance(value, Ref)}
@@ -108,7 +114,9 @@ class Recipe:
 
 @lazy.uncollected()
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
-    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is wrong in it."""
+    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is
+    wrong in it.
+    """
     know_components()
     address = Address.parse(path)
     merged, layers, problems = read(address)
@@ -281,7 +289,7 @@ class _Reading:
         return cls if issubclass(cls, Stage) else None
 
     def placed(self, problem: Problem) -> Problem:
-        """With the place of the value, and of the variable that gave it."""
+        """Add the place of the value, and of the variable that gave it."""
         if problem.place is None:
             tree, rest = self.tree.at(problem.path)
             problem.place = tree.place
@@ -303,7 +311,9 @@ class _Reading:
         return file.parent if file is not None else Path.cwd()
 
     def _resolved(self, path: Key, values: ByDevice) -> str:
-        """What `auto` at a path of the stages stands for: by the recipe's `dtype`, else by the device of the stage."""
+        """Return the meaning of `auto` at a path of the stages: by the recipe's `dtype`, else by the device of the
+        stage.
+        """
         cls = self._class(str(path[1]))
         settings = self.data["stages"][path[1]]
         accelerator, whole = ("auto", False) if cls is None else cls.computes(settings, path[2:])

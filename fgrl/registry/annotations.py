@@ -31,7 +31,9 @@ def strip(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def marker(metadata: Sequence[Any], kind: type[M]) -> Any:
-    """Return the marker of a kind (`Unkeyed`, `File`; the class, a subclass or an instance) among a field's metadata; None without one."""
+    """Return the marker of a kind (`Unkeyed`, `File`; the class, a subclass or an instance) among a field's metadata;
+    None without one.
+    """
     return next((item for item in metadata if isinstance(item, kind) or _derives(item, kind)), None)
 
 
@@ -116,7 +118,9 @@ def full(field: FieldInfo) -> Any:
 
 
 def wanted(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """What a user must write there: `int or null`, `one of mean, last`, `segmenter`, `list of str`."""
+    """Return the words for what a user must write there: `int or null`, `one of mean, last`, `segmenter`, `list of
+    str`.
+    """
     words = list(dict.fromkeys(_words(annotation, metadata)))
     if "null" in words:  # last, as people say it
         words = [word for word in words if word != "null"] + ["null"]

@@ -1,7 +1,8 @@
 """From plain data to a typed component, with every problem collected.
 
 The builder follows the annotations: a field that holds a component, settings, a reference or a file is built here, so
-that its mistakes are reported in a recipe's words; pydantic then checks the rest of the fields and the cross-field rules.
+that its mistakes are reported in a recipe's words; pydantic then checks the rest of the fields and the cross-field
+rules.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ from fgrl.types import Ref
 S = TypeVar("S", bound=Settings)
 
 BARE = "="
-"""Key under which a recipe's merging keeps the bare string that a mapping was merged onto: `segmenter: entropy` and then
-`segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for."""
+"""Key under which a recipe's merging keeps the bare string that a mapping was merged onto: `segmenter: entropy` and
+then `segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for.
+"""
 
 
 _DROPPED: Any = object()
@@ -108,7 +110,7 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
 
 
 def _fits(annotation: Any, node: Any) -> bool:
-    """Could the node be meant for this alternative?"""
+    """True if the node may be meant for this alternative."""
     if is_component(annotation):
         return isinstance(node, str | dict)
     if is_settings(annotation):
@@ -182,8 +184,9 @@ def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key,
 
 
 def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
-    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted, or when the
-    marker finds one inside the file."""
+    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted, or
+    when the marker finds one inside the file.
+    """
     text, rest = marker.parts(node)
     wanted, given = marker.word, files.expanded(text)
     target = context.folder(path) / given
@@ -207,8 +210,8 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
 def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context) -> Any:
     """The absolute path of a folder that exists beside the recipe; any other name as it is.
 
-    A problem where the name can only be a folder, or where the current directory alone has such a folder: the libraries that
-    load models and data would take it, and what a recipe means would depend on where it is run.
+    A problem where the name can only be a folder, or where the current directory alone has such a folder: the
+    libraries that load models and data would take it, and what a recipe means would depend on where it is run.
     """
     if not node.strip() or "://" in node or node in marker.names:
         return node
@@ -236,7 +239,7 @@ def _beside(given: str, name: str) -> str:
 
 
 def _as_data(before: Any, value: Any) -> Any:
-    """What stands in the data after a value was built from it: paths that were made absolute replace the texts."""
+    """Return the data for a value that was built from it: paths that were made absolute replace the texts."""
     if not isinstance(before, str):
         return before
     if isinstance(value, str):
@@ -375,8 +378,8 @@ def _settings(cls: type[Settings], fields: Mapping[str, Any], node: dict[str, An
     failed = {key for key, value in ready.items() if value is FAILED}
     try:
         if failed:
-            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic reports
-            # about the other fields is of use.
+            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic
+            # reports about the other fields is of use.
             with suppress(*_stumbles):
                 cls.model_validate(ready)
         else:

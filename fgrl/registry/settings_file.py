@@ -28,7 +28,7 @@ class Shelf:
     """Settings that `extends` may name without a path."""
 
     folder: Path
-    """Where they are, as NAME.yaml."""
+    """Folder of the files NAME.yaml."""
 
     @property
     def names(self) -> list[str]:
@@ -44,8 +44,9 @@ class Shelf:
 def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
     """The settings of a YAML file, or those of this name on the shelf.
 
-    `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what that file
-    has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those that it extends.
+    `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what
+    that file has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those
+    that it extends.
     """
     tree = reduce(_over, [tree for _, tree in reversed(_chain(name, shelf))])
     context = Context(folder=lambda key: _folder(tree, key))
@@ -58,8 +59,9 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
 
 
 def extended(name: str, shelf: Shelf) -> list[Path]:
-    """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises `Problems` as
-    `read_settings` does."""
+    """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises
+    `Problems` as `read_settings` does.
+    """
     return [path for path, _ in _chain(name, shelf)][1:]
 
 
@@ -92,7 +94,7 @@ def _over(parent: Tree, child: Tree) -> Tree:
 
 
 def _plain(tree: Tree) -> object:
-    """Without the places and without what was dropped."""
+    """Return a tree as plain data, without what was dropped."""
     if isinstance(tree.value, dict):
         return {key: _plain(inner) for key, inner in tree.value.items() if not inner.dropped}
     return tree.plain()

@@ -18,8 +18,9 @@ from fgrl.types import Ref
 
 
 def walk(component: Settings) -> Iterator[tuple[Key, Any]]:
-    """What a component holds, with its path in `dump(component)`: nested `Settings` (an outer one before what is in it),
-    `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields."""
+    """Yield the contents of a component, each with its path in `dump(component)`: nested `Settings` (an outer one
+    before what is in it), `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields.
+    """
     for name, field in type(component).model_fields.items():
         if marker(field.metadata, Unkeyed) is None:
             yield from _within((name,), getattr(component, name), full(field))
@@ -43,8 +44,8 @@ def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
     """A component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field, also
     those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
-    for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and with
-    `Settings.corrections`.
+    for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and
+    with `Settings.corrections`.
     """
     data: dict[str, Any] = {}
     if isinstance(component, Component):
@@ -59,7 +60,7 @@ def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
 
 
 def _as_before(value: Any, field: FieldInfo) -> bool:
-    """Does a field hold what its settings did before they had it?"""
+    """True if a field has the value that stands for the behaviour before it existed."""
     unless = marker(field.metadata, KeyedUnless)
     return unless is not None and json.dumps(plain(value)) == json.dumps(plain(unless.before))
 

@@ -54,8 +54,8 @@ def read_tree(
 ) -> tuple[Tree | None, list[Problem]]:
     """Return the mapping in a YAML file with what is wrong in it; None where it has none.
 
-    `named` is the place where `extends` of another file names it. `similar` gives the hint for a file that does not exist, and `empty`
-    says what a file without content lacks.
+    `named` is the place where `extends` of another file names it. `similar` gives the hint for a file that does not
+    exist, and `empty` says what a file without content lacks.
     """
     try:
         tree, problems = parse(read_text(file, rank, what))

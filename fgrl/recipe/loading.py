@@ -303,7 +303,7 @@ class _Reading:
                     for name in interpolation.mentions(tree.value)
                     if (source := interpolation.find(self.tree, name)) is not None
                 ]
-                problem.hint = "\n".join(filter(None, (problem.hint, *notes)))
+                problem.hint = "\n".join(filter(None, (problem.hint, *notes))) or None
         return problem
 
     def _folder(self, path: Key) -> Path:

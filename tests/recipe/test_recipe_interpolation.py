@@ -90,6 +90,12 @@ def test_a_variable_without_value_is_told_once_for_all_that_need_it() -> None:
     ]
 
 
+def test_each_use_of_a_mapping_is_a_copy_of_its_own() -> None:
+    plain, _ = resolve(tree("vars: {map: {k: [1]}}\nstages: {a: '${vars.map}', b: '${vars.map}'}\n"))
+    plain["stages"]["a"]["k"].append(2)
+    assert plain["stages"]["b"] == plain["vars"]["map"] == {"k": [1]}
+
+
 def test_the_origin_of_a_value_is_followed_through_copies() -> None:
     recipe = tree("vars: {n: 5, m: '${vars.n}'}\nstages:\n  a: {x: '${vars.m}', y: 'a${vars.n}'}\n  b: '${stages.a}'\n")
     assert origin(recipe, ("stages", "a", "x")).value == 5

@@ -57,7 +57,7 @@ def shown(value: float | str) -> str:
 
 
 COUNT_RESPONSES = ("responses", "answers of", "calibration responses")
-"""How the names of progress lines begin whose steps are responses."""
+"""Beginnings of the names of progress lines whose steps are responses."""
 _open: list[Ticking] = []
 """The progress lines that are open, the innermost last."""
 _listening: list[Console] = []
@@ -80,7 +80,7 @@ def listening(console: Console) -> Iterator[None]:
 
 
 def drawn(share: float, responses: int) -> None:
-    """What draws responses reports how far it is, between 0 and 1, with the `responses` of one call: so the open progress line has
+    """Report the progress of drawing responses, between 0 and 1, with the `responses` of one call: so the open progress line has
     an ETA before its first batch is done. Nothing happens where no line is open."""
     if _open:
         _open[-1].draw(share, responses)
@@ -92,11 +92,11 @@ class Ticking:
     def __init__(self, what: str, total: int, done: int, notify: Any) -> None:
         self.what, self.total, self.done, self.first = visible(hide(what)), total, done, done
         self.part = 0.0
-        """Of the call that draws responses now: how far it is, from 0 to 1."""
+        """Progress of the call that draws responses now, from 0 to 1."""
         self._part_steps = 0
         """The steps that this call will complete; 0 where a step is something else than a response."""
         self.task: TaskID | None = None
-        """Of the live line."""
+        """Length of the live line."""
         self.began = time.monotonic()
         self.numbers: dict[str, float | str] = {}
         self._notify = notify

@@ -7,8 +7,10 @@ of `importlib.util.LazyLoader` (and the lazy-loader package, which builds on it)
 
 from __future__ import annotations
 
+import gc
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -37,3 +39,15 @@ def attributes(
         return getattr(importlib.import_module(f"{package}.{origin[name]}"), name)
 
     return get, lambda: sorted(origin)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage while modules are imported and components are built: they stay, and looking takes a tenth of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

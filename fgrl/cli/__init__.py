@@ -6,6 +6,7 @@ Exit codes are those of `fgrl.errors`. One short file a command; nothing heavy i
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from copy import copy
 from typing import NoReturn
@@ -114,6 +115,9 @@ def _with_command(name: str) -> typer.Typer:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point. A user's mistake is explained and exits with its code; a bug leaves with its traceback."""
     stops.end_with_parent()
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # looking for them reads the metadata of every installed package
     arguments = sys.argv[1:] if arguments is None else arguments
     sys.excepthook = show_bug
     try:

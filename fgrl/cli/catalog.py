@@ -130,7 +130,7 @@ def show(
 
 
 def _show_block_or_recipe(what: str, context: typer.Context, as_json: bool) -> None:
-    """What is no component: a block of settings, a single field, or the name of a shipped recipe."""
+    """Show what is no component: a block of settings, a single field, or the name of a shipped recipe."""
     places = registry.lookup(what)
     if not places:
         if (named := recipes.by_name(what)) is not None:

@@ -171,7 +171,7 @@ class _Chat:
             return None
 
     def _command(self, line: str) -> bool:
-        """Do what a line that begins with a slash says. False: end."""
+        """Carry out a line that begins with a slash. Return False to end."""
         name, _, rest = line[1:].partition(" ")
         if name in ("quit", "exit", "q"):
             return False

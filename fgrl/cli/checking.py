@@ -55,6 +55,7 @@ seed, the source of imported files, and the keys of the stages before it.
 """
 
 
+@lazy.uncollected()
 def validate(
     context: typer.Context,
     recipes: Annotated[
@@ -104,7 +105,7 @@ def validate(
 
 
 def warnings_of(recipe: Recipe) -> list[str]:
-    """What its stages will ignore, each with the place of the setting."""
+    """Return the settings that its stages will ignore, each with the place of the setting."""
     return [f"stages.{name}.{text}" for name, stage in recipe.stages.items() for text in stage.warnings()]
 
 

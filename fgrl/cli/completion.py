@@ -80,7 +80,7 @@ def sources(context: typer.Context, incomplete: str) -> list[Candidate]:
 
 
 def explained(incomplete: str) -> list[Candidate]:
-    """What `fgrl show` explains."""
+    """Return the names that `fgrl show` explains."""
     recipes.know_components()
     components = [(name, kind) for kind in registry.kinds() for name in registry.names(kind)]
     fields = [(place.path, "block of settings") for place in registry.places() if place.blocks and "." in incomplete]

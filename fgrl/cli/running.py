@@ -110,7 +110,7 @@ def run(
 
 
 def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
-    """What the recipe's evaluations measured; empty when it has none."""
+    """Return the results of the recipe's evaluations; empty when it has none."""
     plan = pipeline.plan(loaded, runs, limit=limit)
     results = finished.of_plan(plan).results
     return number_blocks(tables.number_table([results])) if results.evaluations else ""

@@ -1,4 +1,4 @@
-"""What the commands share: sources, overrides, seeds, JSON, and how errors reach a person."""
+"""Parts that the commands share: sources, overrides, seeds, JSON, and how errors reach a person."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import typer
 from fgrl import errors, files, lazy
 from fgrl.cli import completion
 from fgrl.errors import FgrlError
-from fgrl.sanitizing import hide, hide_in
 from fgrl.visible import HIDDEN, visible
 
 if TYPE_CHECKING:
     from fgrl.pipeline.finished import Source
     from fgrl.recipe import Recipe
+sanitizing = lazy.load("fgrl.sanitizing")
 finished = lazy.load("fgrl.pipeline.finished")
 functions = lazy.load("fgrl.functions")
 recipes = lazy.load("fgrl.recipe")
@@ -60,7 +60,7 @@ Numbers = Annotated[
 ]
 RUNS = Path("runs")
 _SET = "fgrl.set"
-"""Where a command's context keeps what `--set` was given."""
+"""Key of a command's context under which the values of `--set` are kept."""
 
 
 def _keep(context: typer.Context, values: list[str] | None) -> list[str] | None:
@@ -137,7 +137,7 @@ def named_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
-    """Of `--seeds`; empty without it."""
+    """Return the seeds of `--seeds`; empty without it."""
     if text is None:
         return []
     try:
@@ -171,17 +171,19 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Text for people, on stdout or stderr: nothing in it can move the cursor or hide, and no secret is printed."""
-    typer.echo(visible(hide(text)) + end, err=err, nl=False)
+    typer.echo(visible(sanitizing.hide(text)) + end, err=err, nl=False)
 
 
 def at_terminal() -> bool:
-    """Does a person type, and read what is printed? False for a pipe or a file on either side."""
+    """True if a person types, and reads what is printed; False for a pipe or a file on either side."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def emit(value: Any) -> None:
     """A result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped."""
-    text = json.dumps(files.finite(hide_in(value)), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    text = json.dumps(
+        files.finite(sanitizing.hide_in(value)), indent=2, ensure_ascii=False, allow_nan=False, default=str
+    )
     typer.echo(HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
@@ -189,7 +191,7 @@ class WrongWord(typer.BadParameter):
     """A word of the command that cannot be used."""
 
     def format_message(self) -> str:
-        return visible(hide(super().format_message()))
+        return visible(sanitizing.hide(super().format_message()))
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

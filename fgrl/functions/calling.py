@@ -52,7 +52,7 @@ GIVEN = (*OF_TEXTS, *OF_TOKENS, *OF_LOGS, STATE)
 
 @dataclass(frozen=True)
 class TrainerState:
-    """How far the training is, by the names of `transformers.TrainerState`."""
+    """Progress of the training, under the names of `transformers.TrainerState`."""
 
     global_step: int
     """Optimizer steps taken."""
@@ -74,9 +74,9 @@ class Texts:
     state: TrainerState | None = None
     """None: nothing is being trained."""
     logs: bool = False
-    """Is there a log for `log_metric` and `log_extra`?"""
+    """True if there is a log for `log_metric` and `log_extra`."""
     metrics: dict[str, list[float]] = field(default_factory=dict)
-    """What `log_metric` was called with."""
+    """Values that `log_metric` was called with."""
     extras: dict[str, list[Any]] = field(default_factory=dict)
     """[N] what `log_extra` was called with."""
 
@@ -166,7 +166,7 @@ class Caller:
 
     @property
     def names(self) -> list[str]:
-        """What to call the functions in logs: their names, with the file's where two are the same."""
+        """Return the names of the functions in logs: their own names, with the file's where two are the same."""
         names = [function.name for function in self.looked]
         return [
             name if names.count(name) == 1 else f"{function.file.stem}.{name}"
@@ -174,7 +174,7 @@ class Caller:
         ]
 
     def needs_offsets(self) -> bool:
-        """Does a function return spans, or ask for the text or the characters of tokens?"""
+        """True if a function returns spans, or asks for the text or the characters of tokens."""
         asked = ("completion_tokens", "completion_offsets")
         return "spans" in self.kinds or any(name in function.parameters for function in self.looked for name in asked)
 
@@ -188,7 +188,7 @@ class Caller:
                     raise self._without(function, name, own, available)
 
     def call(self, texts: Texts) -> list[Returned]:
-        """What each function returns of these responses, checked. Raises `UserCodeError`."""
+        """Return the checked results of each function for these responses. Raises `UserCodeError`."""
         lengths = [len(own) for own in (texts.ids if texts.ids is not None else texts.offsets or ())]
         return [
             returned.checked(function, kind, value, texts.texts, lengths)
@@ -196,7 +196,7 @@ class Caller:
         ]
 
     def values(self, texts: Texts) -> list[Any]:
-        """What each function returns of these responses. Raises `UserCodeError` for what it raises."""
+        """Return the results of each function for these responses. Raises `UserCodeError` for what it raises."""
         known = texts.arguments(self.form)
         self.check_arguments(texts.samples, [name for name in known if name in GIVEN])
         return self._values(texts)
@@ -238,7 +238,7 @@ class Caller:
             return returned.collected(await function.call(**own), count)
 
     def hint(self, known: Mapping[str, Any]) -> str:
-        """What the arguments look like, for reports."""
+        """Describe the arguments, for reports."""
         chats = isinstance(next(iter(known["completions"]), ""), list)
         form = 'lists of one message, completion[0]["content"]' if chats else "texts"
         other = "text" if chats else "messages"
@@ -268,7 +268,7 @@ def running(function: Function) -> Iterator[None]:
 
 @contextmanager
 def reported(function: Function, how: str, hint: str) -> Iterator[None]:
-    """What the function raises becomes a `UserCodeError`. hint: about the form of its arguments."""
+    """Turn an exception of the function into a `UserCodeError`. hint: about the form of its arguments."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What the methods of components returned, checked where they are called, so that a mistake in a user's class is reported as theirs."""
+"""Checks of what the methods of components return, made where they are called, so that a mistake in a user's class is reported as theirs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:
 
 
 def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
-    """What a reward's `score` returned for a rollout of B responses of at most T tokens. Raises `UserCodeError` (for a reward
+    """Check the result of a reward's `score` for a rollout of B responses of at most T tokens. Raises `UserCodeError` (for a reward
     of fgrl itself TypeError, and `Stopped` for numbers that are not finite)."""
     rows, tokens = rollout.mask.shape
     expected = (
@@ -131,7 +131,7 @@ def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Nu
 
 
 def written_at(component: Component, method: str) -> str:
-    """Where the user wrote a method of a component, such as "own.py:12 (loss of the online_algorithm own)"; "" for one of fgrl itself."""
+    """Return the place where the user wrote a method of a component, such as "own.py:12 (loss of the online_algorithm own)"; "" for one of fgrl itself."""
     code = _code(component, method)
     if code is None:
         return ""
@@ -239,7 +239,7 @@ class NotFilled(AttributeError):
 
 
 def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tensor:
-    """What a segmenter's `starts` returned. Raises `UserCodeError` (TypeError for a segmenter of fgrl itself)."""
+    """Check the result of a segmenter's `starts`. Raises `UserCodeError` (TypeError for a segmenter of fgrl itself)."""
     expected = f"a tensor of bool {list(view.mask.shape)}: True where a token starts a segment"
     if not isinstance(value, torch.Tensor):
         raise _wrong(segmenter, "starts", shape(value), expected)
@@ -249,7 +249,7 @@ def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tenso
 
 
 def checked_measured(metric: Component, value: Any) -> dict[str, Any]:
-    """What a metric's `measure` returned. Raises `UserCodeError` (TypeError for a metric of fgrl itself)."""
+    """Check the result of a metric's `measure`. Raises `UserCodeError` (TypeError for a metric of fgrl itself)."""
     expected = "{metric: {model: {number: estimate}}}, as Metric.measure in fgrl/kinds/metric.py describes it"
     if not isinstance(value, dict):
         raise _wrong(metric, "measure", shape(value), expected, "derive it from fgrl.evaluation.comparison.Comparison")
@@ -285,7 +285,7 @@ def _named(component: Component) -> tuple[str, str]:
 
 
 def _code(component: Component, method: str) -> Any:
-    """Of the method, where the user wrote it; None for one of fgrl itself."""
+    """Return the code of the method, where the user wrote it; None for one of fgrl itself."""
     function = next((cls.__dict__[method] for cls in type(component).__mro__ if method in cls.__dict__), None)
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return code if code is not None and is_user_file(code.co_filename) else None

@@ -69,7 +69,7 @@ def look(value: str) -> Function:
 
 
 def key_of(values: Sequence[str]) -> list[str]:
-    """What counts for cache keys beside the contents of the files themselves: the functions' names, and the files that these files
+    """Return what counts for cache keys beside the contents of the files themselves: the functions' names, and the files that these files
     import."""
     return [
         ", ".join(
@@ -104,7 +104,7 @@ def _place(file: Path, line: int) -> Place:
 
 
 def _with_sibling(problem: Problem, raised: Problems) -> Problem:
-    """With the line of an imported sibling that raised."""
+    """Add the line of an imported sibling that raised."""
     trace = raised.__cause__.__traceback__ if raised.__cause__ is not None else None
     line = None
     while trace is not None:

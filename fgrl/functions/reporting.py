@@ -85,7 +85,7 @@ class _OwnLine:
     line: int
     function: str
     component: str
-    """Which component it belongs to, in words; empty when that is not known."""
+    """Component that it belongs to, in words; empty when that is not known."""
     innermost: bool
     """Did this very line raise, and not something that it called?"""
 
@@ -115,7 +115,7 @@ def _component(frame: FrameType) -> str:
 
 
 def _elsewhere(error: BaseException, place: _OwnLine | None) -> str:
-    """Where a library raised that the user's line had called."""
+    """Return the place where a library raised that the user's line had called."""
     trace: TracebackType | None = error.__traceback__
     if place is None or place.innermost or trace is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a user's function returned, as numbers; or what is wrong with it."""
+"""Results of a user's function as numbers, or their problem."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Returned:
 
 
 class Mismatch(Exception):
-    """What a function returned in place of what was expected, and the next step."""
+    """An unexpected result, and the next step."""
 
     def __init__(self, problem: str, expected: str, step: str = "") -> None:
         super().__init__(problem)
@@ -295,7 +295,7 @@ def _is_int(value: Any) -> bool:
 
 
 def shape(value: Any) -> str:
-    """What a value is, in words: `a list of 3 str`, `"yes" (str)`, `a Tensor [4, 2]`, `None`."""
+    """Describe a value in words: `a list of 3 str`, `"yes" (str)`, `a Tensor [4, 2]`, `None`."""
     if value is None:
         return "None"
     name, extent = type(value).__name__, getattr(value, "shape", None)

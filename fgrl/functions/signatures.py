@@ -1,4 +1,4 @@
-"""What a user's function takes, and what its return annotation promises."""
+"""Arguments of a user's function, and the promise of its return annotation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fgrl.registry.explaining import nearby
 from fgrl.types import Span
 
 Returns = Literal["numbers", "tokens", "spans", "named"]
-"""What a function returns of each text: a number, a number per token, scored spans, or several numbers by name."""
+"""Result of a function for each text: a number, a number per token, scored spans, or several numbers by name."""
 IN_WORDS: dict[Returns, str] = {
     "numbers": "list[float]",
     "tokens": "list[list[float]]",
@@ -40,7 +40,7 @@ class Function:
     """Its name in the file."""
     call: Callable[..., Any]
     line: int
-    """Where the file defines it, from 1."""
+    """Line that defines it, from 1."""
     parameters: Mapping[str, inspect.Parameter]
     returns: Any
     """Its return annotation; `inspect.Signature.empty` without one."""
@@ -56,12 +56,12 @@ class Function:
 
     @property
     def takes_any(self) -> bool:
-        """Does it take any keyword argument (`**kwargs`)?"""
+        """True if it takes any keyword argument (`**kwargs`)."""
         return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in self.parameters.values())
 
     @property
     def is_async(self) -> bool:
-        """Is it to be awaited?"""
+        """True if it is to be awaited."""
         call = _without_partial(self.call)
         return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
@@ -79,7 +79,7 @@ class Function:
         ]
 
     def kind(self) -> Returns | None:
-        """What its return annotation promises; None for one that promises something else."""
+        """Form that its return annotation promises; None for one that promises something else."""
         return kind_of(self.returns)
 
     def return_line(self) -> int:
@@ -146,7 +146,7 @@ def _without_partial(call: Any) -> Any:
 
 
 def kind_of(annotation: Any) -> Returns | None:
-    """What a return annotation promises; None for one that promises something else. Without one it is TRL's list of numbers."""
+    """Return the form that a return annotation promises; None for one that promises something else. Without one it is TRL's list of numbers."""
     annotation = _bare(annotation)
     if annotation is inspect.Signature.empty or annotation is Any:
         return "numbers"
@@ -175,7 +175,7 @@ def _kind_of_items(item: Any) -> Returns | None:
 
 
 def _bare(annotation: Any) -> Any:
-    """Without `Annotated`, and without the None of `X | None`."""
+    """Return an annotation without `Annotated` and without the None of `X | None`."""
     if get_origin(annotation) is Annotated:
         return _bare(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -243,7 +243,7 @@ def _line(file: Path, name: str) -> int:
 
 
 def _own_nodes(node: ast.AST) -> typing.Iterator[ast.AST]:
-    """What is in a function, but for what is in functions inside it."""
+    """Yield the nodes of a function, except those of functions inside it."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield child

@@ -13,8 +13,9 @@ from fgrl.errors import DataError, UsageError
 from fgrl.kinds import Stage
 from fgrl.pipeline import keys, reasons
 from fgrl.pipeline.folders import Runs, recipe_name
-from fgrl.registry.annotations import device_marker
+from fgrl.registry.annotations import marker
 from fgrl.registry.problems import Place, dotted
+from fgrl.registry.settings import ByDevice
 from fgrl.results import records
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Planned:
             for path, part in parts
             if isinstance(part, registry.Settings)
             for name, info in type(part).model_fields.items()
-            if (values := device_marker(info.metadata)) and getattr(part, name) != values.float32
+            if (values := marker(info.metadata, ByDevice)) and getattr(part, name) != values.float32
         ]
         return asked if asked and native.here(self.stage.accelerator()).dtype == "float32" else []
 

@@ -1,4 +1,4 @@
-"""Recipes: YAML, `extends`, overrides and `${...}` into built and checked stages, with the position of every mistake."""
+"""Recipes: YAML, `extends`, overrides and `${...}` into built and checked stages, with the place of every mistake."""
 
 from fgrl.recipe.files import Address, expand, meant, rows
 from fgrl.recipe.loading import Recipe, know_components, load
@@ -8,6 +8,6 @@ from fgrl.recipe.shipped import by_name, similar
 from fgrl.recipe.shipped import names as shipped_names
 
 __all__ = [
-    "Address", "Recipe", "by_name", "expand", "keys_below", "know_components", "load", "meant", "rows", "schema", "shipped_names",
-    "similar",
+    "Address", "Recipe", "by_name", "expand", "keys_below", "know_components", "load", "meant", "rows", "schema",
+    "shipped_names", "similar",
 ]  # fmt: skip

@@ -6,23 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from fgrl import files
-from fgrl.recipe.merging import ROW, TOP, merge
+from fgrl.recipe.merging import ROW, TOP, merge, misfit
 from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
-from fgrl.registry.tree import Tree, parse
-from fgrl.registry.yaml_files import Unreadable, read_text
+from fgrl.registry.tree import Tree
+from fgrl.registry.yaml_files import read_tree
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"
 """Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
 _MOST_BELOW = 60
-_TOO_MANY_BELOW = f"more than {_MOST_BELOW} recipes extend each other in a row"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Address:
 
 
 def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
-    """(the merged recipe, each layer's own tree with the strongest (the recipe itself) first, problems).
+    """Return (the merged recipe, each layer's own tree with the strongest (the recipe itself) first, problems).
 
     The merged recipe is None when nothing can be reported about it: a file is missing or is no YAML.
     """
@@ -57,15 +57,14 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
     layers = reading.layers(Address(files.expanded(address.file), address.row))
     if layers is None:
         return None, [], reading.problems
-    merged = layers[-1]
-    for layer in reversed(layers[:-1]):
-        merged = merge(merged, layer)
+    merged = reduce(lambda below, above: merge(below, above), reversed(layers))
     entries = {key: inner for key, inner in merged.children.items() if key not in ("extends", "rows")}
     return Tree(entries, merged.place), layers, reading.problems
 
 
 def expand(text: Path | str) -> list[str]:
-    """The addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any other is itself.
+    """The addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any other is
+    itself.
 
     Raises `Problems` when the file cannot be read or no row fits.
     """
@@ -82,7 +81,7 @@ def expand(text: Path | str) -> list[str]:
 
 
 def meant(file: Path) -> Path | None:
-    """What was probably meant by a recipe's file that does not exist: one with a similar name, or `FILE::ROW`."""
+    """Return the probable meaning of a recipe's file that does not exist: one with a similar name, or `FILE::ROW`."""
     text, colon, row = str(file).rpartition(":")
     if colon and files.is_file(text):
         return Path(f"{text}{SEPARATOR}{row}")
@@ -114,7 +113,7 @@ class _File:
 
     @property
     def extends(self) -> Place:
-        """Where it names that recipe."""
+        """Place where it names that recipe."""
         return self.tree.children["extends"].place
 
     @property
@@ -128,28 +127,25 @@ class _Reading:
 
     def __init__(self) -> None:
         self.files: dict[Path, _File | None] = {}
+        self.orders: dict[Address, list[str]] = {}
         self.problems: list[Problem] = []
 
     def layers(self, source: Address, named: Place | None = None, below: tuple[Address, ...] = ()) -> list[Tree] | None:
-        """The trees that a recipe consists of, the strongest first; None when one of them cannot be read.
+        """Return the trees that a recipe consists of, the strongest first; None when one of them cannot be read.
 
-        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the row of
-        the same name in the files that its file extends.
+        A row lies over the rows that it extends, the last of them first, and these over the file; each row over the
+        row of the same name in the files that its file extends. `named` is where another recipe names this one.
         """
         source = source.resolved()
         if source.file not in self.files:
             self.files[source.file] = self._read(source.file, named)
         file = self.files[source.file]
-        if file is None:
+        if file is None or self._is_endless(source, below, named or file.tree.place):
             return None
-        if len(below) > _MOST_BELOW:
-            return self._problem(_TOO_MANY_BELOW, named or file.tree.place)
-        if source in below:
-            return self._circle([*below[below.index(source) :], source], named or file.tree.place)
         below = (*below, source)
         if source.row is not None:
             whole = self.layers(Address(source.file), named, below)
-            order = None if whole is None else self._joined(source, named or file.tree.place, bool(named))
+            order: list[str] | None = None if whole is None else self._order(source, file, named, ())
             if whole is None or order is None:
                 return None
             own = [each.rows[row] for row in reversed(order) for each in self._family(source.file) if row in each.rows]
@@ -160,11 +156,11 @@ class _Reading:
         return None if above is None else [file.tree, *above]
 
     def rows(self, file: Path) -> list[str]:
-        """Names of the rows of a file that was read, inherited ones first."""
+        """Return the names of the rows of a file that was read, inherited ones first."""
         return list(dict.fromkeys(name for each in reversed(self._family(file)) for name in each.rows))
 
     def _family(self, path: Path) -> list[_File]:
-        """A file and those whose rows it inherits. A file that extends a single row inherits no other."""
+        """Return a file and those whose rows it inherits. A file that extends a single row inherits no other."""
         family: list[_File] = []
         while (file := self.files[path]) is not None:
             family.append(file)
@@ -173,49 +169,44 @@ class _Reading:
             path = file.parent.file
         return family
 
-    def _joined(self, source: Address, place: Place, is_extended: bool) -> list[str] | None:
-        """A row of a file behind all the rows that it extends; None when one of them cannot be read."""
-        known, order = self.rows(source.file), list[str]()
-        if source.row in known:
-            return order if self._join(str(source.row), place, source.file, order, ()) else None
-        message = f'{nearby(source.file)} has no row "{source.row}"'
-        if _is_pattern(str(source.row)):
-            message += "; one recipe is wanted here, and not a pattern"
-        rows = self._family(source.file)[0].tree.get("rows")
-        hint = alternatives(source.row, known) if known else "it has none"
-        path: Key = ("extends",) if is_extended else ()
-        return self._problem(message, place if is_extended or rows is None else rows.place, hint, path)
-
-    def _join(self, row: str, place: Place, file: Path, order: list[str], heirs: tuple[str, ...]) -> bool:
-        """Put a row behind those that it extends; False when one of them cannot be read."""
-        if row in heirs:
-            self._circle([Address(file, name) for name in (*heirs[heirs.index(row) :], row)], place)
-            return False
-        if len(heirs) > _MOST_BELOW:
-            self._problem(_TOO_MANY_BELOW, place)
-            return False
-        own = [each.rows[row] for each in reversed(self._family(file)) if row in each.rows]
-        named = {str(item.value): item.place for tree in own for item in self._rows_named(tree)}
-        known, before = self.rows(file), len(order)
-        for name, where in named.items():
-            if name not in known:
-                only = "a row extends rows of its own file, inherited ones too" if SEPARATOR in name else None
-                self._problem(f'{nearby(file)} has no row "{name}"', where, only or alternatives(name, known))
-                return False
-            if name in order[before:]:
-                heir = next(other for other in named if other in order[before:])
-                self._problem(f"{name} must come before {heir}, which extends it", where)
-                return False
-            if name not in order and not self._join(name, where, file, order, (*heirs, row)):
-                return False
+    def _order(self, source: Address, file: _File, named: Place | None, below: tuple[Address, ...]) -> Any:
+        """Return a row behind all the rows that it extends; None when one of them cannot be read."""
+        row, known = str(source.row), self.rows(source.file)
+        if row not in known:
+            return self._no_row(
+                row, source.file, named or file.tree.children.get("rows", file.tree).place, named, below
+            )
+        own = [each.rows[row] for each in reversed(self._family(source.file)) if row in each.rows]
+        if source in self.orders or self._is_endless(source, below, named or own[-1].place):
+            return self.orders.get(source)
+        order: list[str] = []
+        extended = {str(item.value): item.place for tree in own for item in self._rows_named(tree)}
+        for name, place in extended.items():
+            if name in order:
+                heir = next(other for other in extended if other in order)
+                return self._problem(f"{name} must come before {heir}, which extends it", place)
+            inner: list[str] | None = self._order(Address(source.file, name), file, place, (*below, source))
+            if inner is None:
+                return None
+            order += [other for other in inner if other not in order]
         if len(own) == 1 and own[0].get("about") is None:
             hint = 'a row says what it is for: about: "..."'
             self._problem("missing; wants str", own[0].place, hint, ("rows", row, "about"))
-        order.append(row)
-        return True
+        self.orders[source] = [*order, row]
+        return self.orders[source]
+
+    def _no_row(self, row: str, file: Path, place: Place, named: Place | None, below: tuple[Address, ...]) -> Any:
+        message = f'{nearby(file)} has no row "{row}"'
+        if _is_pattern(row):
+            message += "; one recipe is wanted here, and not a pattern"
+        known = self.rows(file)
+        hint = alternatives(row, known) if known else "it has none"
+        if below and SEPARATOR in row:
+            hint = "a row extends rows of its own file, inherited ones too"
+        return self._problem(message, place, hint, ("extends",) if named else ())
 
     def _rows_named(self, row: Tree) -> list[Tree]:
-        """What a row extends; anything but names is a problem."""
+        """Return what a row extends; anything but names is a problem."""
         extends = row.get("extends")
         items = [] if extends is None else extends.value if isinstance(extends.value, list) else [extends]
         for item in items:
@@ -224,98 +215,89 @@ class _Reading:
         return [item for item in items if _is_name(item)]
 
     def _read(self, path: Path, named: Place | None) -> _File | None:
-        tree, problems = _read_tree(path, len(self.files), named)
+        wants = f"a recipe (a mapping with {', '.join(TOP)})"
+        tree, problems = read_tree(
+            path, len(self.files), "a recipe", wants, named, _similar, "a recipe begins with `about:`"
+        )
         self.problems += problems
-        extends = None if tree is None else tree.get("extends")
-        if tree is None or extends is None:
-            return None if tree is None else _File(tree)
-        if _is_name(extends) and "\0" not in str(extends.value):
+        entries = None if tree is None else _top(tree, self.problems)
+        if tree is None or entries is None:
+            return None
+        tree = Tree(entries, tree.place)
+        extends = entries.get("extends")
+        if extends is not None and _is_name(extends) and "\0" not in str(extends.value):
             address = Address.parse(str(extends.value))
             return _File(tree, Address(path.parent / files.expanded(address.file), address.row).resolved())
-        if extends.value is not FAILED:
+        if extends is not None and extends.value is not FAILED:
             hint = "a recipe extends one file, or one row of a file" if isinstance(extends.value, list) else None
             self._problem(f"wants a file, got {described(extends.plain())}", extends.place, hint)
         return _File(tree)
 
-    def _circle(self, circle: Sequence[Address], place: Place) -> Any:
-        return self._problem(f"refers to itself: {' -> '.join(address.name for address in circle)}", place)
+    def _is_endless(self, source: Address, below: tuple[Address, ...], place: Place) -> bool:
+        """Report a recipe that refers to itself, or a chain that is too long."""
+        if source in below:
+            circle = [*below[below.index(source) :], source]
+            self._problem(f"refers to itself: {' -> '.join(address.name for address in circle)}", place)
+        elif len(below) > _MOST_BELOW:
+            self._problem(f"more than {_MOST_BELOW} recipes extend each other in a row", place)
+        return source in below or len(below) > _MOST_BELOW
 
     def _problem(self, message: str, place: Place, hint: str | None = None, path: Key = ("extends",)) -> Any:
-        """Note a problem. Returns None, for what has it."""
+        """Report a problem. Return None, for what has it; typed as anything, so that every caller can return it."""
         problem = Problem(path, message, hint, place)
         self.problems += [] if problem in self.problems else [problem]
-        return None
+
+
+def _similar(file: Path) -> str | None:
+    near = meant(file)
+    return None if near is None else f'did you mean "{nearby(near)}"?'
 
 
 def _is_name(tree: Tree) -> bool:
     return isinstance(tree.value, str) and bool(tree.value.strip())
 
 
-def _read_tree(file: Path, rank: int, named: Place | None) -> tuple[Tree | None, list[Problem]]:
-    """The tree of one file, and what is wrong with it; `named` is where the file is named, if another one names it."""
-    label = nearby(file)
-    try:
-        tree, problems = parse(content := read_text(file, rank, "a recipe"))
-        if tree is not None and tree.value is None:
-            raise Unreadable("is empty; a recipe begins with `about:`", None, content.start())
-        if tree is not None and not isinstance(tree.value, dict):
-            raise Unreadable(_not_a_mapping(tree, "a recipe", TOP), None, tree.place)
-    except (Unreadable, FileNotFoundError) as error:
-        near = meant(file) if isinstance(error, FileNotFoundError) else None
-        missing = "no such file", near and f'did you mean "{nearby(near)}"?', None
-        message, hint, place = error.args if isinstance(error, Unreadable) else missing
-        if place is None and named is not None:
-            return None, [Problem(("extends",), f"{label}: {message}", hint, named)]
-        return None, [Problem((), message, hint, place or Place(label, rank=rank))]
-    if tree is None:
-        return None, problems
-    tree, wrong = _top(tree)
-    return tree, [*problems, *wrong]
+def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
+    """Return the entries of one file: known keys, `about` first, mappings where mappings must be; likewise each of
+    its rows.
 
-
-def _not_a_mapping(tree: Tree, what: str, keys: Sequence[str]) -> str:
-    return f"wants {what} (a mapping with {', '.join(keys)}), got {described(tree.plain())}"
-
-
-def _top(tree: Tree) -> tuple[Tree | None, list[Problem]]:
-    """The top level of one file: known keys, `about` first, mappings where mappings must be; likewise each of its rows."""
-    problems: list[Problem] = []
+    None when they cannot be merged with others.
+    """
     entries, readable = _layer(tree, TOP, "a recipe", (), problems)
     about = entries.get("about")
-    first = list(entries)[: 2 if next(iter(entries), None) == "extends" else 1]
     if about is None:
         hint = 'the first key says what the recipe is for: about: "..."'
         problems.append(Problem(("about",), "missing; wants str", hint, tree.place))
-    elif "about" not in first:
+    elif "about" not in list(entries)[: 2 if next(iter(entries)) == "extends" else 1]:
         problems.append(Problem(("about",), "comes first in a recipe (or right behind extends)", None, about.place))
     if "rows" in entries:
         entries["rows"] = _rows(entries["rows"], problems)
-    return (Tree(entries, tree.place) if readable and (about is None or about.value is not None) else None), problems
+    return entries if readable and (about is None or about.value is not None) else None
 
 
 def _rows(tree: Tree, problems: list[Problem]) -> Tree:
-    """The rows of one file; those that cannot be read are left out."""
+    """Return the rows of one file without those that cannot be read."""
     if tree.value is not None and tree.value is not FAILED and not isinstance(tree.value, dict):
         problems.append(Problem(("rows",), f"wants a mapping of rows, got {described(tree.plain())}", None, tree.place))
     rows: dict[str, Tree] = {}
     for name, row in tree.children.items():
-        path: Key = ("rows", name)
+        message: str | None = None
         if not ROW_NAME.fullmatch(name):
             message = f'"{name}" cannot be the name of a row; use at most 100 letters, digits, _ . and -'
-            problems.append(Problem(path, message, None, row.place))
         elif isinstance(row.value, dict):
-            entries, readable = _layer(row, ROW, "a row", path, problems)
-            if readable:
-                rows[name] = Tree(entries, row.place)
+            entries, readable = _layer(row, ROW, "a row", ("rows", name), problems)
+            rows |= {name: Tree(entries, row.place)} if readable else {}
         elif row.value is not FAILED:
-            problems.append(Problem(path, _not_a_mapping(row, "a row", ROW), None, row.place))
+            message = f"wants a row (a mapping with {', '.join(ROW)}), got {described(row.plain())}"
+        if message is not None:
+            problems.append(Problem(("rows", name), message, None, row.place))
     return Tree(rows, tree.place)
 
 
 def _layer(
     tree: Tree, known: Sequence[str], what: str, path: Key, problems: list[Problem]
 ) -> tuple[dict[str, Tree], bool]:
-    """The entries of a recipe or a row, and whether they can be merged with others.
+    """Return the entries of a recipe or a row, and whether they can be merged with others.
 
     A misspelled key is reported and goes on under the name that was meant, so that one mistake stays one problem.
     """
@@ -328,16 +310,12 @@ def _layer(
             problems.append(Problem((*path, key), message, alternatives(meant, known), inner.place))
         entries[meant or key] = inner
     readable = True
-    for key, wanted in (("vars", "a mapping of variables"), ("stages", "a mapping of stages")):
+    for key in ("vars", "stages", "about"):
         part = entries.get(key)
-        if part is not None and part.value is not None and not isinstance(part.value, dict):
-            readable = False
-            if part.value is not FAILED:
-                message = f"wants {wanted}, got {described(part.plain())}"
-                problems.append(Problem((*path, key), message, None, part.place))
-    about = entries.get("about")
-    if about is not None and about.value is not FAILED and not (isinstance(about.value, str) and about.value.strip()):
-        empty = isinstance(about.value, str)
-        message = "is empty; say what the recipe is for" if empty else f"wants str, got {described(about.plain())}"
-        problems.append(Problem((*path, "about"), message, None, about.place))
+        if part is None or (part.value is None and key != "about"):
+            continue
+        wrong = misfit(key, part.plain())
+        readable = readable and (key == "about" or isinstance(part.value, dict))
+        if wrong is not None:
+            problems.append(Problem((*path, key), wrong, None, part.place))
     return entries, readable

@@ -1,13 +1,15 @@
 """`${vars.x}` and `${stages.a.b}`: other values of the recipe, also whole mappings, also within a text.
 
-OmegaConf resolves them. Before it does, each text is checked: what it names exists, nothing needs itself, and what all of
-them come to is limited, so that no recipe takes long; OmegaConf then resolves each text once, after those that it needs.
-`${out:stage}` is kept as text; it is a reference to a product, not to a value. A backslash (`\\${...}`) keeps a `${` as text.
+OmegaConf's grammar reads the texts and composes them; the values that they name are looked up here, each resolved
+once and before those that need it, and their total size is limited, so that no recipe takes long. A text that is one
+plain `${name}` needs no grammar. `${out:stage}` is kept as text; it is a reference to a product, not to a value. A
+backslash (`\\${...}`) keeps a `${` as text.
 """
 
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from typing import Any, cast
 
 from fgrl import lazy
@@ -15,22 +17,20 @@ from fgrl.recipe.merging import TOP
 from fgrl.registry.annotations import described, shown
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
+from fgrl.registry.explaining import holds
 from fgrl.registry.problems import Key, Problem, alternatives, dotted, nearest
 from fgrl.registry.tree import TOO_DEEP, TOO_MANY, Tree
 
 omegaconf = lazy.load("omegaconf")
+grammar_parser = lazy.load("omegaconf.grammar_parser")
+grammar_visitor = lazy.load("omegaconf.grammar_visitor")
 _SIMPLE = re.compile(r"(?<!\\)\$\{\s*([^${}:\s]+)\s*\}")
-_INNERMOST = re.compile(r"(?<!\\)\$\{([^${}]*)\}")
-_PART = re.compile(r"[^\\${}()\[\]:.\s'\"]+")
-"""A key that OmegaConf can be asked for."""
+_PLAIN = re.compile(r"\$\{\s*(\w[\w-]*(?:\.\w[\w-]*)*)\s*\}")
+_OUT = re.compile(r"\$\{out:[^${}]*\}")
 _WHAT = "${vars.x}, ${stages.a.b} and ${out:stage}"
 _LONGEST_CHAIN = 100
-_MOST_NESTED = 10
-_ABSENT = object()
-_KEPT = "$\0{"
-"""Stands for a `${` that is text."""
 _MISSING = "???"
-"""What OmegaConf takes for a value that is still to be set."""
+"""OmegaConf's mark of a value that is still to be set."""
 
 
 def mentions(text: str) -> list[Key]:
@@ -45,8 +45,11 @@ def alone(value: Any) -> Key | None:
 
 
 def _path(name: str) -> Key:
-    parts = re.sub(r"\[(\w+)\]", r".\1", name).split(".")
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    return tuple(map(_part, re.sub(r"\[(\w+)\]", r".\1", name).split(".")))
+
+
+def _part(part: str | int) -> str | int:
+    return int(part) if str(part).isdigit() else part
 
 
 def find(recipe: Tree, path: Key) -> Tree | None:
@@ -59,7 +62,7 @@ def find(recipe: Tree, path: Key) -> Tree | None:
 
 
 def origin(recipe: Tree, path: Key) -> Tree:
-    """Where the value at a path was really written: through texts that are one `${...}`."""
+    """Return the tree where the value at a path was written: through texts that are one `${...}`."""
     return source(recipe, path)[0]
 
 
@@ -75,61 +78,48 @@ def source(recipe: Tree, path: Key) -> tuple[Tree, Key]:
 
 
 def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
-    """The recipe as plain data with every `${...}` replaced. What cannot be is `FAILED`, and a problem."""
-    if not any(isinstance(leaf.value, str) and "${" in leaf.value for _, leaf in recipe.leaves()):
-        return recipe.plain(), []
+    """Return the recipe as plain data with every `${...}` replaced. What cannot be replaced is `FAILED`, and a
+    problem.
+    """
     resolver = _Resolver(recipe)
-    resolver.size((), recipe)
-    return _readable(omegaconf.OmegaConf.to_container(resolver.config)), resolver.all_problems()
+    return resolver.value((), recipe), resolver.all_problems()
 
 
 class _Refused(Exception):
     """A text that cannot be resolved: message and hint. Without them the cause is elsewhere and reported there."""
 
 
-def _unreadable(text: str) -> _Refused:
-    return _Refused(f"cannot read {shown(text)}", f"a recipe knows {_WHAT}; a backslash before ${{ keeps it as text")
+class _Whole:
+    """A value that can stand for a whole text, but cannot be part of one."""
+
+    def __init__(self, value: Any, name: Key, text: str) -> None:
+        self.value, self.refusal = value, f"{shown(text)}: {dotted(name)} is {described(value)}, it has no text"
+
+    def __str__(self) -> str:
+        raise _Refused(self.refusal)
 
 
-def _without_references(tree: Tree) -> Any:
-    """Plain data; `FAILED` stands for each text that has to be resolved."""
-    if isinstance(tree.value, dict):
-        return {key: _without_references(inner) for key, inner in tree.value.items()}
-    if isinstance(tree.value, list):
-        return [_without_references(inner) for inner in tree.value]
-    return FAILED if isinstance(tree.value, str) and "${" in tree.value else tree.value
-
-
-def _for_omegaconf(text: str) -> str:
-    """A text in which `${out:...}` and what has a backslash mean nothing to OmegaConf."""
-    return re.sub(
-        r"\\(\\*)\$\{|\$\{\s*(out)\s*:", lambda found: f"{found[1] or ''}{_KEPT}{'out:' if found[2] else ''}", text
-    )
-
-
-def _readable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _readable(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_readable(inner) for inner in value]
-    return value.replace(_KEPT, "${") if isinstance(value, str) else value
+def _size(value: Any) -> tuple[int, int]:
+    """Return the number of values and characters of plain data, and its depth."""
+    if not isinstance(value, dict | list):
+        return 1 + (len(value) if isinstance(value, str) else 0), 0
+    inside = [_size(inner) for inner in (value.values() if isinstance(value, dict) else value)]
+    return 1 + sum(count for count, _ in inside), 1 + max((depth for _, depth in inside), default=0)
 
 
 class _Resolver:
-    """Has OmegaConf resolve every text once, and before it what it needs."""
+    """Resolves every value once, after those that it needs."""
 
     def __init__(self, recipe: Tree) -> None:
         self.recipe = recipe
-        self.config = omegaconf.OmegaConf.create(_without_references(recipe), flags={"allow_objects": True})
-        self.sizes: dict[Key, tuple[int, int] | None] = {}
-        """Number of values and characters, and depth, of what was resolved; None of what cannot be."""
+        self.values: dict[Key, Any] = {}
         self.open: list[Key] = []
-        """What is being resolved, each because the one before needs it."""
+        """Paths that are being resolved, each because the one before needs it."""
         self.problems: dict[Key, Problem] = {}
         self.empty: dict[Key, list[Key]] = {}
         """Variables without a value, and the texts that need them."""
         self.total = 0
-        """Values and characters that references have given so far."""
+        """Number of values and characters that references have given so far."""
 
     def all_problems(self) -> list[Problem]:
         for path, users in self.empty.items():
@@ -141,45 +131,37 @@ class _Resolver:
             problem.place = self.recipe.at(path)[0].place
         return list(self.problems.values())
 
-    def size(self, path: Key, tree: Tree) -> tuple[int, int] | None:
-        """Resolve a value and all that it needs. Returns its size; None when it cannot be resolved."""
+    def value(self, path: Key, tree: Tree) -> Any:
+        """Return a value as plain data; `FAILED` in place of each text that cannot be resolved."""
         if path in self.open:
             self._circle(path)
-            return None
-        if path not in self.sizes:
+            return FAILED
+        if path not in self.values:
             if len(self.open) > _LONGEST_CHAIN:
                 raise _Refused(f"needs more than {_LONGEST_CHAIN} values, one after the other")
             self.open.append(path)
             try:
-                self.sizes[path] = self._size(path, tree.value)
+                self.values[path] = self._resolved(path, tree.value)
             finally:
                 self.open.pop()
-        return self.sizes[path]
+        return self.values[path]
 
-    def _size(self, path: Key, value: Any) -> tuple[int, int] | None:
-        if isinstance(value, dict | list):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            inside = [self.size((*path, key), inner) for key, inner in items]
-            known = [size for size in inside if size is not None]
-            if len(known) < len(inside):
-                return None
-            return 1 + sum(count for count, _ in known), 1 + max((depth for _, depth in known), default=0)
-        if value is FAILED or not isinstance(value, str) or "${" not in value:
-            return None if value is FAILED else (1 + (len(value) if isinstance(value, str) else 0), 0)
+    def _resolved(self, path: Key, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.value((*path, key), inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.value((*path, index), inner) for index, inner in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value or _OUT.fullmatch(value):
+            return value
         try:
-            size, whole = self._text(value, path)
+            return self._text(value, path)
         except _Refused as refused:
             if refused.args:
                 self.problems.setdefault(path, Problem(path, *refused.args))
-            return None
-        parent, last = self._at(path[:-1]), path[-1]
-        parent[last] = _for_omegaconf(value) if whole is None else self._at(whole)
-        if whole is None:
-            parent[last] = parent[last]
-        return size
+            return FAILED
 
     def _circle(self, path: Key) -> None:
-        """One problem for a circle, at the text that the recipe has first."""
+        """Report a circle once, at the text that the recipe has first."""
         needed = self.open[self.open.index(path) :]
         circle = [member for member in needed if isinstance(self.recipe.at(member)[0].value, str)]
         if not any(member in self.problems for member in circle):
@@ -188,75 +170,65 @@ class _Resolver:
             names = " -> ".join(dotted(member) for member in [*circle[turn:], *circle[:turn], first])
             self.problems[first] = Problem(first, f"refers to itself: {names}")
 
-    def _text(self, text: str, path: Key) -> tuple[tuple[int, int], Key | None]:
-        """Resolve what a text names, innermost names first. Returns the size of what it becomes, and the path of the value
-        that it stands for as a whole."""
+    def _text(self, text: str, path: Key) -> Any:
+        if (plain := _PLAIN.fullmatch(text)) is not None:
+            return self._named(_path(plain[1]), path)
 
-        def written(found: re.Match[str]) -> str:
-            name, _size = self._named(found[1], text, path)
-            value = name if isinstance(name, str) else self._at(name)
-            if value is None or omegaconf.OmegaConf.is_config(value):
-                raise _Refused(f"{shown(text)}: {dotted(name)} is {described(_plain(value))}, it has no text")
-            return re.sub(r"[$\\]", "\0", str(value))
+        def named(key: Any, _memo: Any) -> Any:
+            name = (*path[: max(0, len(path) - key.relative_dots)], *key.parts) if key.relative_dots else key.parts
+            value = self._named(tuple(map(_part, name)), path)
+            return _Whole(value, name, text) if value is None or isinstance(value, dict | list) else value
 
-        left = text
-        for _ in range(_MOST_NESTED):
-            if (alone := _INNERMOST.fullmatch(left)) is not None:
-                name, size = self._named(alone[1], text, path)
-                return size, None if isinstance(name, str) else name
-            left, found = _INNERMOST.subn(written, left)
-            if not found:
-                break
-        if re.search(r"(?<!\\)\$\{", left):
-            raise _unreadable(text)
-        return (1 + len(left), 0), None
+        def called(name: str, args: tuple[Any, ...], args_str: tuple[str, ...]) -> str:
+            if name != "out":
+                raise _Refused(f"unknown ${{{name}:...}}", f"a recipe knows {_WHAT}")
+            given = (arg if "$" in written else written for arg, written in zip(args, args_str, strict=True))
+            return f"${{out:{', '.join(map(str, given))}}}"
 
-    def _named(self, inside: str, text: str, path: Key) -> tuple[Key | str, tuple[int, int]]:
-        """Path and size of what `${inside}` in a text at a path refers to; `${out:stage}` itself."""
-        name, colon, _stage = inside.partition(":")
-        name = name.strip()
-        if colon and name != "out":
-            raise _Refused(f"unknown ${{{name}:...}}", f"a recipe knows {_WHAT}")
-        if colon:
-            return f"${{{inside}}}", (4 + len(inside), 0)
-        absolute = name.lstrip(".")
-        if not absolute or "" in absolute.split("."):
-            raise _unreadable(text)
-        wanted = _path(absolute)
-        around = path[: len(path) - (len(name) - len(absolute))] if absolute != name else ()
-        found, size = self._found((*around, *wanted), path)
-        if not all(_PART.fullmatch(str(part)) for part in wanted):
-            raise _unreadable(text)
-        self.total += size[0]
-        if self.total > TOO_MANY or size[1] > TOO_DEEP:
+        escaped = re.sub(
+            r"(\\+)\$\{", lambda found: "\\" * (2 * len(found[1]) - 1) + "${", text
+        )  # as OmegaConf escapes
+        try:
+            value = grammar_visitor.GrammarVisitor(named, called, None).visit(grammar_parser.parse(escaped))
+        except omegaconf.errors.OmegaConfBaseException:
+            hint = f"a recipe knows {_WHAT}; a backslash before ${{ keeps it as text"
+            raise _Refused(f"cannot read {shown(text)}", hint) from None
+        return value.value if isinstance(value, _Whole) else value
+
+    def _named(self, wanted: Key, user: Key) -> Any:
+        """Return a copy of the value that the text at `user` names."""
+        value = self._found(wanted, user)
+        if holds(value, FAILED):
+            raise _Refused
+        count, depth = _size(value)
+        self.total += count
+        if self.total > TOO_MANY or depth > TOO_DEEP:
             raise _Refused(f"the values of all ${{...}} are nested too deeply, or more than {TOO_MANY:,} characters")
-        return found, size
+        return deepcopy(value)
 
-    def _found(self, wanted: Key, user: Key) -> tuple[Key, tuple[int, int]]:
+    def _found(self, wanted: Key, user: Key) -> Any:
         tree, path = self.recipe, cast(Key, ())
         for index, part in enumerate(wanted):
             inner = _child(tree, part)
             if inner is None:
                 if not isinstance(tree.value, str) or "${" not in tree.value:
                     raise self._unknown(wanted, tree, index)
-                if (size := self.size(path, tree)) is None:
-                    raise _Refused
-                if omegaconf.OmegaConf.select(self.config, dotted(wanted), default=_ABSENT) is _ABSENT:
-                    raise _Refused(f'unknown "${{{dotted(wanted)}}}"')
-                return wanted, size
+                return self._inside(self.value(path, tree), wanted, index)
             tree, path = inner[1], (*path, inner[0])
         if tree.value == _MISSING or (tree.value is None and path[0] == "vars"):
             self.empty.setdefault(path, []).append(user)
             raise _Refused
-        size = self.size(path, tree)
-        if size is None:
-            raise _Refused
-        return path, size
+        return self.value(path, tree)
 
-    def _at(self, path: Key) -> Any:
-        value: Any = self.config
-        for part in path:
-            value = value[str(part) if omegaconf.OmegaConf.is_dict(value) else part]
+    def _inside(self, value: Any, wanted: Key, depth: int) -> Any:
+        """Return what a resolved value has at the rest of a path."""
+        for part in wanted[depth:]:
+            if value is FAILED:
+                raise _Refused
+            try:
+                value = value[str(part) if isinstance(value, dict) else part]
+            except (KeyError, IndexError, TypeError):
+                raise _Refused(f'unknown "${{{dotted(wanted)}}}"') from None
         return value
 
     def _unknown(self, wanted: Key, tree: Tree, depth: int) -> _Refused:
@@ -281,7 +253,3 @@ def _child(tree: Tree, part: str | int) -> tuple[str | int, Tree] | None:
 
 def _keys(tree: Tree | None) -> list[str]:
     return [key for key in tree.children if key != BARE] if tree is not None else []
-
-
-def _plain(value: Any) -> Any:
-    return omegaconf.OmegaConf.to_container(value) if omegaconf.OmegaConf.is_config(value) else value

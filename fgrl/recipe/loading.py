@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -16,11 +15,12 @@ from typing import Any, NamedTuple, cast, get_args
 
 import yaml
 
-from fgrl import components, files, native, registry, sanitizing
+from fgrl import components, files, lazy, native, registry, sanitizing
 from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
 from fgrl.recipe.files import Address, read
+from fgrl.recipe.merging import DTYPES, misfit
 from fgrl.recipe.tracking import Tracking, read_tracking
 from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
@@ -29,25 +29,27 @@ from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import leaves, nearby
 from fgrl.registry.outside import forget_file, import_file, load_entry_points, used_by
 from fgrl.registry.problems import Key, Place, alternatives, nearest
-from fgrl.registry.settings import AUTO, ByDevice
+from fgrl.registry.settings import ByDevice
 from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LARGEST_SEED = 2**32 - 1
 """Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
-DTYPES = (AUTO, *get_args(native.DType))
-DTYPE = "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies natively."
+DTYPE = (
+    "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies "
+    "natively."
+)
 _SECRET = "looks like a secret, by its name or by its form, and a recipe is copied into runs, reports and exports"
 _INSTEAD = (
-    "put it into an environment variable and the variable's name into the recipe (for example api_key_env: MY_KEY), and read it in "
-    'your code with os.environ["MY_KEY"]\nif it is no secret, give the setting another name'
+    "put it into an environment variable and the variable's name into the recipe (for example api_key_env: MY_KEY), and read it "
+    'in your code with os.environ["MY_KEY"]\nif it is no secret, give the setting another name'
 )
 _by_recipes: set[Path] = set()
 
 
 class Auto(NamedTuple):
-    """What an `auto` of a recipe stands for."""
+    """Meaning of an `auto` of a recipe."""
 
     value: str
     dtype: native.DType
@@ -61,7 +63,7 @@ class Recipe:
     path: Path
     """Its file."""
     row: str | None
-    """Which of the file's rows it is; None: the file's own recipe."""
+    """Name of the row; None for the file's own recipe."""
     about: str
     seed: int
     data: dict[str, Any]
@@ -69,29 +71,32 @@ class Recipe:
     stages: dict[str, Stage]
     """Built, in order of execution: each after what it needs, otherwise as the recipe has them."""
     origins: dict[Key, Place]
-    """Where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
+    """Place where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
     auto: dict[Key, Auto] = field(default_factory=dict)
-    """What each `auto` of the stages stands for; `data` has the values."""
+    """Meaning of each `auto` of the stages; `data` has the values."""
     tracking: Tracking = field(default_factory=dict)
-    """Where metrics go besides the run's own logs, by the tracker's name."""
+    """Destinations of metrics besides the run's own logs, by the tracker's name."""
     sources: dict[Path, str] = field(default_factory=dict)
-    """The imported user files, and the files beside them that these import anywhere, with the sha256 of their content."""
+    """The imported user files, and the files beside them that these import anywhere, with the sha256 of their
+    content.
+    """
     notes: list[str] = field(default_factory=list)
-    """What is right, and perhaps not what was meant, each with its place."""
+    """Remarks on values that are valid, but perhaps not intended, each with its place."""
 
     @property
     def address(self) -> str:
-        """What commands call it: `recipes/rtt_qwen3.yaml::aon`."""
+        """Name of the recipe in commands: `recipes/rtt_qwen3.yaml::aon`."""
         return str(Address(self.path, self.row))
 
     def to_yaml(self) -> str:
         """The resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
         data = {key: value for key, value in self.data.items() if key != "vars"}
-        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+        return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
 
     def built_anew(self, stage: str) -> Stage:
-        """A stage whose components share no object with another stage's. The imported files are run again too, so that what
-        their modules remember of an earlier stage is gone."""
+        """A stage whose components share no object with another stage's. The imported files are run again too, so
+        that what their modules remember of an earlier stage is gone.
+        """
         for file in self.sources:
             forget_file(file)
         for imported_file in self.data.get("imports", ()):  # in its order, with the files that each of them imports
@@ -99,7 +104,7 @@ class Recipe:
         return registry.build(Stage, deepcopy(self.data["stages"][stage]), path=("stages", stage))
 
     def graph(self) -> dict[str, list[str]]:
-        """What each stage needs, in order of execution."""
+        """Return the stages that each stage needs, in order of execution."""
         needs = {}
         for name, stage in self.stages.items():
             used = {value.stage for _, value in registry.walk(stage) if isinstance(value, Ref)}
@@ -107,18 +112,11 @@ class Recipe:
         return needs
 
 
+@lazy.uncollected()
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
-    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is wrong in it."""
-    collects = gc.isenabled()
-    gc.disable()  # what is imported and built stays: looking for garbage in it takes a tenth of the time
-    try:
-        return _load(path, overrides)
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
+    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is
+    wrong in it.
+    """
     know_components()
     address = Address.parse(path)
     merged, layers, problems = read(address)
@@ -139,7 +137,8 @@ def _load(path: Path | str, overrides: Iterable[str]) -> Recipe:
     if not problems or any("${vars." in problem.message for problem in wrong):
         problems += _unused_variables(layers, merged)
     if problems:
-        raise Problems([reading.placed(problem) for problem in problems])
+        placed = [reading.placed(problem) for problem in problems]
+        raise Problems([problem for number, problem in enumerate(placed) if problem not in placed[:number]])
     reading.note_unused_dtype()
     known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(
@@ -176,32 +175,27 @@ class _Reading:
 
     def __post_init__(self) -> None:
         self.context = Context(folder=self._folder, dropped=self._dropped, auto=self._resolved, problems=self.problems)
-        self._top("about", str, "str")
-        self._top("seed", int, "int")
-        seed = self.data.get("seed")
-        if isinstance(seed, int) and not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
+        for key in ("about", "seed", "dtype", "vars"):
+            self._top(key)
+        seed, dtype = self.data.get("seed"), self.data.get("dtype")
+        if type(seed) is int and not 0 <= seed <= LARGEST_SEED:
             self.problem(("seed",), f"wants a number from 0 to {LARGEST_SEED}, got {shown(seed)}")
-        self._top("dtype", str, f"one of {', '.join(DTYPES)}")
-        dtype = self.data.get("dtype")
-        if isinstance(dtype, str) and dtype.strip() and dtype not in DTYPES:
+        if isinstance(dtype, str) and dtype not in DTYPES:
             self.problem(("dtype",), f"unknown dtype {shown(dtype)}", alternatives(dtype, DTYPES))
-        self._top("vars", dict, "a mapping of variables")
 
     def problem(self, path: Key, message: str, hint: str | None = None) -> None:
         self.problems.append(Problem(path, message, hint))
 
-    def _top(self, key: str, kind: type, words: str) -> None:
-        value = self.data.get(key)
-        if value is FAILED or key not in self.data:
+    def _top(self, key: str) -> None:
+        if key not in self.data:
             return
-        if value is None and key != "about":
-            if not self.tree.children[key].dropped and key != "vars":
-                self.problem((key,), f"wants {words}, got null")
+        message = misfit(key, self.data[key])
+        if self.data[key] is None and key != "about":
             del self.data[key]
-        elif not isinstance(value, kind) or isinstance(value, bool):
-            self.problem((key,), f"wants {words}, got {described(value)}")
-        elif isinstance(value, str) and not value.strip():
-            self.problem((key,), "is empty; say what the recipe is for")
+            if key == "vars" or self.tree.children[key].dropped:
+                return
+        if message is not None:
+            self.problem((key,), message)
 
     def imports(self, layers: Sequence[Tree]) -> list[str]:
         """Import the user files of all layers, parents first. Returns their absolute paths."""
@@ -295,7 +289,7 @@ class _Reading:
         return cls if issubclass(cls, Stage) else None
 
     def placed(self, problem: Problem) -> Problem:
-        """With the place of the value, and of the variable that gave it."""
+        """Add the place of the value, and of the variable that gave it."""
         if problem.place is None:
             tree, rest = self.tree.at(problem.path)
             problem.place = tree.place
@@ -309,7 +303,7 @@ class _Reading:
                     for name in interpolation.mentions(tree.value)
                     if (source := interpolation.find(self.tree, name)) is not None
                 ]
-                problem.hint = "\n".join(filter(None, (problem.hint, *notes)))
+                problem.hint = "\n".join(filter(None, (problem.hint, *notes))) or None
         return problem
 
     def _folder(self, path: Key) -> Path:
@@ -317,7 +311,9 @@ class _Reading:
         return file.parent if file is not None else Path.cwd()
 
     def _resolved(self, path: Key, values: ByDevice) -> str:
-        """What `auto` at a path of the stages stands for: by the recipe's `dtype`, else by the device of the stage."""
+        """Return the meaning of `auto` at a path of the stages: by the recipe's `dtype`, else by the device of the
+        stage.
+        """
         cls = self._class(str(path[1]))
         settings = self.data["stages"][path[1]]
         accelerator, whole = ("auto", False) if cls is None else cls.computes(settings, path[2:])
@@ -373,7 +369,7 @@ def _variables(layer: Tree) -> dict[str, Tree]:
     return tree.children if tree is not None else {}
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Quotes text that our reading of YAML, or that of others, takes for something else."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -7,16 +7,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any, get_args
 
+from fgrl import native
 from fgrl.registry.annotations import described
 from fgrl.registry.building import BARE
+from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
+from fgrl.registry.settings import AUTO
 from fgrl.registry.tree import COMMAND_LINE, Text, Tree, parse
 
 TOP = ("about", "extends", "imports", "vars", "seed", "dtype", "track", "stages", "rows")
 """Keys of a recipe, in the order in which they are usually written."""
 ROW = tuple(key for key in TOP if key != "rows")
 """Keys of a row."""
+DTYPES = (AUTO, *get_args(native.DType))
+_WANTED: dict[str, tuple[type, str]] = {
+    "about": (str, "str"),
+    "seed": (int, "int"),
+    "dtype": (str, f"one of {', '.join(DTYPES)}"),
+    "vars": (dict, "a mapping of variables"),
+    "stages": (dict, "a mapping of stages"),
+}
+"""Type of the entries at the top of a recipe, and the words for it."""
+
+
+def misfit(key: str, value: Any) -> str | None:
+    """Return what is wrong with the type of an entry at the top of a recipe or a row."""
+    kind, words = _WANTED[key]
+    if value is FAILED or (
+        isinstance(value, kind) and not isinstance(value, bool) and (key != "about" or str(value).strip())
+    ):
+        return None
+    is_empty = key == "about" and isinstance(value, str)
+    return "is empty; say what the recipe is for" if is_empty else f"wants {words}, got {described(value)}"
 
 
 def merge(below: Tree, above: Tree) -> Tree:
@@ -104,11 +128,9 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
         raise _Refused(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
     if top not in TOP:
         variables = list(_entries(recipe, "vars"))
-        if top in variables:
-            raise _Refused(path, f'unknown key "{top}"', f'did you mean "vars.{place.text}"?', place)
-        raise _Refused(
-            path, f'unknown key "{top}"', alternatives(top, ["vars", "seed", "dtype", "stages", "about"]), place
-        )
+        others = alternatives(top, ["vars", "seed", "dtype", "stages", "about"])
+        meant = f'did you mean "vars.{place.text}"?' if top in variables else others
+        raise _Refused(path, f'unknown key "{top}"', meant, place)
     below, rest = recipe.at(path)
     if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
         raise _Refused(path, "an empty mapping changes nothing here", "null removes what is there", place)

@@ -1,4 +1,4 @@
-"""What can be set in a recipe below a path: `stages.policy.algorithm.` has `kl_coef`, `clip`, ..."""
+"""Keys that can be set in a recipe below a path: `stages.policy.algorithm.` has `kl_coef`, `clip`, ..."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.recipe.files import Address, read
 from fgrl.recipe.loading import DTYPE, know_components
-from fgrl.registry.annotations import full, is_component, is_settings, item_type, members, value_type
+from fgrl.registry.annotations import full, inside, is_component, is_settings, members, value_type
 from fgrl.registry.building import BARE
 from fgrl.registry.describing import default
 from fgrl.registry.docstrings import field_help
@@ -27,11 +27,13 @@ class Settable:
     help: str = ""
     """The first line of its help."""
     has_keys: bool = False
-    """Is its value a mapping with keys of its own?"""
+    """True if its value is a mapping with keys of its own."""
 
 
 def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
-    """The keys that a value at `path` of a recipe may have; none where the recipe cannot be read or there is nothing to set."""
+    """The keys that a value at `path` of a recipe may have; none where the recipe cannot be read or there is nothing
+    to set.
+    """
     tree, _layers, _problems = read(Address.parse(address))
     if tree is None:
         return {}
@@ -54,12 +56,12 @@ def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
 
 
 def _keys(annotation: Any, tree: Tree | None, path: list[str]) -> dict[str, Settable]:
-    """Below `annotation`, which describes the items of `tree`."""
+    """Return the keys below `annotation`, which describes the items of `tree`."""
     part, *rest = path
     inner = None if tree is None else tree.get(int(part) if part.isdigit() else part)
     cls = _class(annotation, inner)
     if cls is None:
-        item = _item(annotation)
+        item = inside(annotation)
         if item is None:
             return {}
         entries = dict.fromkeys(_entries(inner), Settable(has_keys=_has_keys(item)))
@@ -88,13 +90,8 @@ def _has_keys(annotation: Any) -> bool:
     return any(is_settings(option) or value_type(option) is not None for option, _ in members(annotation))
 
 
-def _item(annotation: Any) -> Any | None:
-    """What the items of a list or mapping are annotated with."""
-    return next((item for option, _ in members(annotation) if (item := value_type(option) or item_type(option))), None)
-
-
 def _below_default(value: Settings, path: list[str]) -> dict[str, Settable]:
-    """Below a field that the recipe leaves at its default: path[0] is the field's name."""
+    """Return the keys below a field that the recipe leaves at its default: path[0] is the field's name."""
     for part in path[1:]:
         inner = getattr(value, part, None)
         if not isinstance(inner, Settings):

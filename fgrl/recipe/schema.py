@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fgrl import registry
+from fgrl.recipe.merging import DTYPES
 from fgrl.recipe.tracking import TRACKERS
 from fgrl.registry import Component, Settings
 from fgrl.registry.annotations import full, is_component, is_ref, is_settings, item_type, members, value_type
@@ -34,7 +35,7 @@ _LENGTH = {"min_length": "minItems", "max_length": "maxItems"}
 
 def schema() -> Schema:
     """JSON Schema (2020-12) of a recipe over everything that is registered now."""
-    from fgrl.recipe.loading import DTYPE, DTYPES, know_components
+    from fgrl.recipe.loading import DTYPE, know_components
 
     know_components()
     definitions: Schema = {}

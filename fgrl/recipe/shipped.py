@@ -14,7 +14,9 @@ SUFFIX = ".yaml"
 
 
 def folders() -> list[Path]:
-    """Where names are looked up: `recipes/` in the current directory, those of fgrl's source tree, those of an installed wheel."""
+    """Return the folders in which names are looked up: `recipes/` in the current directory, those of fgrl's source
+    tree, those of an installed wheel.
+    """
     candidates = [
         Path("recipes"),
         Path(__file__).resolve().parents[2] / "recipes",

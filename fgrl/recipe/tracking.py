@@ -1,4 +1,6 @@
-"""`track` of a recipe: where a run's metrics go besides its own logs. None of it can change a result, so none of it counts for keys."""
+"""`track` of a recipe: where a run's metrics go besides its own logs. None of it can change a result, so none of it
+counts for keys.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class TensorBoard(Settings):
     """Event files for TensorBoard (extra `tensorboard`); `tensorboard --logdir FOLDER` shows them."""
 
     folder: str | None = Field(None, min_length=1)
-    """Where they go, below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""
+    """Folder of the files, below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""
 
 
 class Wandb(Settings):
@@ -38,7 +40,9 @@ Tracking = dict[str, Settings]
 
 
 def read_tracking(node: Any, context: Context) -> Tracking:
-    """`[tensorboard, {wandb: {project: p}}]` as settings by the tracker's name; mistakes become problems of `context`."""
+    """`[tensorboard, {wandb: {project: p}}]` as settings by the tracker's name; mistakes become problems of
+    `context`.
+    """
     if node is None or node is FAILED:
         return {}
     if not isinstance(node, list):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from fgrl.registry.names import kind_of
 from fgrl.registry.settings import ByDevice, Component, File, FolderOrName, Settings
 from fgrl.types import Product, Ref
+
+M = TypeVar("M")
 
 WORDS: dict[Any, str] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "null", Any: "anything"}
 SIGNS = {
@@ -28,24 +30,20 @@ def strip(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, ()
 
 
-def has(metadata: Sequence[Any], marker: type) -> bool:
-    """Is the marker (`Unkeyed`, `File`; the class or an instance) among a field's metadata?"""
-    return any(item is marker or isinstance(item, marker) for item in metadata)
+def marker(metadata: Sequence[Any], kind: type[M]) -> Any:
+    """Return the marker of a kind (`Unkeyed`, `File`; the class, a subclass or an instance) among a field's metadata;
+    None without one.
+    """
+    return next((item for item in metadata if isinstance(item, kind) or _derives(item, kind)), None)
 
 
-def file_marker(metadata: Sequence[Any]) -> type[File] | None:
-    """`File` or `Folder`, whichever marks a field."""
-    return next((item for item in metadata if isinstance(item, type) and issubclass(item, File)), None)
+def _derives(item: Any, kind: type) -> bool:
+    return isinstance(item, type) and issubclass(item, kind)
 
 
-def folder_marker(metadata: Sequence[Any]) -> FolderOrName | None:
-    """The marker of a field that names a folder or something else."""
-    return next((item for item in metadata if isinstance(item, FolderOrName)), None)
-
-
-def device_marker(metadata: Sequence[Any]) -> ByDevice | None:
-    """The marker of a field whose value `auto` depends on the device."""
-    return next((item for item in metadata if isinstance(item, ByDevice)), None)
+def marker_of(annotation: Any, kind: type[M]) -> Any:
+    """Return the first marker of a kind on the alternatives of an annotation."""
+    return next((found for _, metadata in members(annotation) if (found := marker(metadata, kind)) is not None), None)
 
 
 def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -61,11 +59,11 @@ def allows_null(annotation: Any) -> bool:
 
 
 def is_settings(annotation: Any) -> TypeGuard[type[Settings]]:
-    return isinstance(annotation, type) and issubclass(annotation, Settings)
+    return _derives(annotation, Settings)
 
 
 def is_component(annotation: Any) -> TypeGuard[type[Component]]:
-    return isinstance(annotation, type) and issubclass(annotation, Component)
+    return _derives(annotation, Component)
 
 
 def is_ref(annotation: Any) -> bool:
@@ -74,7 +72,8 @@ def is_ref(annotation: Any) -> bool:
 
 def product_of(annotation: Any) -> type[Product]:
     """Checkpoint of `Ref[Checkpoint]`."""
-    return (get_args(annotation) or (Product,))[0]
+    product: type[Product] = (get_args(annotation) or (Product,))[0]
+    return product
 
 
 def item_type(annotation: Any) -> Any | None:
@@ -91,32 +90,37 @@ def value_type(annotation: Any) -> Any | None:
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and arguments else None
 
 
+def inside(annotation: Any) -> Any | None:
+    """Return the type of the items or values of a container; None for anything else."""
+    return next((item for option, _ in members(annotation) if (item := value_type(option) or item_type(option))), None)
+
+
 def parts(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Every alternative of an annotation, and of the items of its lists and mappings, with its metadata."""
-    for inner, metadata in members(annotation):
-        yield inner, metadata
-        for item in (item_type(inner), value_type(inner)):
-            if item is not None:
-                yield from parts(item)
+    for option, metadata in members(annotation):
+        yield option, metadata
+        if (item := inside(option)) is not None:
+            yield from parts(item)
 
 
-def needs_building(annotation: Any, metadata: Sequence[Any] = ()) -> bool:
+def needs_building(annotation: Any) -> bool:
     """True if a component, settings, a reference or a file hides in the annotation."""
-    return bool(file_marker(metadata)) or any(
-        file_marker(more) or is_settings(inner) or is_ref(inner) for inner, more in parts(annotation)
-    )
+    return any(marker(more, File) or is_settings(option) or is_ref(option) for option, more in parts(annotation))
 
 
 def full(field: FieldInfo) -> Any:
-    """A field's annotation with the markers that pydantic took off it."""
+    """Return a field's annotation with the markers that pydantic took off it."""
     annotation: Any = field.annotation
-    for marker in (file_marker(field.metadata), folder_marker(field.metadata), device_marker(field.metadata)):
-        annotation = annotation if marker is None else Annotated[annotation, marker]
+    for kind in (File, FolderOrName, ByDevice):
+        if (found := marker(field.metadata, kind)) is not None:
+            annotation = Annotated[annotation, found]
     return annotation
 
 
 def wanted(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """What a user must write there: `int or null`, `one of mean, last`, `segmenter`, `list of str`."""
+    """Return the words for what a user must write there: `int or null`, `one of mean, last`, `segmenter`, `list of
+    str`.
+    """
     words = list(dict.fromkeys(_words(annotation, metadata)))
     if "null" in words:  # last, as people say it
         words = [word for word in words if word != "null"] + ["null"]
@@ -126,8 +130,8 @@ def wanted(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 def _words(annotation: Any, metadata: Sequence[Any]) -> Iterator[str]:
     for inner, more in members(annotation):
         if inner in WORDS:
-            marker = file_marker([*metadata, *more])
-            yield marker.word if inner is str and marker is not None else WORDS[inner]
+            file = marker([*metadata, *more], File)
+            yield file.word if inner is str and file is not None else WORDS[inner]
         elif get_origin(inner) is Literal:
             options = [shown(option) if not isinstance(option, str) else option for option in get_args(inner)]
             yield options[0] if len(options) == 1 else "one of " + ", ".join(options)

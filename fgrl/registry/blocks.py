@@ -1,4 +1,6 @@
-"""Blocks of settings: the groups of fields that recipes nest in components, as `rl.train`, `model.lora` or `sampling`."""
+"""Blocks of settings: the groups of fields that recipes nest in components, as `rl.train`, `model.lora` or
+`sampling`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def blocks() -> dict[type[Settings], list[str]]:
 
 
 def lookup(word: str) -> list[Place]:
-    """The places that a word names: the end of their path (`train`, `rl.train`, `model.lora`) or the name of a block's class.
+    """The places that a word names: the end of their path (`train`, `rl.train`, `model.lora`) or the name of a
+    block's class.
 
     Places that take a block come alone where there are any: `kl` is then the alarm and not a field of some algorithm.
     """
@@ -57,7 +60,9 @@ def lookup(word: str) -> list[Place]:
 
 
 def describe_block(cls: type[Settings], used: Sequence[str]) -> dict[str, Any]:
-    """A block as JSON-ready data: `block`, `doc`, `source`, `used` (the places that take it), `fields` as in `describe`."""
+    """A block as JSON-ready data: `block`, `doc`, `source`, `used` (the places that take it), `fields` as in
+    `describe`.
+    """
     return {
         "block": cls.__name__,
         "doc": inspect.cleandoc(cls.__doc__ or ""),

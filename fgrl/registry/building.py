@@ -1,7 +1,8 @@
 """From plain data to a typed component, with every problem collected.
 
 The builder follows the annotations: a field that holds a component, settings, a reference or a file is built here, so
-that its mistakes are reported in a recipe's words; pydantic then checks the rest of the fields and the cross-field rules.
+that its mistakes are reported in a recipe's words; pydantic then checks the rest of the fields and the cross-field
+rules.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -21,14 +22,12 @@ from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
     described,
-    device_marker,
-    file_marker,
-    folder_marker,
     full,
     is_component,
     is_ref,
     is_settings,
     item_type,
+    marker_of,
     members,
     needs_building,
     product_of,
@@ -39,14 +38,15 @@ from fgrl.registry.annotations import (
 from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
-from fgrl.registry.settings import AUTO, Component, File, FolderOrName, Settings, names_folder
+from fgrl.registry.settings import AUTO, ByDevice, Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
 
 BARE = "="
-"""Key under which a recipe's merging keeps the bare string that a mapping was merged onto: `segmenter: entropy` and then
-`segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for."""
+"""Key under which a recipe's merging keeps the bare string that a mapping was merged onto: `segmenter: entropy` and
+then `segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for.
+"""
 
 
 _DROPPED: Any = object()
@@ -82,18 +82,16 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     if isinstance(node, str):
         if "${out:" in node:
             return _reference(options, node, path, context)
-        marker = next((found for _, metadata in options if (found := file_marker(metadata)) is not None), None)
-        if marker is not None:
-            return _file(node, marker, path, context)
-        if node == AUTO and (by_device := next(filter(None, (device_marker(more) for _, more in options)), None)):
+        if (file := marker_of(annotation, File)) is not None:
+            return _file(node, file, path, context)
+        if node == AUTO and (by_device := marker_of(annotation, ByDevice)) is not None:
             return context.auto(path, by_device)
         refers = any(is_ref(inner) for inner, _ in options)
         if refers and node in context.stages:
             also = f"; a folder of that name is ./{node}" if any(inner is str for inner, _ in options) else ""
             return context.problem(path, f'"{node}" is a stage of this recipe', f"write ${{out:{node}}}{also}")
-        named = [place for _, metadata in options if (place := folder_marker(metadata)) is not None]
-        if named:
-            return _folder_or_name(node, named[0], path, context)
+        if (folder := marker_of(annotation, FolderOrName)) is not None:
+            return _folder_or_name(node, folder, path, context)
         if any(inner is str or inner is Any for inner, _ in options):
             return node
         if refers and not any(is_settings(inner) for inner, _ in options):
@@ -112,7 +110,7 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
 
 
 def _fits(annotation: Any, node: Any) -> bool:
-    """Could the node be meant for this alternative?"""
+    """True if the node may be meant for this alternative."""
     if is_component(annotation):
         return isinstance(node, str | dict)
     if is_settings(annotation):
@@ -153,7 +151,7 @@ def _items(annotation: Any, inner: Any, node: list[Any], path: Key, context: Con
         built.append(value)
     if any(value is FAILED for value in built):
         return FAILED
-    return tuple(built) if annotation is tuple or getattr(annotation, "__origin__", None) is tuple else built
+    return tuple(built) if get_origin(annotation) is tuple else built
 
 
 def _entries(inner: Any, node: dict[str, Any], path: Key, context: Context) -> Any:
@@ -186,8 +184,9 @@ def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key,
 
 
 def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
-    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted, or when the
-    marker finds one inside the file."""
+    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted, or
+    when the marker finds one inside the file.
+    """
     text, rest = marker.parts(node)
     wanted, given = marker.word, files.expanded(text)
     target = context.folder(path) / given
@@ -211,8 +210,8 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
 def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context) -> Any:
     """The absolute path of a folder that exists beside the recipe; any other name as it is.
 
-    A problem where the name can only be a folder, or where the current directory alone has such a folder: the libraries that
-    load models and data would take it, and what a recipe means would depend on where it is run.
+    A problem where the name can only be a folder, or where the current directory alone has such a folder: the
+    libraries that load models and data would take it, and what a recipe means would depend on where it is run.
     """
     if not node.strip() or "://" in node or node in marker.names:
         return node
@@ -240,7 +239,7 @@ def _beside(given: str, name: str) -> str:
 
 
 def _as_data(before: Any, value: Any) -> Any:
-    """What stands in the data after a value was built from it: paths that were made absolute replace the texts."""
+    """Return the data for a value that was built from it: paths that were made absolute replace the texts."""
     if not isinstance(before, str):
         return before
     if isinstance(value, str):
@@ -272,15 +271,8 @@ def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     if isinstance(node, dict) and BARE in node:
         key = next(key for key in node if key != BARE)
         return context.problem((*path, key), f"{shown(node[BARE])} has no keys to set; wants {wanted(annotation)}")
-    if isinstance(node, list) and any(
-        isinstance(inner, type) and issubclass(inner, tuple) for inner in _origins(annotation)
-    ):
-        return tuple(node)
-    return node
-
-
-def _origins(annotation: Any) -> list[Any]:
-    return [getattr(inner, "__origin__", inner) for inner, _ in members(annotation)]
+    takes_tuple = any(inner is tuple or get_origin(inner) is tuple for inner, _ in members(annotation))
+    return tuple(node) if isinstance(node, list) and takes_tuple else node
 
 
 def _component(slot: type[Component], node: str | dict[str, Any], path: Key, context: Context) -> Any:
@@ -386,8 +378,8 @@ def _settings(cls: type[Settings], fields: Mapping[str, Any], node: dict[str, An
     failed = {key for key, value in ready.items() if value is FAILED}
     try:
         if failed:
-            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic reports
-            # about the other fields is of use.
+            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic
+            # reports about the other fields is of use.
             with suppress(*_stumbles):
                 cls.model_validate(ready)
         else:

@@ -1,4 +1,4 @@
-"""What the builder knows about the data that it builds from, and what it collects while building."""
+"""Facts about the data that the builder builds from, and what it collects while building."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class PlacedRef:
 
 @dataclass
 class Context:
-    """Where the data came from, and the problems and references in it."""
+    """Origin of the data, and the problems and references in it."""
 
     folder: Callable[[Key], Path] = lambda path: Path.cwd()
     """The folder that a `File` at this path is relative to."""
     dropped: Callable[[Key], bool] = lambda path: False
-    """Was the value set to null in order to drop what was there? Then a field goes back to its default."""
+    """True if the value at a path was set to null to drop the one below it: a field then goes back to its default."""
     stages: Collection[str] = ()
     """Names of the recipe's stages, for hints."""
     auto: Callable[[Key, ByDevice], str] = lambda path, values: values.value(native.here().dtype)
@@ -47,7 +47,7 @@ class Context:
     problems: list[Problem] = field(default_factory=list)
     refs: list[PlacedRef] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
-    """What is right, and perhaps not what was meant."""
+    """Remarks on values that are valid, but perhaps not intended."""
 
     def problem(self, path: Key, message: str, hint: str | None = None) -> Any:
         """Note a problem. Returns `FAILED`, for the value that has it."""

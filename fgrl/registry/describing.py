@@ -12,11 +12,11 @@ from pydantic_core import PydanticUndefined
 from fgrl.registry.annotations import (
     SIGNS,
     full,
-    has,
     is_component,
     is_ref,
     is_settings,
     item_type,
+    marker,
     members,
     parts,
     value_type,
@@ -57,7 +57,7 @@ def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, 
             "default": None if field.is_required() else compact(default(field)),
             "bounds": bounds(field),
             "help": field_help(cls, name),
-            "keyed": not has(field.metadata, Unkeyed),
+            "keyed": marker(field.metadata, Unkeyed) is None,
         }
         inside = [inner for inner in nested(full(field)) if inner not in outer]
         if inside:

@@ -22,7 +22,9 @@ def summary(cls: type) -> str:
 
 
 def field_help(cls: type[Settings], name: str) -> str:
-    """The help of a field, or else of the base's field that it redefines; empty when there is none (or no source to read it from)."""
+    """The help of a field, or else of the base's field that it redefines; empty when there is none (or no source to
+    read it from).
+    """
     described = cls.model_fields[name].description
     if described:
         return described
@@ -76,14 +78,9 @@ def _class_docs(cls: type) -> dict[str, str]:
     docs: dict[str, str] = {}
     if node is not None:
         for statement, below in zip(node.body, node.body[1:], strict=False):
-            if (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ):
-                docs[statement.target.id] = inspect.cleandoc(below.value.value)
+            text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+            if (name := _field_name(statement)) is not None and isinstance(text, str):
+                docs[name] = inspect.cleandoc(text)
     return docs
 
 
@@ -91,12 +88,13 @@ def _find(cls: type, file: Path) -> ast.ClassDef | None:
     """The class in its file's syntax tree; of several that have its name, the one with its fields."""
     nodes = _classes(file, file.stat().st_mtime_ns).get(cls.__qualname__, [])
     own = set(cls.__dict__.get("__annotations__", {}))
-    same = [node for node in nodes if {item.target.id for item in node.body if _is_field(item)} == own]  # type: ignore[attr-defined]
+    same = [node for node in nodes if {name for item in node.body if (name := _field_name(item)) is not None} == own]
     return next(iter([*same, *nodes]), None)
 
 
-def _is_field(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+def _field_name(statement: ast.stmt) -> str | None:
+    target = statement.target if isinstance(statement, ast.AnnAssign) else None
+    return target.id if isinstance(target, ast.Name) else None
 
 
 @lru_cache(maxsize=512)

@@ -21,9 +21,9 @@ _TYPES = {
     "int": "int", "float": "float", "string": "str", "bool": "bool", "list": "list", "tuple": "list", "set": "list",
     "frozen": "list", "dict": "mapping", "mapping": "mapping", "none": "null",
 }  # fmt: skip
-"""By the first word of the name of pydantic's error."""
+"""Type in words, by the first word of the name of pydantic's error."""
 _OF_TYPE = ("_type", "_parsing", "_from_float", "none_required")
-"""How the names of errors about types end."""
+"""Endings of the names of errors about types."""
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
@@ -81,7 +81,9 @@ def explain(
 
 
 def _crossing(cls: type[Settings], message: str, fields: Mapping[str, Any], path: Key, context: Context) -> None:
-    """What a validator over several fields refused, at the field that its message begins with: `lr 2 is ...`, `lr: ...`."""
+    """Report the refusal of a validator over several fields at the field that its message begins with: `lr 2 is ...`,
+    `lr: ...`.
+    """
     name = message.partition(" ")[0].removesuffix(":")
     first, *inner = name.split(".")
     if first in cls.model_fields and first in fields:
@@ -242,7 +244,7 @@ def _owner(cls: type[Settings]) -> str:
 
 
 def a(words: str) -> str:
-    """With its article."""
+    """Return words with their article."""
     return f"{'an' if words[:1] in 'aeiou' else 'a'} {words}"
 
 

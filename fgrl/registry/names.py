@@ -25,7 +25,8 @@ _kinds: dict[str, type[Component]] = {}
 _components: dict[str, dict[str, type[Component]]] = {}
 _names: dict[type[Component], tuple[str, str]] = {}
 _announced: dict[str, dict[str, tuple[str | None, str]]] = {}
-"""By kind and name: the module that registers a component, and its summary; without a module why it is absent."""
+"""Module that registers a component, and its summary, by kind and name; without a module the reason why it is absent.
+"""
 
 
 class NotRegistered(FgrlError, LookupError):
@@ -87,15 +88,18 @@ def announce(index: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
 
 
 def declare_absent(kind: str, name: str, why: str) -> None:
-    """Report that a component of this name is known elsewhere, and why there is none here: in `fgrl list` and in errors."""
+    """Report that a component of this name is known elsewhere, and why there is none here: in `fgrl list` and in
+    errors.
+    """
     if name in names(kind):
         raise ValueError(f'{kind} "{name}" is registered, it cannot be absent')
     announce({kind: {name: (None, why)}})
 
 
 def absent(kind: str) -> dict[str, str]:
-    """Known names of a kind that there is no component for, each with the reason; sorted. One that was registered in the
-    meantime (by a user's file) is not among them."""
+    """Known names of a kind that there is no component for, each with the reason; sorted. One that was registered in
+    the meantime (by a user's file) is not among them.
+    """
     known = names(kind)
     return {name: why for name, (_module, why) in sorted(_announced.get(kind, {}).items()) if name not in known}
 

@@ -30,9 +30,11 @@ INTERACTIVE = "__main__"
 INSTALLED = {"site-packages", "dist-packages"}
 _imported: dict[Path, str] = {}
 _used: dict[Path, set[Path]] = {}
-"""Which files beside it an imported file imported while it was executed."""
+"""Files beside an imported file that it imported while it was executed."""
 _built_on: dict[Path, dict[Path, str]] = {}
-"""The files that an imported file imports, directly or through one another, with the sha256 that they had when it was executed."""
+"""The files that an imported file imports, directly or through one another, with the sha256 that they had when it was
+executed.
+"""
 _running: dict[Path, ModuleType] = {}
 """Files that are being imported: two files may import each other."""
 _loaded: set[tuple[str, str]] = set()
@@ -43,8 +45,8 @@ _user_files: set[str] = set()
 def import_file(path: Path) -> ModuleType:
     """Import a user's Python file, once as long as its content is the same; its components are then known.
 
-    It may import the files beside it by their names (`from helpers import spread`, `import helpers`); they are imported as
-    it is, and count as the recipe's own. Names of Python's library are those of the library.
+    It may import the files beside it by their names (`from helpers import spread`, `import helpers`); they are
+    imported as it is, and count as the recipe's own. Names of Python's library are those of the library.
 
     Raises `Problems` when it is not there, cannot be read, or raises: then with the line that raised.
     """
@@ -87,7 +89,9 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _importer(file: Path) -> Callable[..., Any]:
-    """What `import` does in a user's file: a file beside it comes before an installed package of its name."""
+    """Return the `__import__` of a user's file, for which a file beside it comes before an installed package of its
+    name.
+    """
 
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         beside = _beside(file, name) if level == 0 else None
@@ -101,7 +105,9 @@ def _importer(file: Path) -> Callable[..., Any]:
 
 
 def _beside(file: Path, name: str) -> Path | None:
-    """The file beside it that a file means by the name of a module; None for modules of Python, of fgrl and of installed packages."""
+    """The file beside it that a file means by the name of a module; None for modules of Python, of fgrl and of
+    installed packages.
+    """
     beside = file.parent / f"{name}.py"
     own = "." not in name and name not in sys.stdlib_module_names and name != "fgrl"
     return beside.resolve() if own and beside != file and beside.is_file() else None
@@ -110,7 +116,8 @@ def _beside(file: Path, name: str) -> Path | None:
 def used_by(file: Path) -> set[Path]:
     """The files beside it that a file imports, and those that these import.
 
-    What is written anywhere in them counts, also in functions that were not called yet: the answer is the same before and after they run.
+    What is written anywhere in them counts, also in functions that were not called yet: the answer is the same before
+    and after they run.
     """
     used: set[Path] = set()
     waiting = [file]
@@ -124,7 +131,9 @@ def used_by(file: Path) -> set[Path]:
 
 
 def imports_in(file: Path) -> frozenset[str]:
-    """The modules that a file imports anywhere, also inside functions; none when it is no regular file or cannot be parsed, which importing it reports."""
+    """The modules that a file imports anywhere, also inside functions; none when it is no regular file or cannot be
+    parsed, which importing it reports.
+    """
     if not file.is_file():  # a device would be read without end
         return frozenset()
     try:
@@ -155,8 +164,9 @@ def imported() -> dict[Path, str]:
 
 
 def installed_imports() -> set[str]:
-    """Top-level modules of installed packages that the user files imported so far, and the files beside them that these import, import
-    anywhere: also inside functions that were not called yet."""
+    """Top-level modules of installed packages that the user files imported so far, and the files beside them that
+    these import, import anywhere: also inside functions that were not called yet.
+    """
     own = set(_imported).union(*map(used_by, _imported))
     names = {name.partition(".")[0] for file in own for name in imports_in(file) if _beside(file, name) is None}
     return {name for name in names - {"fgrl", "__future__"} if name not in sys.stdlib_module_names}
@@ -168,12 +178,14 @@ def note_user_files(files: Iterable[Path]) -> None:
 
 
 def is_user_file(name: str) -> bool:
-    """Was code of this file (an absolute path, as tracebacks have it) imported as the user's?"""
+    """True if code of this file (an absolute path, as tracebacks have it) was imported as the user's."""
     return name in _user_files
 
 
 def is_defined_outside(cls: type) -> bool:
-    """True if a class is defined where no other process finds it: in a notebook, a script, or a module that these import."""
+    """True if a class is defined where no other process finds it: in a notebook, a script, or a module that these
+    import.
+    """
     root, _, _ = cls.__module__.partition(".")
     file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     known = root in {*sys.stdlib_module_names, *_packages, "fgrl", PACKAGE} or set(Path(file).parts) & INSTALLED
@@ -218,7 +230,9 @@ def packages() -> dict[str, tuple[str, str]]:
 
 
 def forget_file(file: Path) -> None:
-    """Remove what a user's file registered. Files that import it are executed again when they are imported the next time."""
+    """Remove what a user's file registered. Files that import it are executed again when they are imported the next
+    time.
+    """
     _imported.pop(file, None)
     for user in [user for user, parts in _built_on.items() if file in parts]:
         del _built_on[user]
@@ -260,8 +274,9 @@ def load_entry_points() -> None:
 
 @lru_cache(maxsize=1)
 def _entry_points(_folders: tuple[tuple[str, int | None], ...]) -> tuple[metadata.EntryPoint, ...]:
-    """The entry points of the installed packages. Reading those of all packages takes a fifth of the time of loading a recipe;
-    they are read again when the folders that packages are imported from change."""
+    """The entry points of the installed packages. Reading those of all packages takes a fifth of the time of loading
+    a recipe; they are read again when the folders that packages are imported from change.
+    """
     return tuple(metadata.entry_points(group="fgrl.components"))
 
 
@@ -274,7 +289,7 @@ def _folder_state(folder: str) -> tuple[str, int | None]:
 
 
 def _raised(file: Path, source: str, error: BaseException) -> Problem:
-    """What a user's file raised, at the last of its own lines that was running."""
+    """Return the problem of a user's file that raised, at the last of its own lines that was running."""
     line, column = 0, 1
     if isinstance(error, SyntaxError) and error.filename == str(file):
         line, column = error.lineno or 1, error.offset or 1

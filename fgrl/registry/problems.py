@@ -13,7 +13,7 @@ from fgrl.errors import WRONG_REQUEST, FgrlError
 from fgrl.sanitizing import hide
 
 Key = tuple[str | int, ...]
-"""Where something is in a recipe: ("stages", "policy", "metrics", 0, "name")."""
+"""Path in a recipe: ("stages", "policy", "metrics", 0, "name")."""
 
 _WIDTH = 110
 _SCREEN = 5_000
@@ -136,7 +136,7 @@ def _position(problem: Problem) -> tuple[int, str, int, int]:
 
 
 def _columns(letter: str) -> int:
-    """How wide a terminal shows a character."""
+    """Return the number of columns that a character takes in a terminal."""
     if unicodedata.combining(letter):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1

@@ -1,4 +1,4 @@
-"""What every component and every group of settings is: a strict pydantic model whose fields document themselves."""
+"""Base of every component and group of settings: a strict pydantic model whose fields document themselves."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from fgrl.registry.problems import Problem
 
 
 class Unkeyed:
-    """Marks a field that cannot change results: `batch_size: Annotated[int, Unkeyed] = 64` never counts for cache keys."""
+    """Marks a field that cannot change results: `batch_size: Annotated[int, Unkeyed] = 64` never counts for cache
+    keys.
+    """
 
 
 @dataclass(frozen=True)
 class KeyedUnless:
-    """Marks a field that was added to settings which finished stages used: `clip: Annotated[float, KeyedUnless(0.0)] = 0.0`.
+    """Marks a field that was added to settings which finished stages used: `clip: Annotated[float, KeyedUnless(0.0)]
+    = 0.0`.
 
-    While the field has this value, which is what the settings did before they had the field, it is left out of cache keys;
-    any other value counts. So finished stages are still found after the field was added. Without the marker the field
-    counts at every value, and adding it changes the keys of all stages that use the settings. The marker keeps its value
-    when the default of the field changes later.
+    While the field has this value, which is what the settings did before they had the field, it is left out of cache
+    keys; any other value counts. So finished stages are still found after the field was added. Without the marker the
+    field counts at every value, and adding it changes the keys of all stages that use the settings. The marker keeps
+    its value when the default of the field changes later.
     """
 
     before: Any
@@ -34,8 +37,9 @@ class KeyedUnless:
 class File:
     """Marks a path: `words: Annotated[str, File]`.
 
-    In a recipe it is relative to the recipe that names it. The builder makes it absolute and reports a missing file; the
-    file's content, not its place, counts for cache keys. Works for `str | None` and for items of lists and mappings too.
+    In a recipe it is relative to the recipe that names it. The builder makes it absolute and reports a missing file;
+    the file's content, not its place, counts for cache keys. Works for `str | None` and for items of lists and
+    mappings too.
     """
 
     word: ClassVar[str] = "file"
@@ -47,7 +51,7 @@ class File:
 
     @classmethod
     def problems(cls, value: str) -> Sequence[Problem]:
-        """What is wrong inside the existing file that a field names; `value` has the absolute path."""
+        """Return the problems inside the existing file that a field names; `value` has the absolute path."""
         return ()
 
 
@@ -59,10 +63,12 @@ class Folder(File):
 
 @dataclass(frozen=True)
 class FolderOrName:
-    """Marks a text that names a folder or something else: `base: Annotated[str, FolderOrName()]`, a folder or a hub id.
+    """Marks a text that names a folder or something else: `base: Annotated[str, FolderOrName()]`, a folder or a hub
+    id.
 
-    In a recipe a folder is relative to the recipe that names it: where there is one, the builder makes the path absolute. A text
-    that can only be a folder (`names_folder`) and does not exist is reported. Any other text stays as it is.
+    In a recipe a folder is relative to the recipe that names it: where there is one, the builder makes the path
+    absolute. A text that can only be a folder (`names_folder`) and does not exist is reported. Any other text stays
+    as it is.
     """
 
     names: tuple[str, ...] = ()
@@ -76,14 +82,16 @@ AUTO = "auto"
 class ByDevice:
     """Marks a field whose value `auto` depends on what the device multiplies natively (`fgrl.native`).
 
-    In a recipe the builder replaces `auto`, so that plan, log, key and the stage's files have the value that is used. Settings that
-    are made in Python are replaced when they are checked.
+    In a recipe the builder replaces `auto`, so that plan, log, key and the stage's files have the value that is used.
+    Settings that are made in Python are replaced when they are checked.
     """
 
     float32: str = "float32"
     bfloat16: str = "bfloat16"
     whole: str = "float32"
-    """In place of `bfloat16` where all weights of a model are trained: steps in bfloat16 would round most updates away."""
+    """In place of `bfloat16` where all weights of a model are trained: steps in bfloat16 would round most updates
+    away.
+    """
 
     def value(self, dtype: native.DType, *, whole: bool = False) -> str:
         """Return what `auto` means on a device for which `dtype` is right."""
@@ -97,7 +105,9 @@ class ByDevice:
 
 
 def names_folder(text: str) -> bool:
-    """Can the name of a model or of a data set only be that of a folder, whether it exists or not? `owner/name` is a hub id."""
+    """True if the name of a model or of a data set can only be that of a folder, whether it exists or not;
+    `owner/name` is a hub id.
+    """
     return text.startswith((".", "/", "~")) or text.count("/") > 1
 
 
@@ -118,20 +128,22 @@ class Settings(BaseModel):
     )
 
     def corrections(self) -> list[str]:
-        """What was corrected in fgrl that gives other results under these settings, and under no others: each counts for cache
-        keys, so that a stage is done anew where a correction matters, and found again where it does not. Also what the fields
-        alone do not show, such as the content of files that a named file refers to."""
+        """Return the corrections of fgrl that give other results under these settings, and under no others: each
+        counts for cache keys, so that a stage is done anew where a correction matters, and found again where it does
+        not. Also what the fields alone do not show, such as the content of files that a named file refers to.
+        """
         return []
 
     def setup(self, run: Any) -> None:
-        """Set up everything that the fields hold: called once, before the first use in a running stage. What needs models or files
-        overrides it to ask `run` for them, and calls `super().setup(run)` if it holds components."""
+        """Set up everything that the fields hold: called once, before the first use in a running stage. What needs
+        models or files overrides it to ask `run` for them, and calls `super().setup(run)` if it holds components.
+        """
         for name in type(self).model_fields:
             for part in _held(getattr(self, name)):
                 part.setup(run)
 
     former: ClassVar[Mapping[str, str]] = {}
-    """What older recipes may contain, and its replacement, for the error that they get. A renamed field:
+    """Replacements of what older recipes contain, for the error that they get. A renamed field:
     `{"alpha": "response_weight"}`. A removed field or value, with what to write instead: `{"shuffled": "use {name:
     shuffled_rows}", "order: random": ...}`."""
 
@@ -151,7 +163,9 @@ class Component(Settings):
 
     @classmethod
     def contradiction(cls) -> str | None:
-        """Why what the class declares does not fit what it defines; None where it does. Registering it is then refused."""
+        """Why what the class declares does not fit what it defines; None where it does. Registering it is then
+        refused.
+        """
         return None
 
 

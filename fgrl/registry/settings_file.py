@@ -10,12 +10,12 @@ from typing import TypeVar, cast
 from fgrl import files
 from fgrl.registry.annotations import described
 from fgrl.registry.building import build
-from fgrl.registry.context import FAILED, Context
+from fgrl.registry.context import Context
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Problem, Problems, alternatives, nearest
 from fgrl.registry.settings import Settings
-from fgrl.registry.tree import Tree, parse
-from fgrl.registry.yaml_files import Unreadable, read_text
+from fgrl.registry.tree import Tree
+from fgrl.registry.yaml_files import read_tree
 
 S = TypeVar("S", bound=Settings)
 
@@ -28,7 +28,7 @@ class Shelf:
     """Settings that `extends` may name without a path."""
 
     folder: Path
-    """Where they are, as NAME.yaml."""
+    """Folder of the files NAME.yaml."""
 
     @property
     def names(self) -> list[str]:
@@ -44,8 +44,9 @@ class Shelf:
 def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
     """The settings of a YAML file, or those of this name on the shelf.
 
-    `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what that file
-    has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those that it extends.
+    `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what
+    that file has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those
+    that it extends.
     """
     tree = reduce(_over, [tree for _, tree in reversed(_chain(name, shelf))])
     context = Context(folder=lambda key: _folder(tree, key))
@@ -58,8 +59,9 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
 
 
 def extended(name: str, shelf: Shelf) -> list[Path]:
-    """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises `Problems` as
-    `read_settings` does."""
+    """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises
+    `Problems` as `read_settings` does.
+    """
     return [path for path, _ in _chain(name, shelf)][1:]
 
 
@@ -92,7 +94,7 @@ def _over(parent: Tree, child: Tree) -> Tree:
 
 
 def _plain(tree: Tree) -> object:
-    """Without the places and without what was dropped."""
+    """Return a tree as plain data, without what was dropped."""
     if isinstance(tree.value, dict):
         return {key: _plain(inner) for key, inner in tree.value.items() if not inner.dropped}
     return tree.plain()
@@ -104,23 +106,14 @@ def _folder(tree: Tree, path: Key) -> Path:
 
 
 def _read(path: Path, shelf: Shelf, rank: int, origin: Tree | None) -> Tree:
-    """The tree of one file; `origin` is the value that names it in another one."""
-    label = nearby(path)
+    """Return the tree of one file; `origin` is the value that names it in another one."""
 
-    def refused(message: str, hint: str | None = None) -> Problems:
-        place = None if origin is None else origin.place
-        return Problems([Problem((EXTENDS,) if place else (), f"{label}: {message}", hint, place)])
+    def similar(file: Path) -> str:
+        near = nearest(file.name, files.names_in(file.parent))
+        return f'did you mean "{near}"?' if near else alternatives(file.name, shelf.names)
 
-    try:
-        tree, problems = parse(read_text(path, rank, "a file of settings"))
-    except FileNotFoundError:
-        near = nearest(path.name, files.names_in(path.parent))
-        hint = f'did you mean "{near}"?' if near else alternatives(path.name, shelf.names)
-        raise refused("no such file", hint) from None
-    except Unreadable as error:
-        raise refused(*error.args[:2]) from None
+    named = None if origin is None else origin.place
+    tree, problems = read_tree(path, rank, "a file of settings", "a mapping of settings", named, similar)
     if problems or tree is None:
         raise Problems(problems)
-    if not isinstance(tree.value, dict) or tree.value is FAILED:
-        raise Problems([Problem((), f"wants a mapping of settings, got {described(tree.plain())}", place=tree.place)])
     return tree

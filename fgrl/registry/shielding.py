@@ -1,9 +1,9 @@
 """State of the whole process that code of the user may change while it runs, and that is as before when it returns.
 
-Torch's default type, threads, determinism, gradient mode and device, NumPy's handling of errors, the working folder, the recursion limit,
-filters that make errors of warnings, and the standard streams are restored: a reward that changed them would change trained weights.
-A change is reported once per function. Random generators are restored silently: the user's code draws from its own stream, which begins
-where ours is.
+Torch's default type, threads, determinism, gradient mode and device, NumPy's handling of errors, the working folder,
+the recursion limit, filters that make errors of warnings, and the standard streams are restored: a reward that
+changed them would change trained weights. A change is reported once per function. Random generators are restored
+silently: the user's code draws from its own stream, which begins where ours is.
 
 `os._exit` ends nothing while such code runs: it raises. Nowhere does it end an unfinished run with exit code 0.
 """
@@ -41,7 +41,9 @@ _reported: set[tuple[str, str]] = set()
 
 @contextmanager
 def shielded(what: str) -> Iterator[None]:
-    """While the block runs code of the user, called `what` in messages (`rewards.py:score`). What it prints goes to stderr."""
+    """While the block runs code of the user, called `what` in messages (`rewards.py:score`). What it prints goes to
+    stderr.
+    """
     before = {name: read() for name, (read, _write) in _settings().items()}
     with _Streams(), _exits.refused(), _user_stream.drawn_from():
         try:
@@ -123,7 +125,9 @@ def _folder() -> str | None:
 
 
 class _Streams:
-    """The standard streams stay open and are as before: in between both write to stderr, since stdout carries results."""
+    """The standard streams stay open and are as before: in between both write to stderr, since stdout carries
+    results.
+    """
 
     def __enter__(self) -> None:
         self._stack, self._kept = ExitStack(), {}
@@ -163,8 +167,8 @@ class _Open:
 class _UserStream:
     """The random stream of the user's code.
 
-    It begins where ours is, and goes on at the next call unless ours has moved. So what such code draws is reproducible, also after a
-    kill, and neither draws nor seeds of it change what is drawn elsewhere.
+    It begins where ours is, and goes on at the next call unless ours has moved. So what such code draws is
+    reproducible, also after a kill, and neither draws nor seeds of it change what is drawn elsewhere.
     """
 
     def __init__(self) -> None:

@@ -87,7 +87,7 @@ class Tree:
             yield path, self
 
     def plain(self) -> Any:
-        """Without the places."""
+        """Return the value as plain data."""
         if isinstance(self.value, dict):
             return {key: inner.plain() for key, inner in self.value.items()}
         if isinstance(self.value, list):
@@ -114,7 +114,7 @@ class Text:
         return self.content.splitlines()
 
     def place(self, line: int, column: int) -> Place:
-        """Of a position counted from 0."""
+        """Return the place of a position counted from 0."""
         if self.whole is not None:
             return Place(self.label, 0, self.shift + column + 1, self.whole, None, self.rank)
         lines = self._lines
@@ -136,14 +136,14 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
     return tree, reading.problems
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Leaves every plain scalar as text; `scalar` below interprets it."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
 def scalar(text: str) -> Scalar:
-    """What a plain (unquoted) YAML scalar means."""
+    """Return the value of a plain (unquoted) YAML scalar."""
     return next((read(text) for form, read in _SCALARS if form.fullmatch(text)), text)
 
 
@@ -277,7 +277,9 @@ _HINTS = {
 
 
 def _not_yaml(text: Text, error: Exception) -> Problem:
-    """What is wrong with a text that libyaml refused (`error`); the messages of PyYAML's own, slow parser are better."""
+    """Return the problem of a text that libyaml refused (`error`); the messages of PyYAML's own, slow parser are
+    better.
+    """
     try:
         yaml.compose(text.content, Loader=_Loader)
     except yaml.MarkedYAMLError as better:

@@ -10,18 +10,19 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from fgrl.registry.annotations import file_marker, full, has, item_type, members, value_type
+from fgrl.registry.annotations import full, inside, marker, marker_of
 from fgrl.registry.names import name_of
 from fgrl.registry.problems import Key
-from fgrl.registry.settings import Component, KeyedUnless, Settings, Unkeyed
+from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
 from fgrl.types import Ref
 
 
 def walk(component: Settings) -> Iterator[tuple[Key, Any]]:
-    """What a component holds, with its path in `dump(component)`: nested `Settings` (an outer one before what is in it),
-    `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields."""
+    """Yield the contents of a component, each with its path in `dump(component)`: nested `Settings` (an outer one
+    before what is in it), `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields.
+    """
     for name, field in type(component).model_fields.items():
-        if not has(field.metadata, Unkeyed):
+        if marker(field.metadata, Unkeyed) is None:
             yield from _within((name,), getattr(component, name), full(field))
 
 
@@ -32,30 +33,19 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
     elif isinstance(value, Ref):
         yield path, value
     elif isinstance(value, str):
-        markers = (file_marker(metadata) for _, metadata in members(annotation))
-        if (marker := next(filter(None, markers), None)) is not None:
-            yield path, Path(marker.parts(value)[0])
-    elif isinstance(value, Mapping):
-        inner = _inner(annotation, value_type)
-        for key, item in value.items():
-            yield from _within((*path, key), item, inner)
-    elif isinstance(value, list | tuple):
-        inner = _inner(annotation, item_type)
-        for index, item in enumerate(value):
-            yield from _within((*path, index), item, inner)
-
-
-def _inner(annotation: Any, read: Any) -> Any:
-    """What the items of a container are annotated with."""
-    return next((inside for inner, _ in members(annotation) if (inside := read(inner)) is not None), Any)
+        if (file := marker_of(annotation, File)) is not None:
+            yield path, Path(file.parts(value)[0])
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _within((*path, key), item, inside(annotation) or Any)
 
 
 def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
     """A component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field, also
     those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
-    for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and with
-    `Settings.corrections`.
+    for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and
+    with `Settings.corrections`.
     """
     data: dict[str, Any] = {}
     if isinstance(component, Component):
@@ -64,15 +54,15 @@ def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
         data["corrections"] = component.corrections()
     for name, field in type(component).model_fields.items():
         value = getattr(component, name)
-        if not has(field.metadata, Unkeyed) and not (for_key and _as_before(value, field)):
+        if marker(field.metadata, Unkeyed) is None and not (for_key and _as_before(value, field)):
             data[name] = plain(value, for_key=for_key)
     return data
 
 
 def _as_before(value: Any, field: FieldInfo) -> bool:
-    """Does a field hold what its settings did before they had it?"""
-    markers = [marker for marker in field.metadata if isinstance(marker, KeyedUnless)]
-    return any(json.dumps(plain(value)) == json.dumps(plain(marker.before)) for marker in markers)
+    """True if a field has the value that stands for the behaviour before it existed."""
+    unless = marker(field.metadata, KeyedUnless)
+    return unless is not None and json.dumps(plain(value)) == json.dumps(plain(unless.before))
 
 
 def plain(value: Any, *, for_key: bool = False) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fgrl import files
+from fgrl.registry.annotations import described
+from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
-from fgrl.registry.problems import Place
-from fgrl.registry.tree import TOO_LONG, Text
+from fgrl.registry.problems import Place, Problem
+from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
 
 
 class Unreadable(Exception):
@@ -38,3 +41,34 @@ def read_text(file: Path, rank: int, what: str) -> Text:
         shown = Text(content.decode("utf-8", errors="replace"), nearby(file), file.resolve(), rank)
         place = shown.place(content[: error.start].count(b"\n"), len(before.decode("utf-8", errors="replace")))
         raise Unreadable(f"not UTF-8: byte {content[error.start]:#04x}", "save the file as UTF-8", place) from None
+
+
+def read_tree(
+    file: Path,
+    rank: int,
+    what: str,
+    wants: str,
+    named: Place | None,
+    similar: Callable[[Path], str | None],
+    empty: str = "",
+) -> tuple[Tree | None, list[Problem]]:
+    """Return the mapping in a YAML file with what is wrong in it; None where it has none.
+
+    `named` is the place where `extends` of another file names it. `similar` gives the hint for a file that does not
+    exist, and `empty` says what a file without content lacks.
+    """
+    try:
+        tree, problems = parse(read_text(file, rank, what))
+        if tree is not None and tree.value is None and empty:
+            raise Unreadable(f"is empty; {empty}", None, tree.place)
+        if tree is not None and (not isinstance(tree.value, dict) or tree.value is FAILED):
+            raise Unreadable(f"wants {wants}, got {described(tree.plain())}", None, tree.place)
+        return tree, problems
+    except FileNotFoundError:
+        refused = Unreadable("no such file", similar(file))
+    except Unreadable as error:
+        refused = error
+    message, hint, place = refused.args
+    if place is None and named is not None:
+        return None, [Problem(("extends",), f"{nearby(file)}: {message}", hint, named)]
+    return None, [Problem((), message, hint, place or Place(nearby(file), rank=rank))]

@@ -1,4 +1,4 @@
-"""Which columns of a table are prompts, answers and preferences, by their names and by what is in them."""
+"""Guess the columns of prompts, answers and preferences of a table by their names and by what is in them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class _Columns:
         return fitting[0] if fitting else None
 
     def notes(self, columns: Mapping[str, Any]) -> list[str]:
-        """What was taken, and what else could have been."""
+        """Name the columns that were chosen, and the alternatives."""
         taken = ", ".join(f'{role} from "{name}"' for role, name in columns.items())
         notes = [f"columns: {taken}"]
         for role, name in columns.items():

@@ -30,7 +30,7 @@ FEWEST = 8
 
 @dataclass(frozen=True)
 class Request:
-    """What `fgrl init` was asked for."""
+    """Arguments of `fgrl init`."""
 
     kind: Kind
     data: Path
@@ -42,7 +42,7 @@ class Request:
     system: str | None = None
     chat_template: Path | None = None
     gpu: bool | None = None
-    """Is the recipe for a GPU? None: if this machine has one."""
+    """True if the recipe is for a GPU; None: if this machine has one."""
     max_prompt_tokens: int | None = None
     """The limit of prompts; None: chosen by the lengths that were counted."""
     max_tokens: int | None = None
@@ -55,7 +55,7 @@ class Draft:
 
     text: str
     assumptions: list[str]
-    """What was found out and assumed, one sentence each."""
+    """Findings and assumptions, one sentence each."""
     files: dict[Path, str] = field(default_factory=dict)
     """Other files to write, and their texts."""
 
@@ -177,7 +177,7 @@ def _example(path: Path) -> str:
 
 
 def _about(request: Request, measured: Measured, sizes: Any, gpu: bool) -> list[str]:
-    """What was found out about rows, model and machine, and what follows."""
+    """Return the findings about rows, model and machine, and their consequences."""
     held_out = f"{sizes.held_out:,} of {measured.count:,} rows are held out (shuffled with seed 0) and never trained on"
     if sizes.evaluated < sizes.held_out and request.kind != "reward_model":
         held_out += f"; the evaluation answers {sizes.evaluated:,} of them (limit)"

@@ -1,4 +1,4 @@
-"""How many tokens prompts and answers have, and the limits that follow."""
+"""Numbers of tokens of prompts and answers, and the limits that follow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found out about rows and model."""
+    """Findings about rows and model."""
 
     count: int
     """Rows that fit."""
@@ -51,13 +51,13 @@ class Measured:
     repeated: int
     """Prompts that occur in an earlier row as well."""
     template: bool | None
-    """Has the model a chat template? None: its tokenizer is not on this machine, and lengths are estimates."""
+    """True if the model has a chat template; None: its tokenizer is not on this machine, and lengths are estimates."""
     positions: int | None
-    """How many tokens the model can read; None is unknown."""
+    """Number of tokens that the model can read; None if unknown."""
 
 
 class _Listener:
-    """What a reader needs of a run."""
+    """Parts of a run that a reader needs."""
 
     limit = None
 

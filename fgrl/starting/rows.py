@@ -71,7 +71,7 @@ def read_table(path: Path) -> Table:
 
 
 def _is_list(path: Path) -> bool:
-    """Is the file one list of objects, rather than one object per line?"""
+    """True if the file is one list of objects, rather than one object per line."""
     text = read_text(path).lstrip()
     if not text.startswith("["):
         parse_row(text.split("\n", 1)[0], path, 1)  # an object over several lines is neither

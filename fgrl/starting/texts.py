@@ -39,7 +39,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the text is made of."""
+    """Values from which the text is made."""
 
     kind: Kind
     data: str
@@ -53,7 +53,7 @@ class Facts:
     measured: Measured
     assumptions: Sequence[str]
     by_token: bool = False
-    """Does the reward function score tokens or spans, where `kind` is "grpo"?"""
+    """True if the reward function scores tokens or spans, where `kind` is "grpo"."""
 
 
 def choose(

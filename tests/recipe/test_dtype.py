@@ -20,7 +20,8 @@ from fgrl.modules.trainer import OfflineSettings
 from fgrl.pipeline import child_process, execute, machine, plan
 from fgrl.recipe import Recipe, load, schema
 from fgrl.registry import Problems
-from fgrl.registry.annotations import device_marker
+from fgrl.registry.annotations import marker
+from fgrl.registry.settings import ByDevice
 from fgrl.specs import ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,7 +249,7 @@ def narrow(recipe: Recipe) -> Iterator[tuple[Any, str]]:
         for path, part in registry.walk(stage):
             if isinstance(part, registry.Settings):
                 for field, info in type(part).model_fields.items():
-                    values = device_marker(info.metadata)
+                    values = marker(info.metadata, ByDevice)
                     if values is not None and getattr(part, field) != values.float32:
                         yield (name, *path, field), getattr(part, field)
 

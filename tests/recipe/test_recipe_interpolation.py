@@ -25,7 +25,7 @@ def tree(text: str) -> Tree:
         ("n-${vars.n}", "n-5"), ("${vars.n}${vars.n}", "55"), ("${vars.list[1]}", 2), ("${vars.list.1}", 2), ("${ vars.n }", 5),
         ("${vars.map.k}", 5), ("${stages.s.x}", 7), ("${stages.s.null_}", None), ("${seed}", 3), ("${vars.again}", 5),
         ("${.x}", 7), ("${vars.${vars.which}}", 5), ("$5", "$5"), ("a ${", None), (r"\${vars.n}", "${vars.n}"),
-        ("${out:s}", "${out:s}"), ("${out:${vars.which}}", "${out:n}"), ("${vars.out}", "${out:s}"), ("${ out : s }", "${out: s }"),
+        ("${out:s}", "${out:s}"), ("${out:${vars.which}}", "${out:n}"), ("${vars.out}", "${out:s}"), ("${ out : s }", "${out:s}"),
         ("${vars.dotted}", "z"), ("${vars.odd}", "a.b/c?"),
         (r"\\${vars.n}", r"\${vars.n}"), ("\\${vars.n}-${vars.n}\\", "${vars.n}-5\\"),
         ("''${vars.n}: {[\\", "'5: {[\\"),
@@ -88,6 +88,12 @@ def test_a_variable_without_value_is_told_once_for_all_that_need_it() -> None:
     assert [(problem.path, problem.hint, problem.needs) for problem in problems] == [
         (("vars", "sft"), "needed by stages.a.m and 1 more", "vars.sft")
     ]
+
+
+def test_each_use_of_a_mapping_is_a_copy_of_its_own() -> None:
+    plain, _ = resolve(tree("vars: {map: {k: [1]}}\nstages: {a: '${vars.map}', b: '${vars.map}'}\n"))
+    plain["stages"]["a"]["k"].append(2)
+    assert plain["stages"]["b"] == plain["vars"]["map"] == {"k": [1]}
 
 
 def test_the_origin_of_a_value_is_followed_through_copies() -> None:

@@ -181,3 +181,15 @@ def test_a_run_folder_is_inside_the_runs_folder(tmp_path: Path, file: str, row: 
     assert folder.resolve().parent == tmp_path / "runs"
     assert folder.name not in ("stages", "cache")
     assert not folder.name.startswith((".", "-"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("about: 3", "about: wants str, got int 3"), ('about: ""', "about: is empty; say what the recipe is for"),
+     ('about: x\ndtype: ""', 'dtype: unknown dtype ""')],
+)  # fmt: skip
+def test_a_mistake_at_the_top_of_a_recipe_is_reported_once(line: str, message: str) -> None:
+    Path("base.yaml").write_text(f"{line}\nstages: {{}}\n", encoding="utf-8")
+    with pytest.raises(Problems) as raised:
+        load("base.yaml")
+    assert str(raised.value).count(message) == 1

@@ -182,7 +182,12 @@ def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
     assert (
         "counting"
         in fgrl_here(
-            "list", "stage", "--json", "--import", Path(__file__).parents[1] / "support" / "fake_stages.py", cwd=tmp_path
+            "list",
+            "stage",
+            "--json",
+            "--import",
+            Path(__file__).parents[1] / "support" / "fake_stages.py",
+            cwd=tmp_path,
         ).stdout
     )
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from credit_training import FOLDER, METHODS, pairs_file
+from credit_training import FOLDER, METHODS, overrides_of, pairs_file
 from scratch_registry import scratch_imports
-from training_helpers import a_run, tiny
+from tiny_recipe import weights
+from training_helpers import a_run, distance, step_gradient, tiny
 from typer.testing import CliRunner
 
 from fgrl import rollouts
@@ -24,9 +26,12 @@ from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError
-from fgrl.kinds import DrawnShape, PolicyWork, Reward, policy_work
+from fgrl.kinds import DrawnShape, PolicyWork, Reward, auxiliaries, policy_work
+from fgrl.modules.auxiliaries import Loaded, columns
+from fgrl.modules.auxiliaries import loss as auxiliary_loss
 from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.units import EncodedUnits
+from fgrl.modules.units import EncodedUnits, RolloutUnits
+from fgrl.pipeline import estimates, execute, plan
 from fgrl.recipe import load
 from fgrl.registry import Problems, build, import_file
 from fgrl.rollouts.policies import LentPolicy
@@ -264,6 +269,122 @@ def test_a_model_prefers_the_sentence_that_it_finds_more_probable(files: dict[st
         share.score(rollout)
 
 
+def moved(tiny_model_dir: Path, scale: float = 0.2) -> Any:
+    """A model with an adapter that is not zero any more."""
+    model = tiny(tiny_model_dir, trainable=True, lora={"r": 4, "alpha": 8})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, scale, generator=torch.Generator().manual_seed(len(name)))
+    return model
+
+
+def prime_rollout(files: dict[str, ModuleType], model: Any, prm: Any) -> tuple[Any, Rollout, dict[str, Loaded]]:
+    """Responses with the columns of a process reward model."""
+    algorithm = files["prime"].Prime(beta=0.3, gamma=0.9)
+    _lent, rollout = lent_and_drawn(model, 7, algorithm.needs())
+    loaded = {name: Loaded(declared, prm.spec, prm, None) for name, declared in auxiliaries([algorithm]).items()}
+    rollout.columns = columns(rollout, loaded, micro_batch_size=3)
+    return algorithm, rollout, loaded
+
+
+def test_prime_is_the_equations_of_the_paper(files: dict[str, ModuleType], model: Any, tiny_model_dir: Path) -> None:
+    prm = moved(tiny_model_dir)
+    algorithm, rollout, _loaded = prime_rollout(files, model, prm)
+    outcome = torch.tensor([1.0, 0.0, 0.5, 0.25])
+    rewards = Rewards(outcome, torch.zeros(rollout.mask.shape), rollout.mask)
+    advantage = algorithm.advantages(rollout, rewards).advantage.numpy()
+    process = []
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        places = range(len(prompt) - 1, len(prompt) + len(response) - 1)
+        with torch.no_grad():
+            own = logprobs(prm, prompt + response, 0.8).numpy()[places, response]
+            with prm.adapter_off():
+                reference = logprobs(prm, prompt + response, 0.8).numpy()[places, response]
+        process.append(0.3 * (own - reference).astype(np.float64))
+        assert np.abs(process[row]).max() > 1e-3
+    for row, other in ((0, 1), (1, 0), (2, 3), (3, 2)):
+        better = float(outcome[row] - outcome[other])
+        for t in range(len(process[row])):
+            to_come = sum(
+                0.9 ** (s - t) * (process[row][s] - process[other].mean()) for s in range(t, len(process[row]))
+            )
+            assert advantage[row, t] == pytest.approx(to_come + better, abs=2e-5)
+    assert not advantage[~rollout.mask.numpy()].any()
+
+
+def test_the_model_of_prime_learns_the_outcome_under_any_micro_batches(
+    files: dict[str, ModuleType], model: Any, tiny_model_dir: Path
+) -> None:
+    prm = moved(tiny_model_dir)
+    algorithm, rollout, loaded = prime_rollout(files, model, prm)
+    outcome = torch.tensor([1.0, 0.0, 0.5, 0.25])
+    rewards = Rewards(outcome, torch.zeros(rollout.mask.shape), rollout.mask)
+    units = RolloutUnits(rollout, rewards, algorithm.advantages(rollout, rewards), pad_id=model.pad_id)
+
+    def gradient(pieces: int) -> tuple[float, dict[str, torch.Tensor]]:
+        batches = list(StepLoader(units, [Step([0, 1, 2, 3])], micro_batches=pieces, temperature=0.8))
+        return step_gradient(prm, lambda batch: auxiliary_loss(loaded, batch)[0], batches)  # type: ignore[arg-type, return-value]
+
+    whole, gradients = gradient(1)
+    # the cross-entropy of the outcome and sigmoid(sum of process rewards), from the transformers model
+    prm.zero_grad()
+    losses = []
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        places = list(range(len(prompt) - 1, len(prompt) + len(response) - 1))
+        own = logprobs(prm, prompt + response, 0.8)[places, response]
+        with torch.no_grad(), prm.adapter_off():
+            reference = logprobs(prm, prompt + response, 0.8)[places, response]
+        right = torch.sigmoid(0.3 * (own - reference).sum())
+        losses.append(-outcome[row] * right.log() - (1 - outcome[row]) * (1 - right).log())
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in prm.named_parameters() if p.grad is not None}
+    assert whole == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert distance(expected, gradients) < 1e-4
+    for pieces in (2, 4):
+        cut, of_pieces = gradient(pieces)
+        assert cut == pytest.approx(whole, rel=1e-5)
+        assert distance(gradients, of_pieces) < 1e-4
+
+
+def test_prime_wants_outcomes_from_0_to_1(files: dict[str, ModuleType], model: Any, tiny_model_dir: Path) -> None:
+    algorithm, rollout, _loaded = prime_rollout(files, model, moved(tiny_model_dir))
+    rewards = Rewards(torch.tensor([1.0, -1.0, 0.0, 1.0]), torch.zeros(rollout.mask.shape), rollout.mask)
+    with pytest.raises(DataError, match="rewards from -1 to 1 are no labels"):
+        algorithm.advantages(rollout, rewards)
+
+
+def test_the_process_reward_model_is_in_the_product_and_another_stage_names_it(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    overrides = [*overrides_of("prime", tmp_path, tiny_model_dir), "stages.policy.train.iterations=1"]
+    again = (
+        "stages.again={name: rl, prompts: '${vars.questions}', model: {base: '${out:policy}', auxiliary: prm, lora: {r: 4}}, reward: says_answer, "
+        "algorithm: grpo, rollout: '${stages.policy.rollout}', train: '${stages.policy.train}'}"
+    )
+    with scratch_imports():
+        loaded = load(FOLDER / "prime.yaml", [*overrides, again])
+        estimate = estimates(plan(loaded, tmp_path / "runs"))["policy"]
+        assert estimate["parameters"]["prm"] == estimate["parameters"]["actor"]
+        assert estimate["parameters"]["prm reference"] == "prm without its adapter"
+        assert estimate["memory"]["prm"] == estimate["memory"]["actor"]
+        summary = execute(loaded, tmp_path / "runs")
+        assert summary.exit == 0, summary.error
+        made = {stage.name: stage.dir / "out" for stage in plan(loaded, tmp_path / "runs").stages}
+        with pytest.raises(Problems, match="auxiliary") as refused:
+            load(FOLDER / "prime.yaml", [*overrides, again.replace("auxiliary: prm", "auxiliary: prn")])
+        assert 'did you mean "prm"' in str(refused.value)
+        with pytest.raises(Problems, match="no such model beside the policy"):
+            load(FOLDER / "prime.yaml", [*overrides, again, "stages.policy.algorithm=grpo"])
+    prm = made["policy"] / "auxiliary" / "prm"
+    assert weights(prm) != weights(made["policy"])
+    started_from = json.loads((made["again"] / "fgrl.json").read_text(encoding="utf-8"))["model"]["base"]
+    assert "auxiliary" in json.dumps(started_from)
+
+
 def pairs_of(weights: list[list[float]]) -> list[Any]:
     responses = [[20, 31, 42, 2], [25, 36, 2], [40, 50, 60, 70, 2], [41, 2]]
     rows = [
@@ -393,7 +514,7 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                     assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
-            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))
+            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy", "prime"))
         with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
 

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from credit_training import FOLDER, METHODS, overrides_of, pairs_file
+from credit_training import FOLDER, METHODS, OF_PAIRS, overrides_of, pairs_file
 from scratch_registry import scratch_imports
 from tiny_recipe import weights
 from training_helpers import a_run, distance, step_gradient, tiny
@@ -395,11 +396,7 @@ def pairs_of(weights: list[list[float]]) -> list[Any]:
 
 
 def test_weighted_dpo_is_dpo_with_weights(files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path) -> None:
-    policy = tiny(tiny_model_dir, trainable=True, lora={"r": 4, "alpha": 8})
-    with torch.no_grad():
-        for name, parameter in policy.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(0, 0.2, generator=torch.Generator().manual_seed(len(name)))
+    policy = moved(tiny_model_dir)
     algorithm = files["weighted_dpo"].WeightedDPO(beta=0.3)
 
     def gradient(units: list[Any], loss: Any, pieces: int) -> tuple[float, list[torch.Tensor]]:
@@ -464,7 +461,59 @@ def test_the_reference_of_weighted_dpo_has_no_dropout(files: dict[str, ModuleTyp
     assert policy.training
 
 
-def test_weighted_dpo_needs_an_adapter_when_it_trains(files: dict[str, ModuleType], tiny_model_dir: Path) -> None:
+def of_whole_distributions(policy: Any, reference: Any, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-ratio of a response, and its sequential KL(reference || policy), from the transformers models."""
+    ids, place = row["prompt"] + row["response"], len(row["prompt"]) - 1
+    own = torch.log_softmax(policy.net(torch.tensor([ids])).logits[0, :-1], 1)[place:]
+    with torch.no_grad(), nullcontext() if reference is not policy else policy.adapter_off():
+        other = torch.log_softmax(reference.net(torch.tensor([ids])).logits[0, :-1], 1)[place:]
+    said = (range(len(row["response"])), row["response"])
+    return (own[said] - other[said]).sum(), (other.exp() * (other - own)).sum()
+
+
+@pytest.mark.parametrize("lora", [True, False], ids=["adapter", "whole"])
+@pytest.mark.parametrize("variant", ["tdpo1", "tdpo2"])
+def test_tdpo_is_the_equations_of_the_paper(
+    variant: str, lora: bool, files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    algorithm = files["tdpo"].TDPO(variant=variant, beta=0.3, alpha=0.7)
+    policy = moved(tiny_model_dir) if lora else tiny(tiny_model_dir, trainable=True)
+    algorithm.prepare([], a_run(tmp_path), policy)
+    reference = policy if lora else tiny(tiny_model_dir)
+    if not lora:
+        with torch.no_grad():
+            for number, parameter in enumerate(policy.parameters()):
+                noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+                parameter.add_(0.05 * noise)
+    units = pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2])
+    encoded = EncodedUnits(units, pad_id=0, eos_ids={2}, columns={"weight": per_token(fill=1.0)})
+
+    def gradient(pieces: int) -> tuple[float, dict[str, torch.Tensor]]:
+        batches = list(StepLoader(encoded, [Step([0, 1])], micro_batches=pieces))
+        return step_gradient(policy, lambda batch: algorithm.loss(policy, batch)[0], batches)
+
+    policy.zero_grad()
+    losses = []
+    for chosen, rejected in units:
+        (won, kl_w), (lost, kl_l) = (of_whole_distributions(policy, reference, row) for row in (chosen, rejected))
+        further = kl_l - kl_w if variant == "tdpo1" else 0.7 * (kl_l - kl_w.detach())
+        losses.append(-torch.log(torch.sigmoid(0.3 * (won - lost - further))))
+        assert float(kl_w.detach()) > 1e-3
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
+    for pieces in (1, 2):
+        found, gradients = gradient(pieces)
+        assert found == pytest.approx(float(loss.detach()), rel=1e-4)
+        assert distance(expected, gradients) < 1e-3
+
+
+def test_without_an_adapter_the_reference_of_weighted_dpo_is_a_frozen_copy(
+    files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    algorithm = files["weighted_dpo"].WeightedDPO(beta=0.3)
+    policy = tiny(tiny_model_dir, trainable=True)
+    algorithm.prepare([], a_run(tmp_path), policy)
     encoded = EncodedUnits(
         pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2]),
         pad_id=0,
@@ -472,8 +521,8 @@ def test_weighted_dpo_needs_an_adapter_when_it_trains(files: dict[str, ModuleTyp
         columns={"weight": per_token(fill=1.0)},
     )
     (batch,) = StepLoader(encoded, [Step([0, 1])], micro_batches=1)
-    with pytest.raises(DataError, match="train with lora"):
-        files["weighted_dpo"].WeightedDPO().loss(tiny(tiny_model_dir, trainable=True), batch)
+    assert float(algorithm.loss(policy, batch)[0].detach()) == pytest.approx(math.log(2), abs=1e-6)
+    assert algorithm.frozen_models(policy.spec).keys() == {"reference"}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -501,6 +550,10 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
     with scratch_imports():
         for path in paths:
             policy = load(path).stages["policy"]
+            if path.stem == "tdpo":
+                assert load(f"{path}::tdpo1").stages["policy"].algorithm.variant == "tdpo1"
+                assert policy.data == load(FOLDER / "weighted_dpo.yaml").stages["policy"].data
+                continue
             if path.stem == "weighted_dpo":
                 baseline = load(f"{path}::dpo")
                 assert isinstance(baseline.stages["policy"].algorithm, DPO)
@@ -549,7 +602,7 @@ def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
 @pytest.mark.parametrize("name", ["grpo", *METHODS])
 def test_every_recipe_can_be_inspected(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
     overrides = [f"vars.base={tiny_model_dir}", "stages.policy.model.dtype=float32"]
-    if name == "weighted_dpo":
+    if name in OF_PAIRS:
         overrides.append(f"stages.policy.data.path={pairs_file(tmp_path, tiny_model_dir)}")
     else:
         overrides += ["stages.policy.rollout.per_prompt=2", "stages.policy.rollout.sampling.max_new_tokens=6"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from credit_training import (
     METHODS,
+    OF_PAIRS,
     OTHER_MICRO_BATCHES,
     overrides_of,
     relative_difference,
@@ -33,7 +34,7 @@ def test_other_micro_batches_train_alike(
 
     monkeypatch.setattr(TrainingModule, "training_step", counted)
     overrides = [*overrides_of(method, tmp_path, tiny_model_dir)]
-    overrides.append("stages.policy.train.epochs=1" if method == "weighted_dpo" else "stages.policy.train.iterations=2")
+    overrides.append("stages.policy.train.epochs=1" if method in OF_PAIRS else "stages.policy.train.iterations=2")
     whole = train(method, tmp_path / "whole", overrides)
     passes_of_whole = len(passes)
     cut = train(method, tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])

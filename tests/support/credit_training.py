@@ -22,20 +22,23 @@ from fgrl.modules.training_module import TrainingModule
 from fgrl.recipe import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
-METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "weighted_dpo"]
+METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "weighted_dpo", "tdpo"]
+OF_PAIRS = ["weighted_dpo", "tdpo"]
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 ONLINE = [
     "stages.policy.rollout.batch_size=8", "stages.policy.rollout.per_prompt=4",
     "stages.policy.rollout.sampling.max_new_tokens=8", "stages.policy.train.iterations=3",
 ]  # fmt: skip
+PAIRS = ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"]
 OF_METHOD = {
     "counterfactual": ["stages.policy.reward.segmenter={name: ngram, n: 3}"],
     "oar_g": ["stages.policy.train.lr=1e-3", "stages.policy.reward.quantile=0.0"],
     "vine": ["stages.policy.reward.segmenter={name: ngram, n: 3}", "stages.policy.reward.k=2"],
     "top_entropy": [],
     "prime": ["stages.policy.algorithm.prm.lr=2e-2", "stages.policy.algorithm.beta=0.5"],
-    "weighted_dpo": ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"],
+    "weighted_dpo": PAIRS,
+    "tdpo": PAIRS,
 }  # fmt: skip
 
 
@@ -60,7 +63,7 @@ def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
         "stages.policy.train.micro_batch_size=4", "stages.policy.train.warmup=0.0", "stages.policy.train.accelerator=cpu",
         "stages.policy.train.eps=1e-4",  # Adam's usual one makes whole steps of rounding
     ]  # fmt: skip
-    if method == "weighted_dpo":
+    if method in OF_PAIRS:
         return [*common, *OF_METHOD[method], f"stages.policy.data.path={pairs_file(folder, base, 8)}"]
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
     field = "stages.policy.reward" + ("" if method in ("top_entropy", "prime") else ".reward")

@@ -58,6 +58,8 @@ class ModelSpec(Settings):
     step: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=0)
     """Of `${out:stage}`: the model that the stage's `evaluate` kept after this many iterations or optimizer steps (`keep: all`);
     null: the stage's product."""
+    auxiliary: Annotated[str | None, KeyedUnless(None)] = None
+    """Of `${out:stage}`: the model that the stage trained beside the policy under this name; null: the policy."""
     head: Literal["lm", "scalar", "token"] | None = None
     """Output of the model: next-token logits, one number per position, or one logit per token. null: what the slot requires."""
     lora: LoraSpec | None = None
@@ -86,6 +88,10 @@ class ModelSpec(Settings):
             raise ValueError(
                 f"step {self.step} needs a base that is ${{out:stage}}, a stage that trains; it is {self.base}"
             )
+        if self.auxiliary is not None and not isinstance(self.base, Ref):
+            raise ValueError(f"auxiliary {self.auxiliary} needs a base that is ${{out:stage}}; it is {self.base}")
+        if self.auxiliary is not None and self.step is not None:
+            raise ValueError(f"step {self.step}: of auxiliary models the product holds only the last one; leave it out")
         return self
 
     @model_validator(mode="after")

@@ -2,25 +2,23 @@
 
     -log sigmoid(beta (w - l)),   w = sum_t weight_t log(p(y_t) / p_reference(y_t)) over the chosen response, l over the rejected one
 
-With all weights 1 it is DPO. The reference is the model without its adapter, read in the same pass as the policy.
+With all weights 1 it is DPO. The reference is the model that training starts from, read in each step.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 
-from fgrl import models, ops
-from fgrl.errors import DataError
-from fgrl.kinds import OfflineAlgorithm
+from fgrl import ops
+from fgrl.modules.references import ReferencedAlgorithm
 from fgrl.registry import register
 from fgrl.types import per_token
 
 
 @register("weighted_dpo")
-class WeightedDPO(OfflineAlgorithm):
+class WeightedDPO(ReferencedAlgorithm):
     """DPO with a weight per token: `meta.weight` of a pair is {chosen: [...], rejected: [...]}, a number per token."""
 
     data = "pairs"
@@ -34,11 +32,7 @@ class WeightedDPO(OfflineAlgorithm):
 
     def loss(self, model, batch):
         """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
-        if not model.adapted:
-            raise DataError("weighted_dpo: the reference is the model without its adapter: train with lora")
-        with torch.no_grad(), models.evaluating(model):  # the reference has no dropout
-            reference = model.score(batch, adapter=False, gradient=True, pairs=True).logp
-        log_ratio = model.score(batch, gradient=True, pairs=True).logp - reference
+        log_ratio = model.score(batch, gradient=True, pairs=True).logp - self.reference_logp(model, batch)
         weighted = ops.masked_sum(batch.columns["weight"] * log_ratio, batch.mask, dim=1)
         chosen, rejected = weighted[0::2], weighted[1::2]
         losses = ops.preference_loss(chosen, rejected, "dpo", self.beta)

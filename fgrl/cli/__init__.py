@@ -33,6 +33,7 @@ from fgrl.cli import (
     runs,
     starting,
     table,
+    trying,
 )
 from fgrl.cli.completion import Commands, RecipeCommand
 from fgrl.cli.shared import WITH_OVERRIDES, echo, fail, show_bug
@@ -66,6 +67,7 @@ app.command("list", epilog=catalog.LIST)(catalog.list_)
 _recipe_command(epilog=catalog.SHOW)(catalog.show)
 app.command(epilog=catalog.SCHEMA)(catalog.schema)
 _recipe_command(epilog=inspecting.EXAMPLES)(inspecting.inspect)
+_recipe_command(epilog=trying.EXAMPLES)(trying.check)
 _recipe_command(epilog=table.EXAMPLES)(table.table)
 _recipe_command(epilog=compare.EXAMPLES)(compare.compare)
 _recipe_command(epilog=elo.EXAMPLES)(elo.elo)

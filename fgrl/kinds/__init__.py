@@ -42,6 +42,7 @@ from fgrl.kinds.reward import Reward, note_step, scorers
 from fgrl.kinds.reward_wrapper import RewardWrapper
 from fgrl.kinds.offline_algorithm import Encoded, OfflineAlgorithm
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
+from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, auxiliaries
 from fgrl.kinds.scoring import check_scorer, policy_work
 from fgrl.kinds.metric import Better, Meaning, Metric, Purpose, meaning_in
 from fgrl.kinds.engine import Drawer, Drawn, DrawRequest, Early, Engine, default_engine

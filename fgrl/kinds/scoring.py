@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from fgrl.errors import UnknownNeed
+from fgrl.kinds.auxiliary import auxiliaries
 from fgrl.kinds.needs import ROLLOUT_NEEDS, check_needs
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.planning import DrawnShape, PolicyWork, StatesPolicyWork
@@ -40,12 +41,20 @@ def _own_needs(part: Reward | Relevance | OnlineAlgorithm) -> frozenset[str]:
     return added | part.needs().difference(*(inner.needs() for path, inner in scorers(part).items() if path))
 
 
-def check_scorer(scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str) -> None:
+def check_scorer(
+    scorer: Reward | Relevance, known: Collection[str] = ROLLOUT_NEEDS, *, field: str, trains: bool = False
+) -> None:
     """Raise `UnknownNeed` for a reward or a relevance, or one inside it, with a need that is not `known`. Called
     before and after `setup`.
 
-    known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores.
+    known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores. trains: True in a
+    stage that trains auxiliary models.
     """
+    for name, declared in ({} if trains else auxiliaries([scorer])).items():
+        kind, called = name_of(declared.owner)
+        raise UnknownNeed(
+            f'{field}: the {kind} {called} has a model "{name}" trained, and this stage trains none: use {called} in a stage `rl`'
+        )
     inner_first = sorted(scorers(scorer).items(), key=lambda each: -len(each[0]))
     for path, part in inner_first:  # the needs of an outer one contain theirs
         where = ".".join(map(str, (field, *path)))

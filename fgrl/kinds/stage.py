@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from fgrl.kinds.planning import Expected, Peek
-from fgrl.registry import Component, Key, kind, walk
+from fgrl.registry import Component, Key, alternatives, kind, walk
 from fgrl.specs import ModelSpec
 from fgrl.types import Product, Ref
 
@@ -28,6 +28,12 @@ class MadeModel:
     """The head of the model: "lm", "scalar" or "token"."""
     lacks: Callable[[int], str | None] = lambda step: KEEPS_NO_STEPS
     """Returns why the product does not contain the model of a step (`ModelSpec.step`); None: it does."""
+    auxiliaries: Mapping[str, MadeModel] = field(default_factory=dict)
+    """The models that were trained beside it, by name."""
+
+    def named(self, spec: ModelSpec) -> MadeModel | None:
+        """Return the model that `spec` names in the product; None: there is none of this name."""
+        return self if spec.auxiliary is None else self.auxiliaries.get(spec.auxiliary)
 
 
 @runtime_checkable
@@ -94,15 +100,23 @@ class Stage(Component, ABC):
         for path, (spec, head) in self.heads().items():
             if spec.head not in (None, head):
                 yield (*path, "head"), f"wants {head} or null here, got {spec.head}"
-            made = stages[spec.base.stage].makes_model() if isinstance(spec.base, Ref) else None
+            product = stages[spec.base.stage].makes_model() if isinstance(spec.base, Ref) else None
+            made = product and product.named(spec)
             if head == "lm" and made is not None and made.head != "lm":
                 message = f"{spec.base!r} is a model with a {made.head} head, which has no next-token logits"
                 yield (*path, "base"), f"{message}: name a language model"
         for path, part in walk(self):
-            if isinstance(part, ModelSpec) and part.step is not None and isinstance(part.base, Ref):
-                made = stages[part.base.stage].makes_model()
-                if missing := KEEPS_NO_STEPS if made is None else made.lacks(part.step):
-                    yield (*path, "step"), f'stage "{part.base.stage}": {missing}'
+            if not isinstance(part, ModelSpec) or not isinstance(part.base, Ref):
+                continue
+            made = stages[part.base.stage].makes_model()
+            if part.step is not None and (missing := KEEPS_NO_STEPS if made is None else made.lacks(part.step)):
+                yield (*path, "step"), f'stage "{part.base.stage}": {missing}'
+            if made is not None and made.named(part) is None:
+                others = alternatives(str(part.auxiliary), sorted(made.auxiliaries))
+                yield (
+                    (*path, "auxiliary"),
+                    f'stage "{part.base.stage}" trains no such model beside the policy; {others}',
+                )
 
     @abstractmethod
     def run(self, run: Any) -> Mapping[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -10,26 +11,39 @@ from fgrl.models.language_model import LanguageModel
 
 
 class ActorCritic(nn.Module):
-    """The policy and, for algorithms that learn values, its critic (a separate network with a scalar head)."""
+    """The policy, for algorithms that learn values its critic (a separate network with a scalar head), and `auxiliary` models
+    by name that a reward or an algorithm has trained beside it."""
 
-    def __init__(self, actor: LanguageModel, critic: LanguageModel | None = None) -> None:
+    def __init__(
+        self,
+        actor: LanguageModel,
+        critic: LanguageModel | None = None,
+        auxiliary: Mapping[str, LanguageModel] | None = None,
+    ) -> None:
         super().__init__()
         self.actor = actor
         self.critic = critic
+        self.auxiliary = nn.ModuleDict(auxiliary)
 
     def parameter_groups(
-        self, actor_lr: float, critic_lr: float | None = None, weight_decay: float = 0.0
+        self,
+        actor_lr: float,
+        critic_lr: float | None = None,
+        weight_decay: float = 0.0,
+        auxiliary_lr: Mapping[str, float | None] | None = None,
     ) -> list[dict[str, Any]]:
-        """Groups for an optimizer, named "actor" and "critic": two, or four with weight decay.
+        """Groups for an optimizer, named "actor", "critic" and as the auxiliary models: one each, or two with weight decay.
 
         Vectors (norms, biases) are never decayed: with `weight_decay` each group has a twin, "actor_no_decay" and
-        "critic_no_decay".
+        "critic_no_decay". auxiliary_lr: peak learning rates by name, where they are not the actor's.
         """
         groups = _groups("actor", self.actor, actor_lr, weight_decay)
         if self.critic is not None:
             if critic_lr is None:
                 raise ValueError("the critic needs a learning rate")
             groups += _groups("critic", self.critic, critic_lr, weight_decay)
+        for name, model in self.auxiliary.items():
+            groups += _groups(name, model, (auxiliary_lr or {}).get(name) or actor_lr, weight_decay)
         return groups
 
 

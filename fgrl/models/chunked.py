@@ -232,7 +232,6 @@ def scores_through(
     ) if entropy else None
 
 
-@torch.no_grad()
 def chunked_kl(
     hidden: Tensor,
     head: Callable[[Tensor], Tensor],
@@ -245,13 +244,24 @@ def chunked_kl(
 ) -> Tensor:
     """KL(p || q) [N] in nats, summed over the vocabulary, of the distributions at hidden [N,h] and other_hidden [N,h'].
 
-    Without gradient. NaN where a logit is NaN, infinite where q excludes what p allows.
+    Gradients flow to both, where they are on: the backward pass computes the logits of each chunk again. NaN where a logit is
+    NaN, infinite where q excludes what p allows.
     """
+
+    def logits(part: slice) -> tuple[Tensor, Tensor]:
+        pairs = ((head, hidden), (other_head, other_hidden))
+        return tuple(bar(layer(states[part]).float(), barred, part) / temperature for layer, states in pairs)  # type: ignore[return-value]
+
+    def differentiable(part: slice) -> Tensor:
+        p, q = (torch.log_softmax(x, 1) for x in logits(part))
+        return (p.exp() * (p - q).masked_fill(p.exp() == 0, 0.0)).sum(1)
+
+    parts = list(_chunks(len(hidden), chunk or 64)) or [slice(0, 0)]
+    if torch.is_grad_enabled():
+        return torch.cat([checkpoint(differentiable, part, use_reentrant=False) for part in parts])
     kl = torch.zeros(len(hidden), dtype=torch.float32, device=hidden.device)
-    rows = chunk or 64
-    for part in _chunks(len(hidden), rows):
-        p = log_softmax_(bar(head(hidden[part]).float(), barred, part) / temperature)
-        q = log_softmax_(bar(other_head(other_hidden[part]).float(), barred, part) / temperature)
+    for part in parts:
+        p, q = (log_softmax_(x) for x in logits(part))
         kl[part] = _expected(p - q, p).sum(1)
     return kl
 

@@ -21,6 +21,8 @@ from fgrl.types import Ref
 
 POLICIES = "policies"
 """Folder in the product of a training that kept models of earlier steps: `policies/<step>`."""
+AUXILIARIES = "auxiliary"
+"""Folder in the product of a training with models that were trained beside the policy: `auxiliary/<name>`."""
 Resolve = Callable[[Ref[Any]], Path]
 
 
@@ -94,6 +96,8 @@ def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
             if folder not in kept:
                 steps = ", ".join(model.name for model in kept) or "none"
                 raise DataError(f"{base!r} kept no model of step {spec.step}; the steps that it kept: {steps}")
+        if spec.auxiliary is not None:
+            folder = folder / AUXILIARIES / spec.auxiliary
         if not (folder / "fgrl.json").is_file():
             raise DataError(f"{folder}: it contains no fgrl.json, so {base!r} saved no model there")
         return Source(str(folder), local=True)

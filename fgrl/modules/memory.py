@@ -138,6 +138,7 @@ def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
     chain = [spec]
     while isinstance(chain[-1].base, Ref):
         made = peek.stage(chain[-1].base).makes_model()
+        made = made and made.named(chain[-1])
         if made is None:
             break
         chain.append(made.start)

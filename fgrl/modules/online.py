@@ -14,7 +14,7 @@ from fgrl.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
 from fgrl.kinds import Drawer, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
-from fgrl.modules import finite, gather
+from fgrl.modules import auxiliaries, finite, gather
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.rollout_metrics import rollout_metrics
 from fgrl.modules.rounds import Process, Rounds
@@ -27,7 +27,7 @@ from fgrl.registry import name_of
 from fgrl.rollouts import policies
 from fgrl.rollouts.kept import FILE, Kept
 from fgrl.specs import Sampling
-from fgrl.types import Rewards, Rollout, Sample
+from fgrl.types import Batch, Numbers, Rewards, Rollout, Sample
 
 
 class OnlineRounds(Rounds):
@@ -41,12 +41,13 @@ class OnlineRounds(Rounds):
         self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
         settings: OnlineSettings, run: Run, *, drawer: Drawer, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
         reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
+        auxiliary: Mapping[str, auxiliaries.Loaded] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
         self.settings, self.run, self.reference = settings, run, reference
         self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
         self._kept = Kept(drawer, run.dir / FILE.format(rank=run.rank))
-        self.token_rewards = token_rewards
+        self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
             raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
@@ -95,6 +96,7 @@ class OnlineRounds(Rounds):
                 self.sampling, self._kept, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
                 seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
             )  # fmt: skip
+            rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
             collected = time.perf_counter()
             # 3. rewards
             note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
@@ -145,6 +147,12 @@ class OnlineRounds(Rounds):
             units, self.steps, micro_batches=self.micro_batches, rank=process.rank, world=process.world,
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
         )  # fmt: skip
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, Numbers]:
+        """Loss and metrics of a micro-batch, those of the auxiliary models among them."""
+        loss, metrics = super().loss(batch)
+        others, numbers = auxiliaries.loss(self.auxiliary, batch)
+        return loss + others, metrics | numbers
 
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
         """9. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
@@ -202,7 +210,8 @@ class OnlineRounds(Rounds):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         critic_lr = self.settings.critic_lr or self.settings.lr
-        return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay)
+        auxiliary_lr = {name: each.lr for name, each in self.auxiliary.items()}
+        return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay, auxiliary_lr)
 
     def position(self, number: int, done: int) -> float:
         """An iteration with fewer steps than planned goes through its part of the schedule in longer strides."""

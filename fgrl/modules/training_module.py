@@ -153,7 +153,7 @@ class TrainingModule(LightningModule):
             norm = strategies.clip(self.settings, parameters)
             if norm is not None:
                 finite.check_gradient(norm, name, self.when(), self.settings.clip_norm)
-                self._step_metrics["critic_grad_norm" if name == "critic" else "grad_norm"] = norm
+                self._step_metrics["grad_norm" if name in ("", "actor") else f"{name}_grad_norm"] = norm
 
     def accumulated(self) -> bool:
         """Are all micro-batches of the optimizer step done? DeepSpeed has the hooks of a step called after each of them."""

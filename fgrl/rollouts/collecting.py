@@ -120,6 +120,7 @@ def score_with(
     *,
     temperature: float | None = None,
     entropy: bool = False,
+    adapter: bool = True,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Scores:
     """Log-probabilities and entropies [B,T] in nats of a rollout's responses under another frozen model, float32, 0 outside the mask.
@@ -128,14 +129,13 @@ def score_with(
     token, the model has none either.
 
     temperature: None takes `rollout.temperature`, at which `old_logp` and `ref_logp` are taken: log-ratios need the same.
-    micro_batch_size: responses of one pass.
+    adapter: False switches the model's adapter off. micro_batch_size: responses of one pass.
     """
     at = rollout.temperature if temperature is None else temperature
 
     def compute(part: Tokens) -> dict[str, Tensor]:
-        scores = model.score_states(
-            model.states(part), part, temperature=at, entropy=entropy, ends=rollout.ends or None
-        )
+        states = model.states(part, adapter=adapter)
+        scores = model.score_states(states, part, temperature=at, entropy=entropy, ends=rollout.ends or None)
         return {name: value.float() for name, value in vars(scores).items() if value is not None}
 
     with torch.no_grad(), models.evaluating(model):

@@ -38,7 +38,8 @@ def identity(spec: ModelSpec, run: Run) -> str:
     """A text that identifies the weights: the digest of the files when another stage made them."""
     if isinstance(spec.base, Ref):
         digest = digests.digest_of_folder(run.path(spec.base))
-        return digest if spec.step is None else f"{digest} step {spec.step}"
+        parts = {"step": spec.step, "auxiliary": spec.auxiliary}
+        return " ".join([digest, *(f"{name} {value}" for name, value in parts.items() if value is not None)])
     return models.fingerprint(spec)
 
 

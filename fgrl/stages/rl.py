@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,14 +15,17 @@ from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import (
     REFERENCE_OUTPUTS,
+    AuxiliarySettings,
     DrawnShape,
     Engine,
+    MadeModel,
     OnlineAlgorithm,
     Peek,
     Reader,
     Reward,
     Run,
     ToDraw,
+    auxiliaries,
     check_needs,
     check_scorer,
     default_engine,
@@ -29,13 +33,15 @@ from fgrl.kinds import (
     policy_work,
     scorers,
 )
+from fgrl.kinds.auxiliary import Declared
 from fgrl.llm import estimating
+from fgrl.models.sources import AUXILIARIES
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.evaluations import TrainingEvaluation
 from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
-from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register
+from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register, walk
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
@@ -43,6 +49,7 @@ from fgrl.types import Sample
 
 if TYPE_CHECKING:
     from fgrl.modules.training_module import TrainingModule
+auxiliary_models = lazy.load("fgrl.modules.auxiliaries")
 models = lazy.load("fgrl.models")
 gather = lazy.load("fgrl.modules.gather")
 kept = lazy.load("fgrl.rollouts.kept")
@@ -111,8 +118,27 @@ class RLStage(TrainingStage):
     @model_validator(mode="after")
     def _known_needs(self) -> RLStage:
         check_needs(self.algorithm, self.algorithm.needs(), field="algorithm")
-        check_scorer(self.reward, field="reward")
+        check_scorer(self.reward, field="reward", trains=True)
         return self
+
+    @model_validator(mode="after")
+    def _auxiliaries(self) -> RLStage:
+        for path, (spec, _head) in self._auxiliary_starts().items():
+            self.check_type(".".join(map(str, path)), spec)
+        return self
+
+    def auxiliaries(self) -> dict[str, Declared]:
+        """The models that the reward and the algorithm have trained beside the policy, by name."""
+        return auxiliaries([self.algorithm, self.reward])
+
+    def _auxiliary_starts(self) -> dict[Key, tuple[ModelSpec, str]]:
+        """Where the recipe names starts of auxiliary models, and the head that each of them gets."""
+        heads = {id(each.auxiliary.settings): each.auxiliary.head for each in self.auxiliaries().values()}
+        return {
+            (*path, "start"): (part.start, heads[id(part)])
+            for path, part in walk(self)
+            if isinstance(part, AuxiliarySettings) and part.start is not None and id(part) in heads
+        }
 
     @model_validator(mode="after")
     def _enough_prompts(self) -> RLStage:
@@ -173,7 +199,14 @@ class RLStage(TrainingStage):
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         critic: dict[Key, tuple[ModelSpec, str]] = {} if self.critic is None else {("critic",): (self.critic, "scalar")}
-        return {("model",): (self.model, "lm"), **critic}
+        return {("model",): (self.model, "lm"), **critic, **self._auxiliary_starts()}
+
+    def makes_model(self) -> MadeModel:
+        others = {
+            name: MadeModel(each.auxiliary.start(self.model), each.auxiliary.head)
+            for name, each in self.auxiliaries().items()
+        }
+        return replace(super().makes_model(), auxiliaries=others)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         rollout, train, frozen = self.rollout, self.train, self.reads_reference()
@@ -182,13 +215,19 @@ class RLStage(TrainingStage):
             roles.append(Role("critic", self.critic or self.model, "scalar", trained=True))
         if frozen and not self.model.lora:
             roles.append(Role("reference", self.model))
+        notes = {"reference": "actor without its adapter"} if frozen and self.model.lora else {}
+        for name, made in self.makes_model().auxiliaries.items():
+            roles.append(Role(name, made.start, made.head, trained=True))
+            if self.auxiliaries()[name].auxiliary.reference and made.start.lora:
+                notes[f"{name} reference"] = f"{name} without its adapter"
+            elif self.auxiliaries()[name].auxiliary.reference:
+                roles.append(Role(f"{name} reference", made.start, made.head))
         roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
         drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
         sampled = max([drawn, *self.drawn_in_evaluations()], key=lambda shape: shape.rows * shape.tokens)
         workload = Workload(
             roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
-            copies=rollout.engine.copies_weights(),
-            notes={"reference": "actor without its adapter"} if frozen and self.model.lora else {},
+            copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
         return estimate(workload, peek) | self._policy_work(peek) | self._calls(peek) | overlaps.in_training(self, peek)
 
@@ -256,12 +295,16 @@ class RLStage(TrainingStage):
         # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
         training.check(self.train)
         self.setup(run)
-        check_scorer(self.reward, field="reward")
+        check_scorer(self.reward, field="reward", trains=True)
         actor = run.model(self.model, head="lm", trainable=True)
         critic = None
         if self.algorithm.uses_critic():
             critic = run.model(self.critic or self.model, head="scalar", trainable=True)
-        rollouts.check_same_tokens(actor, critic=critic and critic.tokenizer, reward=self.reward.tokenizer())
+        beside = auxiliary_models.load(self.auxiliaries(), run, self.model)
+        tokenizers = {name: each.model.tokenizer for name, each in beside.items()}
+        rollouts.check_same_tokens(
+            actor, critic=critic and critic.tokenizer, reward=self.reward.tokenizer(), **tokenizers
+        )
         reference = None
         if self.reads_reference() and not self.model.lora:
             reference = run.model(self.model, head="lm")
@@ -276,15 +319,19 @@ class RLStage(TrainingStage):
         responses = at_once * self.rollout.per_prompt
         drawer = self.rollout.engine.open(actor)
         rounds = online.OnlineRounds(
-            models.ActorCritic(actor, critic), self.algorithm, self.reward, prompts, train, run,
+            models.ActorCritic(actor, critic, {name: each.model for name, each in beside.items()}),
+            self.algorithm, self.reward, prompts, train, run,
             drawer=drawer, sampling=self.rollout.sampling, rollout_batch_size=responses,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
-            stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards,
+            stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards, auxiliary=beside,
         )  # fmt: skip
         digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
         with drawer:
             module = self.fit(run, rounds, self.train.checkpoint_every, made)
+        for name, each in beside.items() if run.rank == 0 else ():
+            made_of = self.trained(run, module, each.model, prefix=f"auxiliary.{name}.", start=each.start)
+            models.save(made_of, run.out / AUXILIARIES / name, {"auxiliary of": dump(each.declared.owner)})
         if rounds.store is not None:
             rounds.store.hand_on(run.out)
         self.record_prompts(run, digests)
@@ -321,6 +368,8 @@ class RLStage(TrainingStage):
                 model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
             )  # fmt: skip
+            beside = auxiliary_models.load(self.auxiliaries(), run, self.model, trainable=False)
+            rollout.columns = auxiliary_models.columns(rollout, beside, self.train.micro_batch_size)
             note_step(self.reward, 0, self.train.iterations or self.train.epochs)
             rewards = self.reward.scored(rollout)
             online.check_columns(self.reward, rewards, self.algorithm)

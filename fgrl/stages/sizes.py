@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fgrl.evaluation.comparison import Compared
-from fgrl.kinds import Engine, Metric, Peek, PolicyWork
+from fgrl.kinds import AuxiliarySettings, Engine, Metric, Peek, PolicyWork
 from fgrl.modules.memory import PassShape, Role, Workload, estimate
 from fgrl.modules.trainer import TrainSettings
 from fgrl.registry import Settings, name_of, walk
@@ -36,9 +36,13 @@ def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> 
 
 
 def scorers(name: str, component: Settings) -> Iterator[Role]:
-    """The models that a reward, a relevance or a metric names in its settings."""
+    """The frozen models that a reward, a relevance or a metric names in its settings."""
     owners = dict(walk(component))
-    specs = [(path, value) for path, value in owners.items() if isinstance(value, ModelSpec)]
+    specs = [
+        (path, value)
+        for path, value in owners.items()
+        if isinstance(value, ModelSpec) and not isinstance(owners.get(path[:-1]), AuxiliarySettings)
+    ]
     for path, spec in specs:
         more = "" if len(specs) == 1 else f" {'.'.join(map(str, path))}"
         yield Role(f"{name}{more}", spec, getattr(owners.get(path[:-1], component), "head", "scalar"))

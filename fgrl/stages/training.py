@@ -139,6 +139,7 @@ class TrainingStage(Stage):
         spec: ModelSpec | None = self.model
         while spec is not None and isinstance(spec.base, Ref):
             made = stages[spec.base.stage].makes_model()
+            made = made and made.named(spec)
             spec = None if made is None else made.start
         if spec is None:
             return []
@@ -195,12 +196,14 @@ class TrainingStage(Stage):
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
         """The product: what `module` has trained, as a model's folder. Called on rank 0."""
 
-    def trained(self, run: Run, module: Any, model: Any, prefix: str = "") -> Any:
-        """`model` with the weights that `module` has trained; their names begin with `prefix` there."""
+    def trained(self, run: Run, module: Any, model: Any, prefix: str = "", start: ModelSpec | None = None) -> Any:
+        """`model` with the weights that `module` has trained; their names begin with `prefix` there. start: what it started from,
+        where that is not the stage's `model`."""
+        start = start or self.model
         if module.round == 0 and not weights.complete(self.train.strategy):  # there is no checkpoint to take them from
-            return run.model(self.model, head=model.head, trainable=True)
+            return run.model(start, head=model.head, trainable=True)
         state = weights.full_state(module)
         if state is None:
             return model
         own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        return weights.fill(run.model(self.model, head=model.head, trainable=True), own)
+        return weights.fill(run.model(start, head=model.head, trainable=True), own)

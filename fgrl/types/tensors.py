@@ -167,6 +167,8 @@ class Rollout(Tokens):
     # at which `old_logp` and `ref_logp` are taken: in training that of sampling, 1 for greedy decoding
     temperature: float = field(default=1.0, metadata=OF_SAMPLING)
     ends: frozenset[int] = field(default=frozenset(), metadata=OF_SAMPLING)  # token ids that end a response
+    # [B,T] by name: what auxiliary models say about the responses (`fgrl.kinds.Auxiliary`)
+    columns: Mapping[str, Tensor] = field(default_factory=dict, metadata=NAMED)
 
     @property
     def policy(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from credit_training import FOLDER, METHODS, overrides_of
+from credit_training import FOLDER, METHODS, OF_PAIRS, overrides_of
 from rich.console import Console
 from scratch_registry import scratch_imports
 from tiny_recipe import a_run
@@ -20,7 +20,7 @@ from fgrl.recipe import load
 from fgrl.report.terminal import print_annotated
 from fgrl.types import read_jsonl
 
-ONLINE = [method for method in METHODS if method != "weighted_dpo"]
+ONLINE = [method for method in METHODS if method not in OF_PAIRS]
 
 
 @pytest.fixture

@@ -6,16 +6,19 @@ import ast
 import json
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from credit_training import FOLDER, METHODS, pairs_file
+from credit_training import FOLDER, METHODS, OF_PAIRS, overrides_of, pairs_file
 from scratch_registry import scratch_imports
-from training_helpers import a_run, tiny
+from tiny_recipe import weights
+from training_helpers import a_run, distance, step_gradient, tiny
 from typer.testing import CliRunner
 
 from fgrl import rollouts
@@ -24,9 +27,12 @@ from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF
 from fgrl.errors import DataError
-from fgrl.kinds import DrawnShape, PolicyWork, Reward, policy_work
+from fgrl.kinds import DrawnShape, PolicyWork, Reward, auxiliaries, policy_work
+from fgrl.modules.auxiliaries import Loaded, columns
+from fgrl.modules.auxiliaries import loss as auxiliary_loss
 from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.units import EncodedUnits
+from fgrl.modules.units import EncodedUnits, RolloutUnits
+from fgrl.pipeline import estimates, execute, plan
 from fgrl.recipe import load
 from fgrl.registry import Problems, build, import_file
 from fgrl.rollouts.policies import LentPolicy
@@ -264,6 +270,122 @@ def test_a_model_prefers_the_sentence_that_it_finds_more_probable(files: dict[st
         share.score(rollout)
 
 
+def moved(tiny_model_dir: Path, scale: float = 0.2) -> Any:
+    """A model with an adapter that is not zero any more."""
+    model = tiny(tiny_model_dir, trainable=True, lora={"r": 4, "alpha": 8})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, scale, generator=torch.Generator().manual_seed(len(name)))
+    return model
+
+
+def prime_rollout(files: dict[str, ModuleType], model: Any, prm: Any) -> tuple[Any, Rollout, dict[str, Loaded]]:
+    """Responses with the columns of a process reward model."""
+    algorithm = files["prime"].Prime(beta=0.3, gamma=0.9)
+    _lent, rollout = lent_and_drawn(model, 7, algorithm.needs())
+    loaded = {name: Loaded(declared, prm.spec, prm, None) for name, declared in auxiliaries([algorithm]).items()}
+    rollout.columns = columns(rollout, loaded, micro_batch_size=3)
+    return algorithm, rollout, loaded
+
+
+def test_prime_is_the_equations_of_the_paper(files: dict[str, ModuleType], model: Any, tiny_model_dir: Path) -> None:
+    prm = moved(tiny_model_dir)
+    algorithm, rollout, _loaded = prime_rollout(files, model, prm)
+    outcome = torch.tensor([1.0, 0.0, 0.5, 0.25])
+    rewards = Rewards(outcome, torch.zeros(rollout.mask.shape), rollout.mask)
+    advantage = algorithm.advantages(rollout, rewards).advantage.numpy()
+    process = []
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        places = range(len(prompt) - 1, len(prompt) + len(response) - 1)
+        with torch.no_grad():
+            own = logprobs(prm, prompt + response, 0.8).numpy()[places, response]
+            with prm.adapter_off():
+                reference = logprobs(prm, prompt + response, 0.8).numpy()[places, response]
+        process.append(0.3 * (own - reference).astype(np.float64))
+        assert np.abs(process[row]).max() > 1e-3
+    for row, other in ((0, 1), (1, 0), (2, 3), (3, 2)):
+        better = float(outcome[row] - outcome[other])
+        for t in range(len(process[row])):
+            to_come = sum(
+                0.9 ** (s - t) * (process[row][s] - process[other].mean()) for s in range(t, len(process[row]))
+            )
+            assert advantage[row, t] == pytest.approx(to_come + better, abs=2e-5)
+    assert not advantage[~rollout.mask.numpy()].any()
+
+
+def test_the_model_of_prime_learns_the_outcome_under_any_micro_batches(
+    files: dict[str, ModuleType], model: Any, tiny_model_dir: Path
+) -> None:
+    prm = moved(tiny_model_dir)
+    algorithm, rollout, loaded = prime_rollout(files, model, prm)
+    outcome = torch.tensor([1.0, 0.0, 0.5, 0.25])
+    rewards = Rewards(outcome, torch.zeros(rollout.mask.shape), rollout.mask)
+    units = RolloutUnits(rollout, rewards, algorithm.advantages(rollout, rewards), pad_id=model.pad_id)
+
+    def gradient(pieces: int) -> tuple[float, dict[str, torch.Tensor]]:
+        batches = list(StepLoader(units, [Step([0, 1, 2, 3])], micro_batches=pieces, temperature=0.8))
+        return step_gradient(prm, lambda batch: auxiliary_loss(loaded, batch)[0], batches)  # type: ignore[arg-type, return-value]
+
+    whole, gradients = gradient(1)
+    # the cross-entropy of the outcome and sigmoid(sum of process rewards), from the transformers model
+    prm.zero_grad()
+    losses = []
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        places = list(range(len(prompt) - 1, len(prompt) + len(response) - 1))
+        own = logprobs(prm, prompt + response, 0.8)[places, response]
+        with torch.no_grad(), prm.adapter_off():
+            reference = logprobs(prm, prompt + response, 0.8)[places, response]
+        right = torch.sigmoid(0.3 * (own - reference).sum())
+        losses.append(-outcome[row] * right.log() - (1 - outcome[row]) * (1 - right).log())
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in prm.named_parameters() if p.grad is not None}
+    assert whole == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert distance(expected, gradients) < 1e-4
+    for pieces in (2, 4):
+        cut, of_pieces = gradient(pieces)
+        assert cut == pytest.approx(whole, rel=1e-5)
+        assert distance(gradients, of_pieces) < 1e-4
+
+
+def test_prime_wants_outcomes_from_0_to_1(files: dict[str, ModuleType], model: Any, tiny_model_dir: Path) -> None:
+    algorithm, rollout, _loaded = prime_rollout(files, model, moved(tiny_model_dir))
+    rewards = Rewards(torch.tensor([1.0, -1.0, 0.0, 1.0]), torch.zeros(rollout.mask.shape), rollout.mask)
+    with pytest.raises(DataError, match="rewards from -1 to 1 are no labels"):
+        algorithm.advantages(rollout, rewards)
+
+
+def test_the_process_reward_model_is_in_the_product_and_another_stage_names_it(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    overrides = [*overrides_of("prime", tmp_path, tiny_model_dir), "stages.policy.train.iterations=1"]
+    again = (
+        "stages.again={name: rl, prompts: '${vars.questions}', model: {base: '${out:policy}', auxiliary: prm, lora: {r: 4}}, reward: says_answer, "
+        "algorithm: grpo, rollout: '${stages.policy.rollout}', train: '${stages.policy.train}'}"
+    )
+    with scratch_imports():
+        loaded = load(FOLDER / "prime.yaml", [*overrides, again])
+        estimate = estimates(plan(loaded, tmp_path / "runs"))["policy"]
+        assert estimate["parameters"]["prm"] == estimate["parameters"]["actor"]
+        assert estimate["parameters"]["prm reference"] == "prm without its adapter"
+        assert estimate["memory"]["prm"] == estimate["memory"]["actor"]
+        summary = execute(loaded, tmp_path / "runs")
+        assert summary.exit == 0, summary.error
+        made = {stage.name: stage.dir / "out" for stage in plan(loaded, tmp_path / "runs").stages}
+        with pytest.raises(Problems, match="auxiliary") as refused:
+            load(FOLDER / "prime.yaml", [*overrides, again.replace("auxiliary: prm", "auxiliary: prn")])
+        assert 'did you mean "prm"' in str(refused.value)
+        with pytest.raises(Problems, match="no such model beside the policy"):
+            load(FOLDER / "prime.yaml", [*overrides, again, "stages.policy.algorithm=grpo"])
+    prm = made["policy"] / "auxiliary" / "prm"
+    assert weights(prm) != weights(made["policy"])
+    started_from = json.loads((made["again"] / "fgrl.json").read_text(encoding="utf-8"))["model"]["base"]
+    assert "auxiliary" in json.dumps(started_from)
+
+
 def pairs_of(weights: list[list[float]]) -> list[Any]:
     responses = [[20, 31, 42, 2], [25, 36, 2], [40, 50, 60, 70, 2], [41, 2]]
     rows = [
@@ -274,11 +396,7 @@ def pairs_of(weights: list[list[float]]) -> list[Any]:
 
 
 def test_weighted_dpo_is_dpo_with_weights(files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path) -> None:
-    policy = tiny(tiny_model_dir, trainable=True, lora={"r": 4, "alpha": 8})
-    with torch.no_grad():
-        for name, parameter in policy.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(0, 0.2, generator=torch.Generator().manual_seed(len(name)))
+    policy = moved(tiny_model_dir)
     algorithm = files["weighted_dpo"].WeightedDPO(beta=0.3)
 
     def gradient(units: list[Any], loss: Any, pieces: int) -> tuple[float, list[torch.Tensor]]:
@@ -343,7 +461,59 @@ def test_the_reference_of_weighted_dpo_has_no_dropout(files: dict[str, ModuleTyp
     assert policy.training
 
 
-def test_weighted_dpo_needs_an_adapter_when_it_trains(files: dict[str, ModuleType], tiny_model_dir: Path) -> None:
+def of_whole_distributions(policy: Any, reference: Any, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-ratio of a response, and its sequential KL(reference || policy), from the transformers models."""
+    ids, place = row["prompt"] + row["response"], len(row["prompt"]) - 1
+    own = torch.log_softmax(policy.net(torch.tensor([ids])).logits[0, :-1], 1)[place:]
+    with torch.no_grad(), nullcontext() if reference is not policy else policy.adapter_off():
+        other = torch.log_softmax(reference.net(torch.tensor([ids])).logits[0, :-1], 1)[place:]
+    said = (range(len(row["response"])), row["response"])
+    return (own[said] - other[said]).sum(), (other.exp() * (other - own)).sum()
+
+
+@pytest.mark.parametrize("lora", [True, False], ids=["adapter", "whole"])
+@pytest.mark.parametrize("variant", ["tdpo1", "tdpo2"])
+def test_tdpo_is_the_equations_of_the_paper(
+    variant: str, lora: bool, files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    algorithm = files["tdpo"].TDPO(variant=variant, beta=0.3, alpha=0.7)
+    policy = moved(tiny_model_dir) if lora else tiny(tiny_model_dir, trainable=True)
+    algorithm.prepare([], a_run(tmp_path), policy)
+    reference = policy if lora else tiny(tiny_model_dir)
+    if not lora:
+        with torch.no_grad():
+            for number, parameter in enumerate(policy.parameters()):
+                noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+                parameter.add_(0.05 * noise)
+    units = pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2])
+    encoded = EncodedUnits(units, pad_id=0, eos_ids={2}, columns={"weight": per_token(fill=1.0)})
+
+    def gradient(pieces: int) -> tuple[float, dict[str, torch.Tensor]]:
+        batches = list(StepLoader(encoded, [Step([0, 1])], micro_batches=pieces))
+        return step_gradient(policy, lambda batch: algorithm.loss(policy, batch)[0], batches)
+
+    policy.zero_grad()
+    losses = []
+    for chosen, rejected in units:
+        (won, kl_w), (lost, kl_l) = (of_whole_distributions(policy, reference, row) for row in (chosen, rejected))
+        further = kl_l - kl_w if variant == "tdpo1" else 0.7 * (kl_l - kl_w.detach())
+        losses.append(-torch.log(torch.sigmoid(0.3 * (won - lost - further))))
+        assert float(kl_w.detach()) > 1e-3
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
+    for pieces in (1, 2):
+        found, gradients = gradient(pieces)
+        assert found == pytest.approx(float(loss.detach()), rel=1e-4)
+        assert distance(expected, gradients) < 1e-3
+
+
+def test_without_an_adapter_the_reference_of_weighted_dpo_is_a_frozen_copy(
+    files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    algorithm = files["weighted_dpo"].WeightedDPO(beta=0.3)
+    policy = tiny(tiny_model_dir, trainable=True)
+    algorithm.prepare([], a_run(tmp_path), policy)
     encoded = EncodedUnits(
         pairs_of([[1.0] * 4, [1.0] * 3, [1.0] * 5, [1.0] * 2]),
         pad_id=0,
@@ -351,8 +521,8 @@ def test_weighted_dpo_needs_an_adapter_when_it_trains(files: dict[str, ModuleTyp
         columns={"weight": per_token(fill=1.0)},
     )
     (batch,) = StepLoader(encoded, [Step([0, 1])], micro_batches=1)
-    with pytest.raises(DataError, match="train with lora"):
-        files["weighted_dpo"].WeightedDPO().loss(tiny(tiny_model_dir, trainable=True), batch)
+    assert float(algorithm.loss(policy, batch)[0].detach()) == pytest.approx(math.log(2), abs=1e-6)
+    assert algorithm.frozen_models(policy.spec).keys() == {"reference"}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -380,6 +550,10 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
     with scratch_imports():
         for path in paths:
             policy = load(path).stages["policy"]
+            if path.stem == "tdpo":
+                assert load(f"{path}::tdpo1").stages["policy"].algorithm.variant == "tdpo1"
+                assert policy.data == load(FOLDER / "weighted_dpo.yaml").stages["policy"].data
+                continue
             if path.stem == "weighted_dpo":
                 baseline = load(f"{path}::dpo")
                 assert isinstance(baseline.stages["policy"].algorithm, DPO)
@@ -393,7 +567,7 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                     assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
-            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy"))
+            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy", "prime"))
         with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
 
@@ -428,7 +602,7 @@ def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
 @pytest.mark.parametrize("name", ["grpo", *METHODS])
 def test_every_recipe_can_be_inspected(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
     overrides = [f"vars.base={tiny_model_dir}", "stages.policy.model.dtype=float32"]
-    if name == "weighted_dpo":
+    if name in OF_PAIRS:
         overrides.append(f"stages.policy.data.path={pairs_file(tmp_path, tiny_model_dir)}")
     else:
         overrides += ["stages.policy.rollout.per_prompt=2", "stages.policy.rollout.sampling.max_new_tokens=6"]

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from credit_training import (
     METHODS,
+    OF_PAIRS,
     OTHER_MICRO_BATCHES,
     overrides_of,
     relative_difference,
     train,
     train_in_two_processes,
     train_until_killed,
+    weights_of_all,
 )
-from tiny_recipe import log, weights
+from tiny_recipe import log
 
 from fgrl.modules.training_module import TrainingModule
 
@@ -32,7 +34,7 @@ def test_other_micro_batches_train_alike(
 
     monkeypatch.setattr(TrainingModule, "training_step", counted)
     overrides = [*overrides_of(method, tmp_path, tiny_model_dir)]
-    overrides.append("stages.policy.train.epochs=1" if method == "weighted_dpo" else "stages.policy.train.iterations=2")
+    overrides.append("stages.policy.train.epochs=1" if method in OF_PAIRS else "stages.policy.train.iterations=2")
     whole = train(method, tmp_path / "whole", overrides)
     passes_of_whole = len(passes)
     cut = train(method, tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])
@@ -40,16 +42,20 @@ def test_other_micro_batches_train_alike(
     assert relative_difference(whole, cut) < 1e-4
 
 
-def test_two_processes_train_alike(tmp_path: Path, tiny_model_dir: Path) -> None:
-    overrides = [*overrides_of("top_entropy", tmp_path, tiny_model_dir), "stages.policy.train.iterations=2"]
-    whole = train("top_entropy", tmp_path / "whole", overrides)
-    assert relative_difference(whole, train_in_two_processes("top_entropy", tmp_path / "two", overrides)) < 1e-4
+@pytest.mark.parametrize("method", ["top_entropy", "prime"])
+def test_two_processes_train_alike(method: str, tmp_path: Path, tiny_model_dir: Path) -> None:
+    overrides = [*overrides_of(method, tmp_path, tiny_model_dir), "stages.policy.train.iterations=2"]
+    whole = train(method, tmp_path / "whole", overrides)
+    assert relative_difference(whole, train_in_two_processes(method, tmp_path / "two", overrides)) < 1e-4
 
 
-def test_vine_goes_on_after_a_kill_as_if_there_had_been_none(tmp_path: Path, tiny_model_dir: Path) -> None:
-    overrides = overrides_of("vine", tmp_path, tiny_model_dir)
-    whole = train("vine", tmp_path / "whole", overrides)
-    train_until_killed("vine", tmp_path / "killed", overrides, passes=3)
+@pytest.mark.parametrize("method", ["vine", "prime"])
+def test_a_training_goes_on_after_a_kill_as_if_there_had_been_none(
+    method: str, tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    overrides = overrides_of(method, tmp_path, tiny_model_dir)
+    whole = train(method, tmp_path / "whole", overrides)
+    train_until_killed(method, tmp_path / "killed", overrides, passes=3)
     assert (tmp_path / "killed" / "last.ckpt").exists()
-    assert weights(train("vine", tmp_path / "killed", overrides)) == weights(whole)
+    assert weights_of_all(train(method, tmp_path / "killed", overrides)) == weights_of_all(whole)
     assert log(tmp_path / "killed") == log(tmp_path / "whole")

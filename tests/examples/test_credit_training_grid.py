@@ -13,8 +13,9 @@ from credit_training import (
     train,
     train_in_two_processes,
     train_until_killed,
+    weights_of_all,
 )
-from tiny_recipe import log, weights
+from tiny_recipe import log
 
 pytestmark = pytest.mark.evidence
 
@@ -29,7 +30,7 @@ def test_the_training_depends_on_neither_batching_nor_processes_nor_kills(
     for passes in (3, 1):
         train_until_killed(method, tmp_path / "killed", overrides, passes)
         assert (tmp_path / "killed" / "last.ckpt").exists()
-    assert weights(train(method, tmp_path / "killed", overrides)) == weights(whole)
+    assert weights_of_all(train(method, tmp_path / "killed", overrides)) == weights_of_all(whole)
     assert log(tmp_path / "killed") == log(tmp_path / "whole")
     # 2. other micro-batches and other processes: the same weights up to rounding
     cut = train(method, tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])

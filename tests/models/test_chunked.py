@@ -184,7 +184,25 @@ def test_kl_is_summed_over_the_vocabulary():
     got = chunked_kl(hidden, layer, other, layer, temperature=0.7, chunk=4)
     torch.testing.assert_close(got, torch.nn.functional.kl_div(q, p, log_target=True, reduction="none").sum(1))
     assert got.min() > 0
-    assert not got.requires_grad
+    with torch.no_grad():
+        torch.testing.assert_close(chunked_kl(hidden, layer, other, layer, temperature=0.7, chunk=4), got.detach())
+
+
+def test_the_gradient_of_the_kl_is_that_of_whole_distributions():
+    """Of both models, and nothing where an outcome is impossible."""
+    hidden, weight, bias, _ = inputs()
+    other = (hidden.detach() + 0.3).requires_grad_()
+    layer = lambda rows: torch.nn.functional.linear(rows, weight, bias)  # noqa: E731
+    p, q = (torch.log_softmax(layer(x), 1) for x in (hidden, other))
+    wanted = torch.autograd.grad((p.exp() * (p - q)).sum(1).square().sum(), (hidden, other, weight, bias))
+    for chunk in (4, None):
+        kl = chunked_kl(hidden, layer, other, layer, chunk=chunk)
+        for one, two in zip(torch.autograd.grad(kl.square().sum(), (hidden, other, weight, bias)), wanted, strict=True):
+            torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
+    barred = torch.ones(len(hidden), dtype=torch.bool), torch.tensor([1])
+    kl = chunked_kl(hidden, layer, other, layer, barred=barred)
+    assert all(bool(part.isfinite().all()) for part in torch.autograd.grad(kl.sum(), (hidden, other, weight, bias)))
+    assert chunked_kl(hidden[:0], layer, other[:0], layer).shape == (0,)
 
 
 def test_no_tensor_as_large_as_all_logits_is_ever_made():

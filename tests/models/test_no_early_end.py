@@ -84,7 +84,8 @@ def test_full_kl_without_the_ends() -> None:
     )
     p, q = by_hand(hidden @ weight.t() + bias, 0.7), by_hand(other @ weight.t(), 0.7)
     wanted = [sum(a * np.log(a / b) for a, b in zip(*rows, strict=True) if a > 0) for rows in zip(p, q, strict=True)]
-    np.testing.assert_allclose(kl, wanted, atol=1e-5)
+    np.testing.assert_allclose(kl.detach(), wanted, atol=1e-5)
+    assert bool(torch.autograd.grad(kl.sum(), hidden)[0].isfinite().all())
 
 
 # -- a whole model: padding, shared prompts, pairs read as one sequence, adapted output layers ---------------------------

@@ -15,26 +15,30 @@ import torch
 from forks import forked
 from safetensors.torch import load_file
 from scratch_registry import scratch_imports
-from tiny_recipe import a_run
+from tiny_recipe import a_run, weights
 from training_helpers import tiny
 
 from fgrl.modules.training_module import TrainingModule
 from fgrl.recipe import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
-METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "weighted_dpo"]
+METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "weighted_dpo", "tdpo"]
+OF_PAIRS = ["weighted_dpo", "tdpo"]
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 ONLINE = [
     "stages.policy.rollout.batch_size=8", "stages.policy.rollout.per_prompt=4",
     "stages.policy.rollout.sampling.max_new_tokens=8", "stages.policy.train.iterations=3",
 ]  # fmt: skip
+PAIRS = ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"]
 OF_METHOD = {
     "counterfactual": ["stages.policy.reward.segmenter={name: ngram, n: 3}"],
     "oar_g": ["stages.policy.train.lr=1e-3", "stages.policy.reward.quantile=0.0"],
     "vine": ["stages.policy.reward.segmenter={name: ngram, n: 3}", "stages.policy.reward.k=2"],
     "top_entropy": [],
-    "weighted_dpo": ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"],
+    "prime": ["stages.policy.algorithm.prm.lr=2e-2", "stages.policy.algorithm.beta=0.5"],
+    "weighted_dpo": PAIRS,
+    "tdpo": PAIRS,
 }  # fmt: skip
 
 
@@ -59,10 +63,10 @@ def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
         "stages.policy.train.micro_batch_size=4", "stages.policy.train.warmup=0.0", "stages.policy.train.accelerator=cpu",
         "stages.policy.train.eps=1e-4",  # Adam's usual one makes whole steps of rounding
     ]  # fmt: skip
-    if method == "weighted_dpo":
+    if method in OF_PAIRS:
         return [*common, *OF_METHOD[method], f"stages.policy.data.path={pairs_file(folder, base, 8)}"]
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
-    field = "stages.policy.reward" + ("" if method == "top_entropy" else ".reward")
+    field = "stages.policy.reward" + ("" if method in ("top_entropy", "prime") else ".reward")
     return [*common, *ONLINE, *OF_METHOD[method], f"{field}={{name: function, path: '{folder / 'worth.py'}:worth'}}"]
 
 
@@ -123,16 +127,21 @@ def train_until_killed(method: str, folder: Path, overrides: Sequence[str], pass
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
+def weights_of_all(product: Path) -> dict[str, dict[str, str]]:
+    """Hashes of the weight files of a product and of the models that were trained beside the policy."""
+    return {str(folder.relative_to(product)): weights(folder) for folder in [product, *product.glob("auxiliary/*")]}
+
+
 def relative_difference(one: Path, two: Path) -> float:
     """Distance between the trained weights of two products, relative to how far the first one's adapter moved from zero.
 
     An adapter's second matrix starts at zero, so its norm is at most the distance that all trained weights moved.
     """
     squares, moved = 0.0, 0.0
-    files = sorted(one.glob("*.safetensors"))
+    files = sorted(one.rglob("*.safetensors"))
     assert files
     for file in files:
-        first, second = load_file(file), load_file(two / file.name)
+        first, second = load_file(file), load_file(two / file.relative_to(one))
         assert first.keys() == second.keys()
         for name, value in first.items():
             squares += float((value.double() - second[name].double()).square().sum())

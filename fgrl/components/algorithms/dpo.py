@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
-from fgrl.kinds import Numbers, OfflineAlgorithm, Run
+from fgrl.kinds import Numbers, Run
+from fgrl.modules.references import ReferencedAlgorithm
 from fgrl.registry import KeyedUnless, Unkeyed, register
-from fgrl.specs import ModelSpec
 from fgrl.types import Batch
 
 if TYPE_CHECKING:
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
     from fgrl.types import Tokens
 torch = lazy.load("torch")
-models = lazy.load("fgrl.models")
-rollouts = lazy.load("fgrl.rollouts")
 reference_sums = lazy.load("fgrl.rollouts.reference_sums")
 
 
 @register("dpo")
-class DPO(OfflineAlgorithm):
+class DPO(ReferencedAlgorithm):
     """A loss of the log-ratios w (chosen) and l (rejected), log p(response) - log p_reference(response), summed over the response's
     tokens: -log sigmoid(beta * (w - l)) or another `objective`.
 
@@ -56,19 +54,12 @@ class DPO(OfflineAlgorithm):
     authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher."""
     sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
     """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and then over pairs."""
-    reference: ModelSpec | None = None
-    """The reference model, with its own `dtype`. null: the model that training starts from; under an adapter, the model
-    without it."""
     reference_pass: Annotated[Literal["once", "each_step"], Unkeyed] = "once"
     """`once`: the reference reads every pair before the first step, and the log-probabilities are stored for all epochs, for a resumed
     training and for other trainings on the same pairs; a reference model of its own is then freed. Pairs go through the model one
     at a time, so that rounding does not depend on the micro-batch. `each_step`: the reference reads each micro-batch together with
     the policy, as it does in any case under `fsdp` and `deepspeed_stage_3`."""
 
-    _run: Run | None = PrivateAttr(None)
-    _start: ModelSpec | None = PrivateAttr(None)
-    _frozen: Any = PrivateAttr(None)
-    _dtype: Any = PrivateAttr(None)
     _sums: Any = PrivateAttr(None)
 
     @model_validator(mode="after")
@@ -87,11 +78,11 @@ class DPO(OfflineAlgorithm):
         return self
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Loads the reference if every step needs it, unless it is the policy without its adapter."""
-        self._run, self._start, self._frozen = run, model.spec, None
+        super().prepare(rows, run, model)
         self._sums = reference_sums.ReferenceSums()
-        if self.reference_pass == "each_step" and not self._is_below(model):
-            self._separate_reference(model)
+
+    def loads_at_once(self) -> bool:
+        return self.reference_pass == "each_step"
 
     def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
         """With `reference_pass: once`, the reference's pass over all pairs; afterwards its memory is free again."""
@@ -106,36 +97,11 @@ class DPO(OfflineAlgorithm):
         self._frozen = None
         run.forget_models()
 
-    def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
-        return {} if self.reference is None and model.lora else {"reference": self.reference or model.frozen()}
-
     def unit_by_unit(self) -> bool:
         return self.reference_pass == "once"
 
     def _once(self, model: Any) -> bool:
         return self.reference_pass == "once" and not model.sharded
-
-    def _is_below(self, policy: Any) -> bool:
-        """Is the reference the policy with its adapter switched off?"""
-        return self.reference is None and policy.adapted
-
-    def _separate_reference(self, policy: Any) -> Any:
-        """A frozen model beside the policy. The model that training starts from has the type that the policy has now.
-
-        `policy` may be another than that: the best model of a training is measured under its own specification.
-        """
-        assert self._run is not None, "prepare(rows, run, model) comes first"
-        assert self._start is not None
-        own, dtype = self.reference is None, policy.transformer.dtype
-        if self._frozen is None or (own and self._dtype != dtype):
-            changes = {"lora": None, "gradient_checkpointing": policy.spec.gradient_checkpointing}
-            spec = (self.reference or self._start).model_copy(update=changes)
-            frozen = self._run.model(spec, trainable=own).requires_grad_(False)  # loaded as where training starts
-            if own and frozen.transformer.dtype != dtype:
-                for parameter in frozen.parameters():  # no buffers, as a strategy does that converts the policy
-                    parameter.data = parameter.data.to(dtype)
-            self._frozen, self._dtype, frozen.sharded = frozen, dtype, policy.sharded
-        return self._frozen
 
     def _conditions(self, policy: Any) -> str:
         """What the rounding of the reference's pass depends on, apart from weights and tokens."""
@@ -146,15 +112,8 @@ class DPO(OfflineAlgorithm):
         versions = f"{torch.__version__} {metadata.version('transformers')}"
         return (
             f"{policy.transformer.dtype} {autocast} {processor} {torch.get_num_threads()} {versions} {spec.attention} "
-            f"{spec.gradient_checkpointing} {self._is_below(policy)}"
+            f"{spec.gradient_checkpointing} {self.is_below(policy)}"
         )
-
-    def reference_logp(self, policy: Any, batch: Tokens) -> Tensor:
-        """Log-probabilities of the response tokens under the reference, nats [B,T], without gradient and dropout."""
-        below = self._is_below(policy)
-        reference = policy if below else self._separate_reference(policy)
-        with torch.no_grad(), models.evaluating(reference), policy.low_precision():
-            return reference.score(batch, adapter=not below, gradient=True, pairs=True).logp
 
     def _sum_reference(self, policy: Any, batch: Tokens) -> Tensor:
         return _summed(self.reference_logp(policy, batch), batch)

@@ -1,0 +1,54 @@
+"""Token-level direct preference optimization, TDPO (arXiv 2404.11999), of a chosen response w and a rejected response l to a prompt x.
+
+    u     = log(p(w) / ref(w)) - log(p(l) / ref(l))                 sums over tokens, as in DPO
+    D(y)  = sum_t KL(ref(. | x, y_<t) || p(. | x, y_<t))            sequential KL (Eq. 11), over whole distributions
+    TDPO1 = -log sigmoid(beta (u - (D(l) - D(w))))                  Eq. 15
+    TDPO2 = -log sigmoid(beta (u - alpha (D(l) - sg(D(w)))))        Eq. 17; no gradient flows through sg
+
+It balances the KL of chosen and rejected responses, which DPO leaves to grow faster on the rejected ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fgrl import ops
+from fgrl.modules.references import ReferencedAlgorithm
+from fgrl.registry import register
+
+
+@register("tdpo")
+class TDPO(ReferencedAlgorithm):
+    """DPO with the difference of sequential KLs in the margin."""
+
+    data = "pairs"
+
+    variant: Literal["tdpo1", "tdpo2"] = "tdpo2"
+    """`tdpo1`: gradients through the KL of both responses. `tdpo2`: through that of the rejected one alone, weighed by `alpha`."""
+    beta: float = Field(0.1, gt=0)
+    """Strength of the constraint to stay near the reference."""
+    alpha: float = Field(0.5, ge=0)
+    """Weight of the KLs in `tdpo2`."""
+
+    def loss(self, model, batch):
+        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
+        both = self.compared(model, batch)
+        log_ratio = ops.masked_sum(both.logp - both.ref_logp, batch.mask, dim=1)
+        kl = ops.masked_sum(both.kl, batch.mask, dim=1)
+        chosen, rejected = log_ratio[0::2], log_ratio[1::2]
+        kl_chosen, kl_rejected = kl[0::2], kl[1::2]
+        if self.variant == "tdpo1":
+            further = kl_rejected - kl_chosen
+        else:
+            further = self.alpha * (kl_rejected - kl_chosen.detach())
+        losses = ops.preference_loss(chosen - further, rejected, "dpo", self.beta)
+        metrics = {
+            "loss": float(losses.detach().mean()),
+            "accuracy": float((chosen > rejected).float().mean()),
+            "margin": float(self.beta * (chosen - rejected).detach().mean()),
+            "kl_chosen": float(kl_chosen.detach().mean()),
+            "kl_rejected": float(kl_rejected.detach().mean()),
+        }
+        return losses.sum() / (batch.total_rows / 2) * batch.scale, metrics

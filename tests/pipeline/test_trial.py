@@ -1,0 +1,149 @@
+"""Small trainings with a person's component, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from pipeline_helpers import fgrl
+from scratch_registry import scratch_imports
+
+from fgrl import recipe
+from fgrl.console import Console
+from fgrl.errors import UsageError
+from fgrl.pipeline import trial
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "credit"
+HEAD = """
+from fgrl.modules.group_relative import GroupRelative
+from fgrl.registry import register
+"""
+BY_ROUNDING = (
+    HEAD
+    + """
+import torch
+
+@register("by_rounding")
+class ByRounding(GroupRelative):
+    '''The loss of a micro-batch, divided by its own spread.'''
+
+    def loss(self, model, batch):
+        loss, metrics = super().loss(model, batch)
+        logp = model.actor.score(batch, temperature=batch.temperature).logp.detach()
+        return loss / logp[batch.mask].std(), metrics
+"""
+)
+FORGETS = (
+    HEAD
+    + """
+from pydantic import PrivateAttr
+
+@register("forgets")
+class Forgets(GroupRelative):
+    '''Every iteration counts for less, which no checkpoint knows.'''
+
+    _seen: int = PrivateAttr(0)
+
+    def combine(self, advantage, rollout, rewards):
+        self._seen += 1
+        return advantage / self._seen, {}
+"""
+)
+RAISES = (
+    HEAD
+    + """
+@register("raises")
+class Raises(GroupRelative):
+    '''Divides by zero.'''
+
+    def combine(self, advantage, rollout, rewards):
+        return advantage / 0, {"x": 1 / 0}
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    with scratch_imports():
+        yield
+
+
+def own(folder: Path, text: str) -> Path:
+    (folder / "own.py").write_text(text, encoding="utf-8")
+    return folder / "own.py"
+
+
+def first(file: Path, folder: Path, count: int, *overrides: str) -> list[trial.Finding]:
+    (cls,) = trial.tried_components(file)
+    (folder / "trial").mkdir()
+    path = trial.write_recipe(cls, file, folder / "trial")
+    return list(islice(trial.findings(path, overrides, Console(quiet=True)), count))
+
+
+def test_a_loss_that_depends_on_the_micro_batch_is_found(tmp_path: Path) -> None:
+    trains, cut = first(own(tmp_path, BY_ROUNDING), tmp_path, 2)
+    assert trains.held
+    assert not cut.held
+    assert cut.text.startswith("micro-batches of one row: ")
+
+
+def test_what_no_checkpoint_holds_is_found(tmp_path: Path) -> None:
+    file = own(tmp_path, FORGETS)
+    (cls,) = trial.tried_components(file)
+    path = trial.write_recipe(cls, file, tmp_path)
+    whole = trial._train(path, [], tmp_path / "runs" / "whole", Console(quiet=True))
+    found = trial._killed(path, [], tmp_path / "runs" / "killed", whole, Console(quiet=True))
+    assert not found.held
+    assert "what changes while training belongs in state_dict()" in found.text
+
+
+def test_a_method_of_the_examples_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    """A model that is trained beside the policy is compared, too."""
+    file = EXAMPLES / "prime.py"
+    (cls,) = trial.tried_components(file)
+    path = trial.write_recipe(cls, file, tmp_path)
+    whole = trial._train(path, [], tmp_path / "runs" / "whole", Console(quiet=True))
+    assert list((whole / "auxiliary" / "prm").glob("*.safetensors"))
+    assert trial._killed(path, [], tmp_path / "runs" / "killed", whole, Console(quiet=True)).held
+
+
+@pytest.mark.parametrize("name", ["weighted_dpo", "tdpo", "top_entropy", "says_answer", "vine"])
+def test_every_kind_of_component_has_a_recipe(name: str, tmp_path: Path) -> None:
+    (cls,) = trial.tried_components(EXAMPLES / f"{name}.py")
+    path = trial.write_recipe(cls, EXAMPLES / f"{name}.py", tmp_path)
+    assert recipe.load(path).stages.keys() == {trial.STAGE}
+
+
+@pytest.mark.parametrize("name", ["weighted_dpo", "says_answer"])
+def test_offline_algorithms_and_rewards_are_trained(name: str, tmp_path: Path) -> None:
+    """The reward of says_answer is 0 on random bytes: nothing moves, which is an error, not a success."""
+    if name == "says_answer":
+        with pytest.raises(UsageError, match="did not move the weights"):
+            first(EXAMPLES / f"{name}.py", tmp_path, 2)
+        return
+    assert all(found.held for found in first(EXAMPLES / f"{name}.py", tmp_path, 2))
+
+
+def test_a_file_without_such_a_component_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="registers no component of the kinds"):
+        trial.tried_components(own(tmp_path, "x = 1\n"))
+
+
+def test_the_error_of_the_component_has_its_place_and_its_exit_code(tmp_path: Path) -> None:
+    done = fgrl("check", own(tmp_path, RAISES), cwd=tmp_path)
+    assert done.returncode == 7
+    assert "own.py:10" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("ZeroDivisionError") == 1
+
+
+@pytest.mark.evidence
+def test_the_command_tells_one_line_each(tmp_path: Path) -> None:
+    done = fgrl("check", EXAMPLES / "top_entropy.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["ok"] * 4
+    done = fgrl("check", own(tmp_path, BY_ROUNDING), "--json", cwd=tmp_path)
+    assert done.returncode == 7
+    assert '"held": false' in done.stdout

@@ -403,7 +403,7 @@ class _Annotation:
         if len(self.sample.responses) < 2:
             self.report.add("preferences without two responses")
             return []
-        verdict: Literal["first", "second", "tie"] = "tie" if self.better == "tie" else ("first", "second")[self.better]  # type: ignore[assignment]
+        verdict: Literal["first", "second", "tie"] = "tie" if self.better == "tie" else ("first", "second")[self.better]
         return [PairVerdict(first=0, second=1, verdict=verdict, reason=self.reason, by=self.by)]
 
 

@@ -198,7 +198,7 @@ class PageSettings(Settings):
             return "reasons: this page asks for no reasons" if reasons or note else None
         if self.modes.reasons == "free_text" or self.taxonomy is None:
             return "reasons: this page has no attributes; write the reason as the note" if reasons else None
-        known = [attribute.id for attribute in self.taxonomy.of(float(label)).attributes] + [OTHER]  # type: ignore[arg-type]
+        known = [attribute.id for attribute in self.taxonomy.of(float(label)).attributes] + [OTHER]
         return _wrong_choice("reasons", reasons, known)
 
     def wrong_answers(self, answers: Mapping[str, Any]) -> str | None:

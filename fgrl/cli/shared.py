@@ -213,7 +213,7 @@ def as_text(value: Any) -> str:
 def fail(error: Exception, *, as_json: bool = False) -> int:
     """Explain an error that a person can act on and return its exit code; a bug is raised again."""
     if isinstance(error, BrokenPipeError):
-        sys.stdout = None  # type: ignore[assignment]  # the reader left: nothing to flush to
+        sys.stdout = None  # the reader left: nothing to flush to
         return errors.FAILED
     error = errors.disk_error(error) or functions.as_user_error(error) or error
     if not isinstance(error, FgrlError) or error.exit_code == errors.FAILED:

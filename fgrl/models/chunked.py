@@ -82,7 +82,7 @@ def _dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
 
 class _ChunkedScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden, weight, bias, labels, temperature, entropy_temperature, chunk, dtype, barred):  # type: ignore[no-untyped-def, override]
+    def forward(ctx: Any, hidden, weight, bias, labels, temperature, entropy_temperature, chunk, dtype, barred):  # type: ignore[no-untyped-def]
         wide = torch.promote_types(dtype, torch.float32)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         # if only hidden needs a gradient, each row's is its output's times a vector that is known here: no second pass
@@ -115,7 +115,7 @@ class _ChunkedScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logp, grad_entropy):  # type: ignore[no-untyped-def, override]
+    def backward(ctx: Any, grad_logp, grad_entropy):  # type: ignore[no-untyped-def]
         if ctx.settings[0]:
             d_logp, d_entropy = ctx.saved_tensors
             gradient = torch.empty_like(d_logp)

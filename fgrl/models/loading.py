@@ -129,7 +129,7 @@ def _adapted(net: Any, lora: LoraSpec) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # about names in transformers that peft uses
         if not stacked:
-            return peft.get_peft_model(net, config)  # type: ignore[arg-type]
+            return peft.get_peft_model(net, config)
         net.add_adapter(NEWEST, config)
     return _all_active(net)
 
@@ -239,7 +239,7 @@ def end_of_answer(tokenizer: Any, eos_ids: set[int]) -> int:
     """The token that ends an answer: the one that the chat template puts after it, else the tokenizer's own."""
     after = _after_an_answer(tokenizer)
     if after in eos_ids:
-        return int(after)  # type: ignore[arg-type]
+        return int(after)
     return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in eos_ids else min(eos_ids)
 
 
@@ -268,7 +268,7 @@ def checkpoint_layers(model: nn.Module) -> int:
             f"{type(model).__name__} has no layers that can be checkpointed; set gradient_checkpointing: false"
         )
     for layer in layers:
-        layer.forward = partial(_forward, layer.forward)  # type: ignore[method-assign]
+        layer.forward = partial(_forward, layer.forward)
     return len(layers)
 
 

@@ -185,5 +185,5 @@ def _write_model(package: Package, file: Path, partial: Path) -> None:
         tokenizer.model_max_length = model.config.max_position_embeddings
         tokenizer.padding_side = "left"
         model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(token) for token in package.end_tokens]
-        model.to(torch.bfloat16).save_pretrained(partial)  # type: ignore[arg-type]
+        model.to(torch.bfloat16).save_pretrained(partial)
         tokenizer.save_pretrained(partial)

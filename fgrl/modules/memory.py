@@ -217,7 +217,7 @@ def _peak(memory: dict[str, Any]) -> int:
     roles = [value for value in memory.values() if isinstance(value, dict)]
     stays = sum(role["weights"] + role.get("optimizer", 0) for role in roles)
     training = sum(role.get("gradients", 0) for role in roles) + memory.get("activations", 0)
-    return stays + max(training, memory.get("kv_cache", 0) + memory.get("decoding_copy", 0))
+    return int(stays + max(training, memory.get("kv_cache", 0) + memory.get("decoding_copy", 0)))
 
 
 def _number_bytes(model: Loaded, train: TrainSettings | None) -> int:

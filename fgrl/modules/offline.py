@@ -31,7 +31,8 @@ class UnitBatches(Sequence[Batch]):
         return [self[i] for i in range(*index.indices(len(self)))] if isinstance(index, slice) else self._batch(number)
 
     def _batch(self, unit: int) -> Batch:
-        return self._units.batch([unit]).to(self._device)
+        batch: Batch = self._units.batch([unit]).to(self._device)
+        return batch
 
 
 class OfflineRounds(Rounds):

@@ -211,7 +211,10 @@ class OnlineRounds(Rounds):
     def parameter_groups(self) -> list[dict[str, Any]]:
         critic_lr = self.settings.critic_lr or self.settings.lr
         auxiliary_lr = {name: each.lr for name, each in self.auxiliary.items()}
-        return self.model.parameter_groups(self.settings.lr, critic_lr, self.settings.weight_decay, auxiliary_lr)
+        groups: list[dict[str, Any]] = self.model.parameter_groups(
+            self.settings.lr, critic_lr, self.settings.weight_decay, auxiliary_lr
+        )
+        return groups
 
     def position(self, number: int, done: int) -> float:
         """An iteration with fewer steps than planned goes through its part of the schedule in longer strides."""

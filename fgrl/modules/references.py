@@ -87,7 +87,8 @@ class ReferencedAlgorithm(OfflineAlgorithm):
         below = self.is_below(policy)
         reference = policy if below else self._separate(policy)
         with torch.no_grad(), models.evaluating(reference), policy.low_precision():
-            return reference.score(batch, adapter=not below, gradient=True, pairs=True).logp
+            logp: Tensor = reference.score(batch, adapter=not below, gradient=True, pairs=True).logp
+        return logp
 
     def compared(self, policy: Any, batch: Tokens) -> Compared:
         """Return log-probabilities under policy and reference, and the KL of whole distributions, which are computed for a few

@@ -71,4 +71,5 @@ class TokenRewards(Settings):
             text = known & ~ends
             centred = ops.centred(x.flatten(0, 1), text.flatten(0, 1), group.flatten())
             x = torch.where(text, centred.view_as(x), x)
-        return torch.where(ends, x + self.end_reward, x)
+        changed: Tensor = torch.where(ends, x + self.end_reward, x)
+        return changed

@@ -212,7 +212,7 @@ def trainer(
     """
     check(settings)
     _hush()
-    return lightning.pytorch.Trainer(
+    trainer: Trainer = lightning.pytorch.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.nodes,
@@ -230,6 +230,7 @@ def trainer(
         callbacks=[between],
         **parallel,
     )
+    return trainer
 
 
 def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSettings, launcher: Any = None) -> None:

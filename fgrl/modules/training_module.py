@@ -236,4 +236,4 @@ class TrainingModule(LightningModule):
 
     def _over_processes(self, numbers: list[float], how: str) -> list[float]:
         tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        return self.trainer.strategy.reduce(tensor, reduce_op=how).tolist()  # type: ignore[arg-type, union-attr]
+        return self.trainer.strategy.reduce(tensor, reduce_op=how).tolist()

@@ -78,7 +78,7 @@ def cached_pass(
             if part_values is None:
                 part_values = torch.cat(list(_scores(part, rows, run.model(spec), field, micro_batch_size)))
                 keep(part_values, file, run)
-            for i, row_values in zip(chosen, part_values.split([len(values[i]) for i in chosen]), strict=True):
+            for i, row_values in zip(chosen, torch.split(part_values, [len(values[i]) for i in chosen]), strict=True):
                 values[i] = row_values
             ticker.advance(len(chosen))
             run.stop_if_interrupted()
@@ -113,7 +113,8 @@ def kept(file: Path, run: Run) -> Tensor | None:
     """What was stored; None where it has to be computed, because there is no such file or it has changed since."""
     try:
         with safe_open(file, "pt") as stored:
-            values, checksum = stored.get_tensor("values"), (stored.metadata() or {}).get("sha256")
+            values: Tensor = stored.get_tensor("values")
+            checksum = (stored.metadata() or {}).get("sha256")
     except FileNotFoundError:  # not computed yet, or merged and removed by another process just now
         return None
     except SafetensorError as error:

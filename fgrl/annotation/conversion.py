@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.types import Sample, Span
+from fgrl.errors import DataError
+from fgrl.types import Annotation, Sample, Span
 
 KEY = "annotation"
 """Entry of a sample's `meta` that holds what has no place in annotations and verdicts."""
@@ -51,3 +52,21 @@ def by_annotator(sample: Sample) -> Mapping[str, Mapping[str, Any]]:
     """`order`, `seconds`, `done` and `at` of each annotator, as far as they are known."""
     own = about(sample).get("by")
     return own if isinstance(own, Mapping) else {}
+
+
+def named_in(sample: Sample) -> list[str]:
+    """Return the annotators of its responses and of its verdicts, each once."""
+    names = [annotation.by for response in sample.responses for annotation in response.annotations]
+    return list(dict.fromkeys([*names, *(verdict.by for verdict in sample.verdicts or [])]))
+
+
+def annotations_by(sample: Sample, name: str) -> dict[int, Annotation]:
+    """Return an annotator's annotations by the place of the response. Raises `DataError` for two of one response."""
+    own: dict[int, Annotation] = {}
+    for place, response in enumerate(sample.responses):
+        for annotation in response.annotations:
+            if annotation.by == name and place in own:
+                raise DataError(f"sample {sample.id}: {name!r} annotated response {place} twice; keep one annotation")
+            if annotation.by == name:
+                own[place] = annotation
+    return own

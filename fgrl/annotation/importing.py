@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fgrl.annotation.conversion import KEY, NotKept, about, by_annotator
+from fgrl.annotation.conversion import KEY, NotKept, about, annotations_by, by_annotator, named_in
 from fgrl.annotation.revisions import ID, ItemState, Kind, Revision, in_words
 from fgrl.annotation.settings import PageSettings
 from fgrl.annotation.store import Store, checked_name
@@ -94,8 +94,7 @@ def annotators_of(sample: Sample) -> list[str]:
         return list(dict.fromkeys(revision.annotator for revision in _stored(sample)))
     if people := by_annotator(sample):
         return list(people)
-    names = [annotation.by for response in sample.responses for annotation in response.annotations]
-    return list(dict.fromkeys([*names, *(verdict.by for verdict in sample.verdicts or [])]))
+    return named_in(sample)
 
 
 def without_annotations(sample: Sample) -> Sample:
@@ -203,26 +202,22 @@ def _first(sample: Sample, moment: str, not_kept: NotKept) -> Iterator[Revision]
         if "order" in noted:
             yield revision("order", "", {"order": noted["order"]})
         seconds = noted.get("seconds")
-        reached = [any(one.by == given for one in response.annotations) for response in sample.responses]
+        own = annotations_by(sample, given)
         taken: set[str] = set()
-        for place, response in enumerate(sample.responses):
-            own = [annotation for annotation in response.annotations if annotation.by == given]
-            if len(own) > 1:
-                raise DataError(f"sample {sample.id}: {given!r} annotated response {place} twice; keep one annotation")
-            for annotation in own:
-                for key, body in _spans(sample, place, annotation, taken, not_kept):
-                    yield revision("span", key, body)
-                if annotation.answers:
-                    yield revision("answers", str(place), dict(annotation.answers))
-                not_kept.add("critiques", annotation.critique is not None)
-                seconds = annotation.seconds if seconds is None else seconds
+        for place, annotation in own.items():
+            for key, body in _spans(sample, place, annotation, taken, not_kept):
+                yield revision("span", key, body)
+            if annotation.answers:
+                yield revision("answers", str(place), dict(annotation.answers))
+            not_kept.add("critiques", annotation.critique is not None)
+            seconds = annotation.seconds if seconds is None else seconds
         for verdict in _verdicts(sample, given, not_kept):
             better = {"first": verdict.first, "second": verdict.second, "tie": None}[str(verdict.verdict)]
             yield revision("verdict", "", {"better": better, "reason": verdict.reason or ""})
         if seconds is not None:
             yield revision("time", "imported", {"seconds": float(seconds)})
         # done without an annotation of a response would mean that there was nothing to mark
-        if noted.get("done", all(reached)):
+        if noted.get("done", len(own) == len(sample.responses)):
             yield revision("done", "", {"done": True})
 
 

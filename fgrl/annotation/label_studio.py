@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 
 from pydantic import ValidationError
 
-from fgrl.annotation.conversion import KEY, NotKept, about, by_annotator
+from fgrl.annotation.conversion import KEY, NotKept, about, annotations_by, by_annotator, named_in
 from fgrl.annotation.settings import OTHER, PageSettings
 from fgrl.errors import DataError
 from fgrl.templates import as_text
@@ -89,15 +89,16 @@ def _task(
     report.add("settings of the page with its annotators", "store" in own)
     report.add("other entries of meta.annotation", len(own.keys() - {"by", "page", "before", "revisions", "store"}))
     report.add("values of meta.annotation that are no mapping", KEY in sample.meta and sample.meta[KEY] != own)
-    report.add("annotators who opened an item without annotating it", len(set(people) - set(_annotators(sample))))
+    report.add("annotators who opened an item without annotating it", len(set(people) - set(named_in(sample))))
     annotations = []
-    for name in _annotators(sample):
+    for name in named_in(sample):
         result = [*_of_responses(sample, name, offsets, report), *_of_verdict(sample, name, report)]
         if name:
             result.append(_result("annotator", "response_1", "textarea", {"text": [name]}))
         annotation: dict[str, Any] = {"result": result}
         noted = people.get(name, {})
-        seconds = noted.get("seconds", _seconds(sample, name))
+        known = (one.seconds for one in annotations_by(sample, name).values() if one.seconds is not None)
+        seconds = noted.get("seconds", next(known, None))
         if seconds is not None:
             annotation["lead_time"] = seconds
         report.add("orders in which the responses were shown", "order" in noted)
@@ -110,34 +111,19 @@ def _task(
     return {"data": data | {"sample": bare.model_dump(mode="json", exclude_defaults=True)}, "annotations": annotations}
 
 
-def _annotators(sample: Sample) -> list[str]:
-    """Everybody who annotated a response or compared two, in order of first appearance."""
-    names = [annotation.by for response in sample.responses for annotation in response.annotations]
-    return list(dict.fromkeys([*names, *(verdict.by for verdict in sample.verdicts or [])]))
-
-
-def _seconds(sample: Sample, name: str) -> float | None:
-    given = [one.seconds for response in sample.responses for one in response.annotations if one.by == name]
-    return next((seconds for seconds in given if seconds is not None), None)
-
-
 def _result(name: str, to: str, kind: str, value: dict[str, Any], identity: str | None = None) -> dict[str, Any]:
     own = {} if identity is None else {"id": identity}
     return own | {"from_name": name, "to_name": to, "type": kind, "value": value}
 
 
 def _of_responses(sample: Sample, name: str, offsets: Offsets, report: NotKept) -> Iterator[dict[str, Any]]:
-    for place, response in enumerate(sample.responses, start=1):
-        own = [annotation for annotation in response.annotations if annotation.by == name]
-        if len(own) > 1:
-            raise DataError(f"sample {sample.id}: {name!r} annotated response {place - 1} twice; keep one annotation")
-        for annotation in own:
-            report.add("critiques", annotation.critique is not None)
-            report.add("annotations that mark and answer nothing", not annotation.spans and not annotation.answers)
-            for number, span in enumerate(annotation.spans):
-                yield from _of_span(span, response.text, place, number, offsets, report)
-            for question, answer in annotation.answers.items():
-                yield from _of_answer(question, answer, place, report)
+    for place, annotation in annotations_by(sample, name).items():
+        report.add("critiques", annotation.critique is not None)
+        report.add("annotations that mark and answer nothing", not annotation.spans and not annotation.answers)
+        for number, span in enumerate(annotation.spans):
+            yield from _of_span(span, sample.responses[place].text, place + 1, number, offsets, report)
+        for question, answer in annotation.answers.items():
+            yield from _of_answer(question, answer, place + 1, report)
 
 
 def _of_span(

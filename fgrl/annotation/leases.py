@@ -74,17 +74,13 @@ def next_available(database: sqlite3.Connection, annotator: int, after: int | No
     return None if row is None else int(row[0])
 
 
-def take(database: sqlite3.Connection, item: int, annotator: int, now: float, seconds: float) -> None:
-    """Give the annotator a lease, or a longer one."""
+def take(database: sqlite3.Connection, item: int, annotator: int, now: float, seconds: float, most: int) -> None:
+    """Give the annotator a lease, or a longer one, and end all but the `most` leases that were taken or made longer last."""
     database.execute(
         "INSERT INTO leases (item, annotator, expires) VALUES (?, ?, ?) "
         "ON CONFLICT (item, annotator) DO UPDATE SET expires = excluded.expires",
         (item, annotator, now + seconds),
     )
-
-
-def keep_newest(database: sqlite3.Connection, annotator: int, most: int) -> None:
-    """End the leases of an annotator but for those that were taken or made longer last."""
     database.execute(
         "DELETE FROM leases WHERE annotator = :annotator AND item NOT IN "
         "(SELECT item FROM leases WHERE annotator = :annotator ORDER BY expires DESC, item DESC LIMIT :most)",

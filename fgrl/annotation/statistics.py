@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import median, quantiles
 from typing import Any
 
-from fgrl.annotation.conversion import about, by_annotator
+from fgrl.annotation.conversion import about, annotations_by, by_annotator, named_in
 from fgrl.annotation.settings import OTHER
-from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Estimate, estimate, of_sums
 from fgrl.types import Annotation, PairVerdict, Record, Sample, Span
 
@@ -181,19 +181,11 @@ def works(samples: Iterable[Sample], domain: str = "domain", *, source: str = ""
 
 def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:
     people = by_annotator(sample)
-    given = [annotation.by for response in sample.responses for annotation in response.annotations]
-    given += [verdict.by for verdict in sample.verdicts or []]
     page = page_name(about(sample).get("page"))
-    for name in dict.fromkeys(given):
+    for name in named_in(sample):
         if people and name not in people:
             continue
-        annotations: dict[int, Annotation] = {}
-        for place, response in enumerate(sample.responses):
-            own = [annotation for annotation in response.annotations if annotation.by == name]
-            if len(own) > 1:
-                raise DataError(f"sample {sample.id}: {name!r} annotated response {place} twice; keep one annotation")
-            if own:
-                annotations[place] = own[0]
+        annotations = annotations_by(sample, name)
         verdicts = [verdict for verdict in sample.verdicts or [] if verdict.by == name and verdict.verdict is not None]
         noted = people.get(name, {})
         alone = [one.seconds for one in annotations.values() if one.seconds is not None]
@@ -294,7 +286,7 @@ def times(some: Sequence[Work]) -> Times:
         items=len(known),
         omitted=len(known) - len(kept),
         mean=mean,
-        median=_quantile(sorted(known), 0.5) if known else None,
+        median=median(known) if known else None,
         not_measured=len(finished) - len(known),
         unfinished=len(some) - len(finished),
         pairs_per_item=pairs,
@@ -308,19 +300,10 @@ def without_outliers(values: Sequence[float], reach: float = REACH) -> list[floa
     Quartiles are interpolated linearly between the ordered values. Where the interquartile range is 0, only values that
     equal the median stay.
     """
-    if not values:
-        return []
-    ordered = sorted(values)
-    middle = _quantile(ordered, 0.5)
-    limit = reach * (_quantile(ordered, 0.75) - _quantile(ordered, 0.25))
-    return [value for value in values if abs(value - middle) <= limit]
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    if len(values) < 2:
+        return list(values)
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return [value for value in values if abs(value - middle) <= reach * (high - low)]
 
 
 def _pairs_per_item(some: Sequence[Work]) -> float | None:

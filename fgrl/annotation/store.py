@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic_core import PydanticSerializationError
 
@@ -87,6 +87,15 @@ _REVISIONS = """
 SELECT revisions.number, items.id, annotators.name, kind, key, version, time, body FROM revisions
 JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number = revisions.annotator
 """
+
+
+class Thing(NamedTuple):
+    """What has revisions: a span, the answers about a response, a verdict, ... of one annotator."""
+
+    item: int
+    annotator: int
+    kind: Kind
+    key: str
 
 
 class Conflict(FgrlError):
@@ -210,26 +219,6 @@ class Store:
     # -- what the store is about ---------------------------------------------------------------------------------------
 
     @property
-    def id(self) -> str:
-        """Eight random hexadecimal digits, the same for the life of the store."""
-        return self._about["id"]
-
-    @property
-    def overlap(self) -> int:
-        """How many items were to be annotated by everybody."""
-        return int(self._about["overlap"])
-
-    @property
-    def each(self) -> int:
-        """Annotators per other item."""
-        return int(self._about["each"])
-
-    @property
-    def seed(self) -> int:
-        """Of the choice of the common items and of the orders of the responses."""
-        return int(self._about["seed"])
-
-    @property
     def items(self) -> list[str]:
         """Ids of the samples, in their order."""
         return list(self._items)
@@ -256,7 +245,7 @@ class Store:
 
     def check_samples(self, samples: Iterable[Sample]) -> None:
         """Raises `DataError` unless these are the samples for which the store was created."""
-        if _digest(line for _id, line in _lines(samples, self.settings)) != self._about["samples"]:
+        if _digest(line for _id, line in _lines(samples, self.settings)) != self._digest:
             raise DataError(
                 f"{self.path}: the store was created for other samples: give those, or choose another file with --store"
             )
@@ -327,7 +316,7 @@ class Store:
         """
         text = canonical(checked(kind, key, body, self.sample(item)))
         with self._writing() as database:
-            return self._append(database, self._item(item), self._annotator(annotator), kind, key, text, base)
+            return self._append(database, Thing(self._item(item), self._annotator(annotator), kind, key), text, base)
 
     def restore(self, revisions: Iterable[Revision]) -> int:
         """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them or none.
@@ -411,12 +400,11 @@ class Store:
         with self._writing() as database:
             if not leases.is_given(database, number, who):
                 raise NotGiven("this item was not given to you: open it first")
-            version = self._append(database, number, who, kind, key, text, base, distinct=True)
+            version = self._append(database, Thing(number, who, kind, key), text, base, distinct=True)
             if kind == "done" and body["done"]:
                 leases.end(database, number, who)
             elif leases.is_available(database, number, who, now):
-                leases.take(database, number, who, now, lease)
-                leases.keep_newest(database, who, self.leases_each)
+                leases.take(database, number, who, now, lease, self.leases_each)
         return version
 
     def release(self, item: str, annotator: str) -> None:
@@ -450,7 +438,12 @@ class Store:
 
     def _load(self) -> None:
         """What never changes, and the annotators."""
-        self._about = dict(self._database.execute("SELECT name, value FROM about"))
+        about = dict(self._database.execute("SELECT name, value FROM about"))
+        self.id: str = about["id"]
+        """Eight random hexadecimal digits, the same for the life of the store."""
+        self.overlap, self.each, self.seed = (int(about[name]) for name in ("overlap", "each", "seed"))
+        """Number of items for everybody, annotators of each other item, and the seed of that choice and of the responses' orders."""
+        self._digest: str = about["samples"]
         self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
         self._numbers = {id: number for number, id in enumerate(self._items, start=1)}
         self._load_annotators()
@@ -493,90 +486,78 @@ class Store:
             (line,) = database.execute("SELECT sample FROM items WHERE number = ?", (number,)).fetchone()
         return Sample.model_validate_json(line)
 
-    def _newest(self, database: sqlite3.Connection, *thing: object) -> tuple[int, str, str] | None:
-        """(version, body, time) of the newest revision of a thing: item, annotator, kind, key."""
+    def _stored(
+        self, database: sqlite3.Connection, thing: Thing, version: int | None = None
+    ) -> tuple[int, str, str] | None:
+        """Return (version, body, time) of this version of a thing, or of the newest one; None: there is none."""
         row: tuple[int, str, str] | None = database.execute(
             "SELECT version, body, time FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? "
-            "ORDER BY version DESC LIMIT 1",
-            thing,
+            "AND version = coalesce(?, version) ORDER BY version DESC LIMIT 1",
+            (*thing, version),
         ).fetchone()
         return row
 
+    def _insert(self, database: sqlite3.Connection, thing: Thing, version: int, text: str, moment: str) -> None:
+        database.execute(
+            "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (moment, *thing, version, text),
+        )
+
     def _append(
-        self,
-        database: sqlite3.Connection,
-        item: int,
-        annotator: int,
-        kind: Kind,
-        key: str,
-        text: str,
-        base: int | None,
-        *,
-        distinct: bool = False,
+        self, database: sqlite3.Connection, thing: Thing, text: str, base: int | None, *, distinct: bool = False
     ) -> int:
-        thing = (item, annotator, kind, key)
-        newest = self._newest(database, *thing)
+        newest = self._stored(database, thing)
         version = 0 if newest is None else newest[0]
         if base is None:
             if newest is not None and newest[1] == text:
                 return version
             base = version
         if base != version:
-            stored = database.execute(
-                "SELECT body FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? AND version = ?",
-                (*thing, base + 1),
-            ).fetchone()
-            if stored is not None and stored[0] == text:
+            stored = self._stored(database, thing, base + 1)
+            if stored is not None and stored[1] == text:
                 return base + 1
             raise Conflict(None if newest is None else self._as_revision(thing, newest))
-        if distinct and kind == "span":
+        if distinct and thing.kind == "span":
             _refuse_identical(database, thing, json.loads(text))
-        database.execute(
-            "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (self._now(), *thing, base + 1, text),
-        )
+        self._insert(database, thing, base + 1, text, self._now())
         return base + 1
 
-    def _as_revision(self, thing: tuple[int, int, Kind, str], newest: tuple[int, str, str]) -> Revision:
-        item, annotator, kind, key = thing
+    def _as_revision(self, thing: Thing, newest: tuple[int, str, str]) -> Revision:
         version, body, moment = newest
-        name = next(name for name, number in self._annotators.items() if number == annotator)
-        return _revision((self._items[item - 1], name, kind, key, version, moment, body))
+        item, name = self._items[thing.item - 1], self._name_of(thing.annotator)
+        return _revision((item, name, thing.kind, thing.key, version, moment, body))
 
     def _restore(self, database: sqlite3.Connection, revision: Revision) -> bool:
-        item, annotator = self._item(revision.item), self._annotator(revision.annotator)
         where = f"{revision.kind} {revision.key} of {revision.item} by {revision.annotator}, version {revision.version}"
         try:
             text = canonical(checked(revision.kind, revision.key, revision.body, self.sample(revision.item)))
         except Refused as error:
             raise DataError(f"{where}: {error}") from None
-        thing = (item, annotator, revision.kind, revision.key)
-        stored = database.execute(
-            "SELECT body, time FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? AND version = ?",
-            (*thing, revision.version),
-        ).fetchone()
-        if stored == (text, revision.time):
+        item, annotator = self._item(revision.item), self._annotator(revision.annotator)
+        thing = Thing(item, annotator, revision.kind, revision.key)
+        stored = self._stored(database, thing, revision.version)
+        if stored == (revision.version, text, revision.time):
             return False
         if stored is not None:
             raise DataError(f"{where}: the store has another revision with this version; nothing was added")
-        newest = self._newest(database, *thing)
+        newest = self._stored(database, thing)
         if revision.version != (newest[0] if newest else 0) + 1:
             raise DataError(f"{where}: the version before it is missing; nothing was added")
-        database.execute(
-            "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (revision.time, *thing, revision.version, text),
-        )
+        self._insert(database, thing, revision.version, text, revision.time)
         return True
 
     def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
         """A lease, and at the first time the order in which this annotator is shown the responses."""
-        leases.take(database, item, annotator, now, lease)
-        leases.keep_newest(database, annotator, self.leases_each)
-        if self._newest(database, item, annotator, "order", "") is None:
-            id, name = self._items[item - 1], next(n for n, number in self._annotators.items() if number == annotator)
+        leases.take(database, item, annotator, now, lease, self.leases_each)
+        thing = Thing(item, annotator, "order", "")
+        if self._stored(database, thing) is None:
+            id, name = self._items[item - 1], self._name_of(annotator)
             order = self.shown(id)
             random.Random(f"order:{self.seed}:{name}:{id}").shuffle(order)
-            self._append(database, item, annotator, "order", "", canonical({"order": order}), 0)
+            self._append(database, thing, canonical({"order": order}), 0)
+
+    def _name_of(self, annotator: int) -> str:
+        return next(name for name, number in self._annotators.items() if number == annotator)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -681,15 +662,14 @@ def _revision(row: Sequence[Any]) -> Revision:
     )
 
 
-def _refuse_identical(database: sqlite3.Connection, thing: tuple[int, int, Kind, str], body: Mapping[str, Any]) -> None:
+def _refuse_identical(database: sqlite3.Connection, thing: Thing, body: Mapping[str, Any]) -> None:
     """Raise `Refused` where the annotator has marked the same passage with the same label already: one of the two would have to be
     chosen whenever the marks are used."""
     if body["deleted"]:
         return
-    item, annotator, kind, key = thing
     rows = database.execute(  # of each span the newest revision: SQLite takes the other columns from the row of the maximum
         "SELECT key, body, max(version) FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key != ? GROUP BY key",
-        (item, annotator, kind, key),
+        thing,
     )
     for _key, other, _version in rows:
         if _passage(json.loads(other)) == _passage(body):

@@ -12,7 +12,7 @@ INDEX = Path(__file__).with_name("index.json")
 
 @cache
 def _index() -> dict[str, dict[str, tuple[str | None, str]]]:
-    return json.loads(INDEX.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return json.loads(INDEX.read_text(encoding="utf-8"))
 
 
 def announce() -> None:

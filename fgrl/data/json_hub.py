@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
 from fgrl.data.hub import Hub, download
-from fgrl.data.row import Row
+from fgrl.data.row import Row, as_id, cell, has
 from fgrl.data.text_file import read_json_rows
 from fgrl.kinds import Expected, Peek
+from fgrl.registry import Settings
 
 JSON_FILES = (".json", ".jsonl")
+
+
+class RecordColumns(Settings):
+    """Which column holds what; dots reach into nested ones."""
+
+    id: str | None = None
+    """What identifies a row; null takes its number."""
+    meta: list[str] = []
+    """Columns to keep beside the sample, as they are."""
 
 
 class JsonHub(Hub):
@@ -21,6 +31,9 @@ class JsonHub(Hub):
 
     HUB_FILES: ClassVar[tuple[str, ...]] = ()
     """JSON files on the hub whose columns have not one type each."""
+
+    columns: RecordColumns = RecordColumns()
+    """Which column holds what, where the hub's names do not fit."""
 
     _expected: Expected | None = PrivateAttr(None)
 
@@ -44,3 +57,40 @@ class JsonHub(Hub):
             return ", ".join(map(str, paths)), read_json_rows(paths)
         where, paths = download(self.path, names, self.revision, self.say)
         return where, read_json_rows(paths)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def optional(self) -> frozenset[str]:
+        """Return the roles whose columns need not exist."""
+        return frozenset()
+
+    def roles(self) -> list[tuple[str, str]]:
+        """Return (role, column) of all fields of `columns`: first those that name one column, with the id at the end."""
+        given = self.columns.model_dump(exclude_none=True)
+        single = [(role, name) for role, name in given.items() if isinstance(name, str)]
+        several = [(role, name) for role, names in given.items() if isinstance(names, list) for name in names]
+        return [*sorted(single, key=lambda column: column[0] == "id"), *several]
+
+    def check_columns(self, where: str, rows: Any) -> None:
+        """Raise `DataError` for a column that the first row does not have."""
+        first = next(iter(self.at(rows, [0])))
+        for role, name in self.roles():
+            if role not in self.optional() and not has(first, name):
+                by_number = "null for the row's number, or to what identifies a row"
+                meaning = by_number if role == "id" else "the column to read"
+                raise self.no_column(where, first, f'no column "{name}"', role, meaning)
+
+    def value(self, row: Row, role: str) -> Any:
+        """Return what the row holds for a role; None for an optional column that does not exist. Raises `BadRow`."""
+        name = getattr(self.columns, role)
+        if name is None or (role in self.optional() and not has(row, name)):
+            return None
+        return cell(row, name)
+
+    def name_of_row(self, row: Row, number: int) -> str:
+        """Return what identifies the row. Raises `BadRow`."""
+        return as_id(number if self.columns.id is None else self.value(row, "id"), self.columns.id)
+
+    def kept(self, row: Row) -> dict[str, Any]:
+        """Return the columns to keep in `meta`. Raises `BadRow`."""
+        return {column: cell(row, column) for column in self.columns.meta}

@@ -11,13 +11,15 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from fgrl.data.mistakes import Mistakes
-from fgrl.data.row import BadRow, LeftOut, Row, preview
+from fgrl.data.row import BadRow, Ids, LeftOut, Row, preview
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import name_of
+from fgrl.types import Pair, Sample
 
 R = TypeVar("R")
+Named = TypeVar("Named", Sample, Pair)
 
 
 class CountedReader(SlicedReader):
@@ -89,6 +91,36 @@ class RowReader(CountedReader):
                     yield record
         if mistakes:
             raise mistakes.error()
+
+    def opened(self) -> tuple[str, Sequence[Row], Sequence[int]]:
+        """Return `rows()`, and the numbers of the chosen ones. Raises `DataError`, also when none is left."""
+        where, rows = self.rows()
+        self.count(len(rows), where)
+        return where, rows, self.chosen(len(rows), where)
+
+    def with_own_ids(self, where: str, convert: Callable[[Row, int], Named]) -> Callable[[Row, int], Named]:
+        """Return `convert` with a check: it raises `BadRow` for a second record with the same id."""
+        ids = Ids()
+
+        def checked(row: Row, number: int) -> Named:
+            record = convert(row, number)
+            ids.add(record.id, self.place(where, number))
+            return record
+
+        return checked
+
+    def reported(
+        self, where: str, rows: Any, numbers: Sequence[int], convert: Callable[[Row, int], R], wanted: str
+    ) -> Iterator[R]:
+        """Yield `records`, then say what was left out. wanted: completes "none of 3 rows ...", the error when nothing is
+        left."""
+        omissions, read = Omissions(), 0
+        for read, record in enumerate(self.records(where, rows, numbers, convert, omissions), start=1):  # noqa: B007
+            yield record
+        if omissions:
+            self.say(f"{where}: {omissions.summary(len(numbers))}")
+        if not read:
+            raise DataError(f"{where}: none of {len(numbers)} rows {wanted}{omissions.first_misfit}")
 
     def no_column(self, where: str, first: Row, what: str, role: str, meaning: str) -> DataError:
         """The error about a column that does not exist. meaning: of `columns.{role}`, which names it."""

@@ -15,7 +15,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import NOT_MODELS, Compared
 from fgrl.evaluation.overlap import OverlapPolicy
 from fgrl.functions import checked_measured, own_code
-from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine
+from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine, stated
 from fgrl.registry import KeyedUnless, Settings
 from fgrl.specs import Sampling
 from fgrl.types import Sample
@@ -85,7 +85,7 @@ class HeldOut(Settings):
             return self.asked(peek.limit)
 
         def size() -> tuple[int, int]:
-            expected = self.prompts.expects(peek)
+            expected = stated(self.prompts, "expects", peek)
             if expected is not None and self.turns is not None:
                 return expected.after(0, peek.limit).samples, self.turns
             turns = max((1 + len(given.follow_ups(prompt)) for prompt in prompts()), default=1)

@@ -56,6 +56,13 @@ class Quotes:
         return entries
 
 
+def counted(quotes: Iterable[Quotes]) -> Located:
+    """Return how the quotes of all these responses were found."""
+    located = Located()
+    located.add(matches for own in quotes for _quote, matches in own.located)
+    return located
+
+
 class QuoteSearch(Settings):
     """Settings of whoever looks for quotes in responses (see `fgrl.quotes`)."""
 
@@ -81,9 +88,7 @@ class QuotingAnnotator(QuoteSearch, AskingAnnotator):
 
     def check_unmatched(self, quotes: Iterable[Quotes]) -> dict[str, Any]:
         """The counts of `Located`. Raises `Stopped`, or warns, when more quotes than `max_unmatched` were not found."""
-        located = Located()
-        for of_response in quotes:
-            located.add(matches for _quote, matches in of_response.located)
+        located = counted(quotes)
         message = located.alarm(self.max_unmatched)
         if message is not None and self.alarm == "stop":
             raise Stopped(f"{message}\nstopped by `max_unmatched`; `alarm: warn` continues")

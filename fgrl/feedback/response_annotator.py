@@ -71,8 +71,8 @@ class ResponseAnnotator(NamedAnnotator):
             return ()
         return (0 if sample.chosen is None else sample.chosen,)
 
-    def annotations_at_most(self, expected: Expected) -> int | None:
-        """How many responses there are to annotate, at most; None when that is not known."""
+    def asks_at_most(self, expected: Expected) -> int | None:
+        """Return the number of responses to annotate, one question each; None when that is not known."""
         if self.responses == "chosen":
             return expected.samples
         return None if expected.responses is None else expected.samples * expected.responses

@@ -13,7 +13,6 @@ from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.critic import PLACEHOLDERS, shown
 from fgrl.feedback.response_annotator import ResponseAnnotator, ResponseCase, annotated, with_responses
 from fgrl.feedback.text_units import numbered
-from fgrl.kinds import Expected
 from fgrl.llm.asking import Parsed, Question, ask, parse_json, summary
 from fgrl.rules.text import CharRange
 from fgrl.templates import Prompt
@@ -93,9 +92,6 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
 
     def question(self, template: Prompt, case: ResponseCase) -> Question[list[int]]:
         return self._question(template, case, self.divide(case.response.text))
-
-    def asks_at_most(self, expected: Expected) -> int | None:
-        return self.annotations_at_most(expected)
 
     def _question(self, template: Prompt, case: ResponseCase, units: Sequence[CharRange]) -> Question[list[int]]:
         return Question(self._request(template, case, units), lambda text: read_labels(text, len(units), self.allowed))

@@ -317,7 +317,7 @@ def _in_thread(work: Callable[[], list[Any]]) -> list[Any]:
     thread.join()
     if outcome[1] is not None:
         raise outcome[1]
-    return outcome[0]  # type: ignore[no-any-return]
+    return outcome[0]
 
 
 def _chats(sample: Sample, form: Form) -> bool:

@@ -20,11 +20,10 @@ from fgrl.kinds.planning import (
     DrawnShape,
     Expected,
     Peek,
+    Planning,
     PolicyWork,
-    StatesPolicyWork,
-    StatesRequests,
     ToDraw,
-    asks_at_most,
+    stated,
 )
 from fgrl.kinds.needs import ANSWER_NEEDS, GIVEN_NEEDS, GRADED_NEEDS, REFERENCE_OUTPUTS, ROLLOUT_NEEDS, check_needs
 from fgrl.kinds.reader import Reader

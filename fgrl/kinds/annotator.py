@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from fgrl.kinds.asker import Asker
-from fgrl.kinds.planning import Expected
 from fgrl.registry import kind
 from fgrl.types import Sample
 
@@ -26,10 +25,6 @@ class Annotator(Asker, ABC):
 
         A judgement that failed is left missing (a score of None) and counted in `counts`.
         """
-
-    def makes_at_most(self, expected: Expected) -> Expected | None:
-        """Return an upper bound of what `annotate` makes of samples that do not exist yet; None: unknown."""
-        return expected
 
     def failed(self) -> list[Sample]:
         """Return the samples that the last `annotate` left out because it failed, for `failed.jsonl` beside the

@@ -1,6 +1,6 @@
 """Upper bounds of what stages and components will get, make and ask for, known before anything runs.
 
-Optional for a component: one that has `asks_at_most` or `policy_work` is planned with it.
+They are a facet apart (`Planning`): no kind has its methods, and a component without bounds states none.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from fgrl.specs import Sampling
 from fgrl.types import Ref, Request, Sample
@@ -41,7 +41,7 @@ class Peek(Protocol):
         """Return the stage that makes it, as the recipe describes it; it need not have run."""
 
     def expects(self, ref: Ref[Any]) -> Expected | None:
-        """Return what another stage will make at most (`Stage.expects`), finished or not."""
+        """Return what another stage will make at most (`Planning.expects`), finished or not."""
 
     def say(self, text: str) -> None: ...
 
@@ -122,29 +122,41 @@ class PolicyWork:
         return PolicyWork(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
-@runtime_checkable
-class StatesRequests(Protocol):
-    """A component that states how much it asks of a language model."""
+class Planning(Protocol):
+    """The bounds that a component or a stage may state. Every method is optional: `stated` asks for it."""
+
+    def expects(self, peek: Peek) -> Expected | None:
+        """Return an upper bound of what a reader gives, or a stage makes; None: unknown without reading or running."""
+
+    def makes_at_most(self, expected: Expected) -> Expected | None:
+        """Return an upper bound of what an annotator makes of samples that do not exist yet; None: unknown. An annotator without this
+        method makes what it gets."""
 
     def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
-        """Return a bound for input that does not exist yet: the requests, or only their number; None: unknown.
+        """Return a bound on what is asked of a language model about input that does not exist yet: the requests, or only
+        their number; None: unknown.
 
         expected: `Expected` of an annotator, `ToDraw` of a metric or a reward.
         """
 
-
-@runtime_checkable
-class StatesPolicyWork(Protocol):
-    """A reward, a relevance or an online algorithm that states what it asks of the policy."""
-
     def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """Return an upper bound for so many responses, without the work for rewards and relevances inside; None:
-        unknown.
+        """Return an upper bound on what a reward, a relevance or an online algorithm asks of the policy for so many
+        responses, without the work for rewards and relevances inside; None: unknown.
 
         Needed only where `needs` contain "policy".
         """
 
+    def estimate(self, peek: Peek) -> dict[str, Any]:
+        """Return what a stage will take, for `fgrl plan`, JSON-ready by topic: "parameters", "memory", "calls".
 
-def asks_at_most(component: object, expected: Expected | ToDraw) -> Sequence[AtMost] | int | None:
-    """Return the bound that a component states; None: it states none."""
-    return component.asks_at_most(expected) if isinstance(component, StatesRequests) else None
+        Raises `fgrl.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
+        """
+
+
+Bound = Literal["expects", "makes_at_most", "asks_at_most", "policy_work", "estimate"]
+
+
+def stated(component: object, bound: Bound, given: Any, otherwise: Any = None) -> Any:
+    """Return what a component states with this method of `Planning`; `otherwise` if it does not have the method."""
+    method = getattr(component, bound, None)
+    return otherwise if method is None else method(given)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from fgrl.errors import DataError
-from fgrl.kinds.planning import Expected, Peek
+from fgrl.kinds.planning import Peek
 from fgrl.registry import Component, kind, name_of
 from fgrl.types import Pair, Sample
 
@@ -26,10 +26,6 @@ class Reader(Component, ABC):
             f"the reader {name_of(self)[1]!r} has samples, not pairs: read a data set with `format: preference`, or the "
             "pairs of a `pair` stage with {name: pairs, of: ...}"
         )
-
-    def expects(self, peek: Peek) -> Expected | None:
-        """Return an upper bound of what `read` gives; None: unknown without reading."""
-        return None
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
         """Return how many criteria of which kind the prompts have, for plans and summaries; {}: none, or unknown.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fgrl.kinds.planning import AtMost, asks_at_most
+from fgrl.kinds.planning import AtMost, stated
 from fgrl.kinds.reward import Reward
 from fgrl.types import Request, Rollout, Sample
 
@@ -55,7 +55,8 @@ class RewardWrapper(Reward):
         return self.reward.asks(given)
 
     def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
-        return asks_at_most(self.reward, expected)
+        bound: Sequence[AtMost] | int | None = stated(self.reward, "asks_at_most", expected)
+        return bound
 
     def counts(self) -> dict[str, Any]:
         return self.reward.counts()

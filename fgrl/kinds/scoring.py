@@ -8,7 +8,7 @@ from fgrl.errors import UnknownNeed
 from fgrl.kinds.auxiliary import auxiliaries
 from fgrl.kinds.needs import ROLLOUT_NEEDS, check_needs
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
-from fgrl.kinds.planning import DrawnShape, PolicyWork, StatesPolicyWork
+from fgrl.kinds.planning import DrawnShape, PolicyWork, stated
 from fgrl.kinds.relevance import Relevance
 from fgrl.kinds.reward import Reward, scorers
 from fgrl.kinds.reward_wrapper import RewardWrapper
@@ -25,10 +25,8 @@ def policy_work(components: Iterable[Reward | Relevance | OnlineAlgorithm], draw
     total = PolicyWork()
     for component in components:
         for part in {(): component, **scorers(component)}.values():
-            if isinstance(part, StatesPolicyWork):
-                work = part.policy_work(drawn)
-            else:
-                work = None if "policy" in _own_needs(part) else PolicyWork()
+            unstated = None if "policy" in _own_needs(part) else PolicyWork()
+            work = stated(part, "policy_work", drawn, unstated)
             if work is None:
                 return None
             total += work

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from fgrl.kinds.planning import Expected, Peek
 from fgrl.registry import Component, Key, alternatives, kind, walk
 from fgrl.specs import ModelSpec
 from fgrl.types import Product, Ref
@@ -52,21 +51,10 @@ class Stage(Component, ABC):
     uses_torch: ClassVar[bool] = True
     """False spares a stage the seconds that loading torch takes, just to seed it."""
 
-    def estimate(self, peek: Peek) -> dict[str, Any]:
-        """Return what the stage will take, for `fgrl plan`, JSON-ready by topic: "parameters", "memory", "calls".
-
-        Raises `fgrl.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
-        """
-        return {}
-
     def warnings(self) -> list[str]:
         """Return what the stage will ignore or do otherwise than its settings suggest, for `validate`, `plan` and
         `run`."""
         return []
-
-    def expects(self, peek: Peek) -> Expected | None:
-        """Return an upper bound of what the stage makes; None: unknown without running it."""
-        return None
 
     def processes(self) -> int:
         """Return how many processes train together, one a device; several are started in a separate process."""

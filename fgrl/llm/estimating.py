@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgrl.errors import DataError, NotYet, Unavailable
-from fgrl.kinds import Asker, AtMost, Client, Peek, ToDraw, asks_at_most
+from fgrl.kinds import Asker, AtMost, Client, Peek, ToDraw, stated
 from fgrl.llm.cached import Cached
 from fgrl.llm.store import FILE, CompletionStore
 from fgrl.types import Request
@@ -102,7 +102,7 @@ def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Lo
     if client is None:
         return []
     client.look(peek)
-    most = asks_at_most(asker, expected)
+    most = stated(asker, "asks_at_most", expected)
     return [] if most is None or isinstance(most, int) else [(client, bound(client, most))]
 
 

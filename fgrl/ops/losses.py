@@ -55,7 +55,8 @@ def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-6) -> Tensor:
 
 def group_index(group: Tensor) -> Tensor:
     """The groups numbered from 0 without gaps: long [B]."""
-    return torch.unique(group, return_inverse=True)[1]
+    index: Tensor = torch.unique(group, return_inverse=True)[1]
+    return index
 
 
 def known_criteria(criterion: Tensor, mask: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fgrl import registry
 from fgrl.errors import NotYet
-from fgrl.kinds import Expected, Reader, Stage
+from fgrl.kinds import Expected, Reader, Stage, stated
 from fgrl.llm.cached import Cached
 from fgrl.pipeline.offline import from_cache_only
 from fgrl.pipeline.planning import Plan
@@ -46,7 +46,7 @@ class Peek:
         if ref.stage not in self.stages:
             return None
         if ref.stage not in self._expected:
-            self._expected[ref.stage] = self.stages[ref.stage].expects(self)
+            self._expected[ref.stage] = stated(self.stages[ref.stage], "expects", self)
         return self._expected[ref.stage]
 
     def say(self, text: str) -> None:
@@ -54,7 +54,7 @@ class Peek:
 
 
 def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]:
-    """Return the estimate of each stage that is to run, by its name: see `Stage.estimate`.
+    """Return the estimate of each stage that is to run, by its name: see `fgrl.kinds.Planning`.
 
     `{"after": stage}` stands for what cannot be known before that stage has run.
     """
@@ -67,7 +67,7 @@ def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]
             continue
         with from_cache_only():
             try:
-                estimate = planned.stage.estimate(peek)
+                estimate = stated(planned.stage, "estimate", peek, {})
             except NotYet as stage:
                 estimate = {"after": str(stage)}
             if estimate := {**estimate, **criteria(planned.stage, peek), **_warnings(planned.stage)}:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl.errors import DataError
-from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, asks_at_most
+from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, stated
 from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Samples, write_jsonl
@@ -62,11 +62,11 @@ class AnnotateStage(Stage):
 
     def expects(self, peek: Peek) -> Expected | None:
         given = self._given(peek)
-        return None if given is None else self.annotator.makes_at_most(given)
+        return None if given is None else stated(self.annotator, "makes_at_most", given, given)
 
     def _given(self, peek: Peek) -> Expected | None:
         """Return an upper bound on what the annotator will get."""
-        expected = self.data.expects(peek)
+        expected = stated(self.data, "expects", peek)
         return None if expected is None else expected.after(0, peek.limit)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class AnnotateStage(Stage):
 
         calls = estimating.section(exactly)
         expected = self._given(peek) if "after" in calls else None
-        most = None if expected is None else asks_at_most(self.annotator, expected)
+        most = None if expected is None else stated(self.annotator, "asks_at_most", expected)
         if most is None:
             return calls
         number = most if isinstance(most, int) else sum(ask.calls for ask in most)

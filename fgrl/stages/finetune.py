@@ -14,7 +14,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.overlap import HeldOutItem, OverlapPolicy, settle
 from fgrl.files import write_json
-from fgrl.kinds import MadeModel, OfflineAlgorithm, Peek, Reader, Run
+from fgrl.kinds import MadeModel, OfflineAlgorithm, Peek, Reader, Run, stated
 from fgrl.llm import estimating
 from fgrl.modules.evaluations import HOLDOUT, HeldOutUnits, TrainingEvaluation
 from fgrl.modules.memory import Role, Workload, estimate
@@ -133,7 +133,7 @@ class FinetuneStage(TrainingStage):
         def compute() -> dict[str, Any] | None:
             steps = self.limited("max_steps", peek.limit).max_steps
             if steps is None:
-                expected = self.data.expects(peek)
+                expected = stated(self.data, "expects", peek)
                 if expected is None:
                     self.data.setup(peek)
                     rows = sum(1 for _ in (self.data.pairs() if self.algorithm.data == "pairs" else self.data.read()))

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine
+from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine, stated
 from fgrl.registry import Key, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import sizes
@@ -43,7 +43,7 @@ class SampleStage(Stage):
         return sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
 
     def expects(self, peek: Peek) -> Expected | None:
-        prompts = self.prompts.expects(peek)
+        prompts = stated(self.prompts, "expects", peek)
         known = [count for count in (prompts.samples if prompts else None, peek.limit) if count is not None]
         return Expected(min(known), self.per_prompt) if known else None
 

@@ -321,7 +321,7 @@ class Checkpoint(Product):
     def about(self) -> dict[str, Any]:
         """The content of `fgrl.json`. Raises `DataError` for a broken one."""
         try:
-            return json.loads((self.path / "fgrl.json").read_text(encoding="utf-8"))
+            return _read_object(self.path / "fgrl.json")
         except ValueError as error:
             raise DataError(f"model {self.path}: fgrl.json: it is not JSON ({error}); run its stage again") from None
 
@@ -330,14 +330,19 @@ class Stats(Product):
     """A fitted normalizer: `stats.json`, and the points it was fitted on."""
 
     def read(self) -> dict[str, Any]:
-        return json.loads((self.path / "stats.json").read_text(encoding="utf-8"))
+        return _read_object(self.path / "stats.json")
 
 
 class Report(Product):
     """Measured numbers: `metrics.json`, and `answers.jsonl`."""
 
     def read(self) -> dict[str, Any]:
-        return json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+        return _read_object(self.path / "metrics.json")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 P = TypeVar("P", bound=Product)

@@ -13,7 +13,7 @@ from fgrl.components.clients.openai import OpenAI
 from fgrl.components.judges.llm import LLMJudge
 from fgrl.components.rewards.rubric import Rubric
 from fgrl.errors import DataError, NotYet
-from fgrl.kinds import UNDRAWN, Annotator, AtMost, Client, Expected, Metric, ToDraw, asks_at_most
+from fgrl.kinds import UNDRAWN, Annotator, AtMost, Client, Expected, Metric, ToDraw, stated
 from fgrl.llm import estimating
 from fgrl.llm.estimating import Load
 from fgrl.pipeline.estimating import Peek
@@ -146,7 +146,7 @@ def test_by_default_nothing_is_asked_of_nobody() -> None:
     assert (Silent().asked_client(), Measures().asked_client()) == (None, None)
     assert Silent(client=client).asked_client() is client
     assert Silent().asks([]) == Measures().asks({}) == []
-    assert asks_at_most(Silent(), Expected(1)) is None
+    assert stated(Silent(), "asks_at_most", Expected(1)) is None
 
 
 def test_a_rubric_asks_what_its_judge_asks() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fgrl.feedback.critic import Critic
 from fgrl.feedback.critiques import Critique
-from fgrl.feedback.quoting import Quotes, QuotingAnnotator
+from fgrl.feedback.quoting import Quotes, QuotingAnnotator, counted
 from fgrl.feedback.response_annotator import (
     ResponseAnnotator,
     ResponseCase,
@@ -18,9 +18,7 @@ from fgrl.feedback.response_annotator import (
     with_matches,
     with_responses,
 )
-from fgrl.kinds import Expected
 from fgrl.llm.asking import Asked, Parsed, Question, ask, summary
-from fgrl.quotes import Located
 from fgrl.registry import register
 from fgrl.templates import Prompt
 from fgrl.types import Response, Sample
@@ -71,6 +69,7 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
         }
         # 3.
         spans = [span for response in criticised.values() for span in self._own(response)]
+        first = (quotes for reading in readings if reading.first for quotes in reading.first.value.quotes.values())
         self._counted = {
             "annotated": len(criticised),
             **{
@@ -78,7 +77,7 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
             },
             "without spans": sum(not self._own(response) for response in criticised.values()),
             **self.check_unmatched(quotes for reading in readings for quotes in reading.quotes),
-            "unmatched rate of first answers": round(_located(reading.first for reading in readings).rate, 4),
+            "unmatched rate of first answers": round(counted(first).rate, 4),
             **summary(self.client, asked),
             **skipped,
         }
@@ -90,9 +89,6 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     def question(self, template: Prompt, case: ResponseCase) -> Question[Critique]:
         request = self.critique_request(template, case.sample, case.response)
         return Question(request.model_copy(update={"sample": self.draw}), Reading(self, case).read)
-
-    def asks_at_most(self, expected: Expected) -> int | None:
-        return self.annotations_at_most(expected)
 
     def _criticised(self, response: Response, critique: Critique) -> Response:
         by = self.annotator_name
@@ -138,12 +134,3 @@ class Reading:
         """Those of the answer that counts, or else of the last one that could be read."""
         counting = self.usable or self.last
         return () if counting is None else list(counting.value.quotes.values())
-
-
-def _located(answers: Iterable[Parsed[Critique] | None]) -> Located:
-    """How the quotes of answers were found."""
-    located = Located()
-    for answer in answers:
-        for quotes in () if answer is None else answer.value.quotes.values():
-            located.add(matches for _quote, matches in quotes.located)
-    return located

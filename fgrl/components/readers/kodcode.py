@@ -6,13 +6,14 @@ import ast
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.code.problems import Problem, ProblemSet
 from fgrl.data.hub import HubPath
+from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import BadRow, Row, cell, short
 from fgrl.registry import KeyedUnless, register
 
 
-class KodCodeColumns(ProblemColumns):
+class KodCodeColumns(RecordColumns):
     """Which column holds what; the defaults are the hub's."""
 
     id: str | None = "question_id"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from typing import Any, Literal
 
-from fgrl.data.code.problems import Problem, ProblemColumns, ProblemSet
+from fgrl.data.code.problems import Problem, ProblemSet
 from fgrl.data.hub import HubPath
+from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import BadRow, Row, has
 from fgrl.data.values import as_list, as_texts
 from fgrl.registry import register
 
 
-class MbppColumns(ProblemColumns):
+class MbppColumns(RecordColumns):
     """Which column holds what; the defaults are the hub's. The configuration `full` has `problem: text`."""
 
     id: str | None = "task_id"

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.data.system_prompt import SystemPrompt
 from fgrl.errors import DataError
-from fgrl.kinds import Expected, Peek, Reader
+from fgrl.kinds import Expected, Peek, Reader, stated
 from fgrl.registry import KeyedUnless, alternatives, register
 from fgrl.types import Pair, Sample
 
@@ -67,7 +67,7 @@ class Mixed(SlicedReader, SystemPrompt):
         return self
 
     def expects(self, peek: Peek) -> Expected | None:
-        each = {name: reader.expects(peek) for name, reader in self.of.items()}
+        each = {name: stated(reader, "expects", peek) for name, reader in self.of.items()}
         known = {name: expected for name, expected in each.items() if expected is not None}
         if len(known) < len(each):
             return super().expects(peek)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fgrl.errors import DataError
-from fgrl.kinds import Expected, Peek, Reader
+from fgrl.kinds import Expected, Peek, Reader, stated
 from fgrl.registry import File, register
 from fgrl.templates import as_text, read_prompt
 from fgrl.types import Sample
@@ -32,7 +32,7 @@ class WithPrompt(Reader):
     """The prompt file, with {prompt}."""
 
     def expects(self, peek: Peek) -> Expected | None:
-        return self.data.expects(peek)
+        return stated(self.data, "expects", peek)
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
         return self.data.criteria_counts(peek)

@@ -12,9 +12,10 @@ from pydantic import Field
 from fgrl import lazy, ops
 from fgrl.feedback.critic import Critic
 from fgrl.feedback.critiques import Critique
+from fgrl.feedback.quoting import counted
 from fgrl.kinds import AtMost, Numbers, Reward, ToDraw
 from fgrl.llm.asking import Asked, missing
-from fgrl.quotes import KINDS, Located
+from fgrl.quotes import KINDS
 from fgrl.registry import KeyedUnless, register
 from fgrl.rules import parts_of_speech
 from fgrl.types import Annotation, Mean, Request, Response, Rewards, Rollout, Sample, Span
@@ -141,10 +142,7 @@ def _annotation(outcome: Asked[Critique] | None) -> Annotation | None:
 def _of_critiques(asked: Sequence[Asked[Critique]]) -> Numbers:
     """Metrics of the critiques that were asked for: shares that are missing and repaired, and how quotes were found."""
     written = [outcome.value for outcome in asked if outcome.value is not None]
-    located = Located()
-    for critique in written:
-        for quotes in critique.quotes.values():
-            located.add(matches for _quote, matches in quotes.located)
+    located = counted(quotes for critique in written for quotes in critique.quotes.values())
     metrics: Numbers = {name: Mean(count, len(asked)) for name, count in missing(asked).items()}
     metrics["repaired"] = Mean(sum(outcome.repaired for outcome in asked), len(asked))
     metrics["quotes"] = Mean(located.quotes, len(written))

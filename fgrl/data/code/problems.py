@@ -9,13 +9,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fgrl.data.json_hub import JsonHub
-from fgrl.data.row import BadRow, Ids, Row, as_id, cell, has, short
-from fgrl.data.row_reader import Omissions
-from fgrl.errors import DataError
-from fgrl.registry import File, Settings
+from fgrl.data.row import BadRow, Row, short
+from fgrl.registry import File
 from fgrl.sandbox import ProgramSandbox
 from fgrl.templates import Prompt, read_prompt
 from fgrl.types import Criterion, Message, Response, Sample
@@ -24,15 +23,6 @@ CHECK = "code:tests"
 """The verifier that runs tests."""
 CRITERION = "The program passes its tests."
 PLACEHOLDERS = ("problem", "tests", "first_test", "functions")
-
-
-class ProblemColumns(Settings):
-    """Which column holds what; dots reach into nested ones."""
-
-    id: str | None = None
-    """What identifies a row; null takes its number."""
-    meta: list[str] = []
-    """Columns to keep beside the sample, as they are."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +50,6 @@ class ProblemSet(JsonHub):
 
     split: str = "test"
     """Which split; `test[:10%]` works."""
-    columns: ProblemColumns = ProblemColumns()
-    """Which column holds what, where the hub's names do not fit."""
     prompt: Annotated[str | None, File] = None
     """The prompt file, with {problem}, and if it wants them {tests}, {first_test} and {functions}, the heads of the wanted
     functions. Null: the problem without any words around it, for models that complete text."""
@@ -80,46 +68,12 @@ class ProblemSet(JsonHub):
 
     def read(self) -> Iterator[Sample]:
         prompt = None if self.prompt is None else read_prompt(self.prompt, known=PLACEHOLDERS, wanted=["problem"])
-        where, rows = self.rows()
-        self.count(len(rows), where)
-        numbers = self.chosen(len(rows), where)
-        self._check_columns(where, next(iter(self.at(rows, [0]))))
-        ids, omissions, read = Ids(), Omissions(), 0
-
-        def sample(row: Row, number: int) -> Sample:
-            created = self._sample(prompt, row, number)
-            ids.add(created.id, self.place(where, number))
-            return created
-
-        for created in self.records(where, rows, numbers, sample, omissions):
-            read += 1
-            yield created
-        if omissions:
-            self.say(f"{where}: {omissions.summary(len(numbers))}")
-        if not read:
-            raise DataError(f"{where}: none of {len(numbers)} rows is a problem{omissions.first_misfit}")
+        where, rows, numbers = self.opened()
+        self.check_columns(where, rows)
+        convert = self.with_own_ids(where, partial(self._sample, prompt))
+        yield from self.reported(where, rows, numbers, convert, "is a problem")
 
     # ------------------------------------------------------------------------------------------------------------------
-
-    def optional(self) -> frozenset[str]:
-        """Roles whose columns need not exist."""
-        return frozenset()
-
-    def roles(self) -> dict[str, str]:
-        """Role -> column: the fields of `columns` that name one column."""
-        return {role: name for role, name in self.columns.model_dump().items() if isinstance(name, str)}
-
-    def lists(self) -> list[tuple[str, str]]:
-        """(role, column) of the fields of `columns` that name several."""
-        fields = self.columns.model_dump().items()
-        return [(role, name) for role, names in fields if isinstance(names, list) for name in names]
-
-    def value(self, row: Row, role: str) -> Any:
-        """What the row holds for a role; None for an optional column that does not exist. Raises `BadRow`."""
-        name = getattr(self.columns, role)
-        if name is None or (role in self.optional() and not has(row, name)):
-            return None
-        return cell(row, name)
 
     def text(self, row: Row, role: str) -> str:
         """A text that is not blank. Raises `BadRow`."""
@@ -130,7 +84,6 @@ class ProblemSet(JsonHub):
 
     def _sample(self, prompt: Prompt | None, row: Row, number: int) -> Sample:
         problem = self.problem(row)
-        name = as_id(number if self.columns.id is None else self.value(row, "id"), self.columns.id)
         tests = "\n".join(problem.tests)
         filled: str | list[Message] = problem.text if problem.bare is None else problem.bare
         if prompt is not None:
@@ -142,12 +95,12 @@ class ProblemSet(JsonHub):
             turns = prompt.fill(values)
             filled = "\n\n".join(turn.content for turn in turns) if self.as_text else turns
         return Sample(
-            id=name,
+            id=self.name_of_row(row, number),
             prompt=filled,
             responses=[Response(text=text, by=author) for author, text in problem.responses.items()],
             reference=problem.solution,
             rubric=[Criterion(text=CRITERION, check=self._check(problem))],
-            meta={"tests": tests} | {column: cell(row, column) for column in self.columns.meta},
+            meta={"tests": tests} | self.kept(row),
         )
 
     def _check(self, problem: Problem) -> dict[str, Any]:
@@ -158,11 +111,3 @@ class ProblemSet(JsonHub):
             "sandbox": self.sandbox.given(),
         }
         return {"name": CHECK, "tests": problem.tests} | {key: value for key, value in settings.items() if value}
-
-    def _check_columns(self, where: str, first: Row) -> None:
-        """Raise `DataError` when a column does not exist."""
-        for role, name in [*self.roles().items(), *self.lists()]:
-            if role not in self.optional() and not has(first, name):
-                by_number = "null for the row's number, or to what identifies a row"
-                meaning = by_number if role == "id" else "the column to read"
-                raise self.no_column(where, first, f'no column "{name}"', role, meaning)

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from fgrl.data.formats.columns import Columns, Format
 from fgrl.data.formats.converter import Converter
-from fgrl.data.row import Ids, Row
-from fgrl.data.row_reader import Omissions, RowReader
+from fgrl.data.row import Row
+from fgrl.data.row_reader import RowReader
 from fgrl.data.system_prompt import SystemPrompt
 from fgrl.errors import DataError
 from fgrl.types import Pair, Sample
@@ -30,20 +30,11 @@ class TableReader(RowReader, SystemPrompt):
 
     def converted(self, form: Format, convert: Callable[[Converter, Row, int], Record]) -> Iterator[Record]:
         """The chosen rows, each converted."""
-        where, rows = self.rows()
-        self.count(len(rows), where)
-        numbers = self.chosen(len(rows), where)
+        where, rows, numbers = self.opened()
         converter = Converter(where, form, self.columns, rows[0])
-        omissions, ids = Omissions(), Ids()
 
         def record(row: Row, number: int) -> Record:
-            made = convert(converter, row, number)
-            if form != "preference":  # one prompt may have several pairs
-                ids.add(made.id, self.place(where, number))
-            return self.with_system(made)
+            return self.with_system(convert(converter, row, number))
 
-        yield from self.records(where, rows, numbers, record, omissions)
-        if omissions:
-            self.say(f"{where}: {omissions.summary(len(numbers))}")
-        if omissions.counts.total() == len(numbers):
-            raise DataError(f"{where}: none of {len(numbers)} rows fits{omissions.first_misfit}")
+        several = form == "preference"  # of one prompt
+        yield from self.reported(where, rows, numbers, record if several else self.with_own_ids(where, record), "fits")

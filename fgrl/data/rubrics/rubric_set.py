@@ -10,33 +10,30 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
-from fgrl.data.json_hub import JsonHub
-from fgrl.data.row import BadRow, Ids, LeftOut, Row, as_id, cell, has, short
+from fgrl.data.json_hub import JsonHub, RecordColumns
+from fgrl.data.row import BadRow, LeftOut, Row, short
 from fgrl.data.rubrics.demand import CODE_CHECKER, Demand, Tally
 from fgrl.data.rubrics.instruction_ids import NO_SUCH_RULE, checked_by
 from fgrl.data.turns import Prompt, as_prompt
 from fgrl.errors import DataError
 from fgrl.kinds import Peek
-from fgrl.registry import Settings
 from fgrl.rules.wording import sentence
 from fgrl.types import Criterion, Sample
 
 AS_JUDGED = "as `judged` asks"
 
 
-class RubricColumns(Settings):
+class RubricColumns(RecordColumns):
     """Which column holds what; dots reach into nested ones."""
 
     id: str | None = "id"
-    """What identifies a row; null takes its number."""
     prompt: str = "prompt"
     """The prompt: text, or messages."""
-    meta: list[str] = []
-    """Columns to keep beside the sample, as they are."""
 
 
 class RubricSet(JsonHub):
@@ -55,11 +52,6 @@ class RubricSet(JsonHub):
     """Sentences for rules that the data names by an id only, with {parameters}; they replace our own."""
 
     _tally: Tally | None = PrivateAttr(default=None)
-
-    def roles(self) -> dict[str, str]:
-        """Role -> column that must exist: the fields of `columns`, but for `meta` and those that are null."""
-        columns = self.columns.model_dump(exclude={"meta"}, exclude_none=True)
-        return dict(sorted(columns.items(), key=lambda column: column[0] == "id"))  # the id last
 
     def prompt_of(self, row: Row) -> Prompt:
         """Raises `BadRow`."""
@@ -91,20 +83,12 @@ class RubricSet(JsonHub):
         return {} if self._tally is None else self._tally.numbers()
 
     def read(self) -> Iterator[Sample]:
-        where, rows = self.rows()
-        self.count(len(rows), where)
-        numbers = self.chosen(len(rows), where)
-        self._check_columns(where, rows[0])
-        tally, ids = Tally(), Ids()
-        self._tally = tally
-
-        def sample(row: Row, number: int) -> Sample:
-            made = self._sample(tally, row, number)
-            ids.add(made.id, self.place(where, number))
-            return made
-
+        where, rows, numbers = self.opened()
+        self.check_columns(where, rows)
+        tally = self._tally = Tally()
+        convert = self.with_own_ids(where, partial(self._sample, tally))
         try:
-            yield from self.records(where, rows, numbers, sample, tally.left_out)
+            yield from self.records(where, rows, numbers, convert, tally.left_out)
         finally:
             if tally.prompts or tally.left_out:
                 self.say(f"{where}: {tally.summary()}")
@@ -112,10 +96,6 @@ class RubricSet(JsonHub):
             raise DataError(f"{where}: none of {len(numbers)} rows gives a prompt with criteria{tally.omissions()}")
 
     # ------------------------------------------------------------------------------------------------------------------
-
-    def value(self, row: Row, role: str) -> Any:
-        """What the row holds for a role. Raises `BadRow`."""
-        return cell(row, getattr(self.columns, role))
 
     def by_id(self, instruction_id: Any, kwargs: Any, text: str | None = None) -> Demand:
         """A rule that the data names by its id. Raises `BadRow` when there is no sentence for it either."""
@@ -141,15 +121,14 @@ class RubricSet(JsonHub):
             raise BadRow("there is no criterion")
         if CODE_CHECKER in self.judged:
             demands = [_judged(demand) if demand.by_code() else demand for demand in demands]
-        name = as_id(number if self.columns.id is None else self.value(row, "id"), self.columns.id)
+        name = self.name_of_row(row, number)
         kept = [demand for demand in demands if self._keeps(demand)]
         for demand in demands:
             tally.add(demand, kept=self._keeps(demand))
         if not kept:
             raise LeftOut("without a criterion that is kept")
         tally.prompts += 1
-        meta = self.meta_of(row) | {"criteria": [demand.kind for demand in kept]}
-        meta |= {column: cell(row, column) for column in self.columns.meta}
+        meta = self.meta_of(row) | {"criteria": [demand.kind for demand in kept]} | self.kept(row)
         return Sample(
             id=self.id_of(row, name),
             prompt=self.with_criteria(prompt, demands, tally),
@@ -159,14 +138,6 @@ class RubricSet(JsonHub):
 
     def _keeps(self, demand: Demand) -> bool:
         return demand.check is not None or (self.without_checker if demand.hard else self.soft) == "judge"
-
-    def _check_columns(self, where: str, first: Row) -> None:
-        """Raise `DataError` when a column does not exist."""
-        for role, name in [*self.roles().items(), *(("meta", name) for name in self.columns.meta)]:
-            if not has(first, name):
-                by_number = "null for the row's number, or to what identifies a row"
-                meaning = by_number if role == "id" else "the column to read"
-                raise self.no_column(where, first, f'no column "{name}"', role, meaning)
 
 
 def _judged(demand: Demand) -> Demand:

@@ -40,10 +40,19 @@ def leaves(value: Any, place: str) -> Iterator[str]:
     """Return one line for each component below a place, with its plain values."""
     items = dict(enumerate(value)) if isinstance(value, list) else value
     inside = {key: item for key, item in items.items() if isinstance(item, dict) or is_nested(item)}
-    plain = [f"{key}={json.dumps(item, ensure_ascii=False)}" for key, item in items.items() if key not in inside]
+    plain = [
+        f"{key}={json.dumps(item, ensure_ascii=False)}"
+        for key, item in sorted(items.items(), key=first_name)
+        if key not in inside
+    ]
     yield f"{place}: {' '.join(plain)}".replace(str(ROOT), "<root>")
     for key, item in inside.items():
         yield from leaves(item, f"{place}.{key}")
+
+
+def first_name(item: tuple[Any, Any]) -> tuple[bool, str]:
+    """Sort by field, the component's name first."""
+    return item[0] != "name", str(item[0])
 
 
 def is_nested(value: Any) -> bool:

@@ -3,8 +3,8 @@
 At a terminal the progress is a live line (rich). Anywhere else it is a plain line every few seconds, so that a log file
 stays readable. stdout is never touched here: it carries results.
 
-What arrives here may contain text of models, data and endpoints, so nothing of it can move the cursor or hide (`visible`), and secrets are
-left out (`hide`).
+What arrives here may contain text of models, data and endpoints, so nothing of it can move the cursor or hide
+(`visible`), and secrets are left out (`hide`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def duration(seconds: float) -> str:
 
 
 def shown(value: float | str) -> str:
-    """A number in about four characters."""
+    """Return a number in about four characters."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
@@ -65,7 +65,7 @@ _listening: list[Console] = []
 
 
 def remark(text: str) -> None:
-    """A line that -q does not silence, at the console of the run that is under way, if there is one."""
+    """Print a line that -q does not silence, at the console of the run that is under way, if there is one."""
     (_listening[-1] if _listening else Console()).alert(text)
 
 
@@ -80,8 +80,9 @@ def listening(console: Console) -> Iterator[None]:
 
 
 def drawn(share: float, responses: int) -> None:
-    """Report the progress of drawing responses, between 0 and 1, with the `responses` of one call: so the open progress line has
-    an ETA before its first batch is done. Nothing happens where no line is open."""
+    """Report the progress of drawing responses, between 0 and 1, with the `responses` of one call: so the open progress
+    line has an ETA before its first batch is done. Nothing happens where no line is open.
+    """
     if _open:
         _open[-1].draw(share, responses)
 
@@ -172,13 +173,13 @@ class Console:
             self._to_terminal(text)
 
     def alert(self, text: str) -> None:
-        """A line that -q does not silence."""
+        """Print a line that -q does not silence."""
         self._to_log(text)
         self._to_terminal(text)
 
     @contextmanager
     def progress(self, what: str, total: int, done: int = 0) -> Iterator[Ticking]:
-        """A progress line until the block ends; blocks may nest."""
+        """Show a progress line until the block ends; blocks may nest."""
         ticker = Ticking(f"{self.prefix}{what}", total, done, self._tick)
         _open.append(ticker)
         try:

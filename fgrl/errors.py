@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 DONE, FAILED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes that belong to no class: no error; a bug, with its traceback; a mistake in a recipe or a command; Ctrl-C."""
+"""Exit codes that belong to no class: no error; a bug, with its traceback; a mistake in a recipe or a command; Ctrl-C.
+"""
 
 
 class FgrlError(Exception):
@@ -23,15 +24,15 @@ class FgrlError(Exception):
     """What the message starts with."""
 
     def explanation(self) -> str:
-        """The message with its heading."""
+        """Return the message with its heading."""
         return f"{self.heading}{self}"
 
     def at_terminal(self) -> str:
-        """The message with the name of the program that it comes from."""
+        """Return the message with the name of the program that it comes from."""
         return f"fgrl: {self.explanation()}"
 
     def as_json(self) -> dict[str, Any]:
-        """What a command prints with `--json`."""
+        """Return what a command prints with `--json`."""
         return {"error": self.at_terminal()}
 
 
@@ -50,7 +51,9 @@ class PolicyNotLent(UsageError):
 
 
 class Unavailable(FgrlError):
-    """The recipe asks for a package, a device, a model or an endpoint that this machine does not have or cannot reach."""
+    """The recipe asks for a package, a device, a model or an endpoint that this machine does not have or cannot
+    reach.
+    """
 
     exit_code = WRONG_REQUEST
 
@@ -100,12 +103,14 @@ class UserCodeError(FgrlError):
         return str(self.args[0])
 
     def at_terminal(self) -> str:
-        """The report begins with its own place."""
+        """Return the report begins with its own place."""
         return str(self)
 
 
 class RankLost(FgrlError):
-    """A process of a training on several devices has ended, or does not answer. The message names its rank and the reason."""
+    """A process of a training on several devices has ended, or does not answer. The message names its rank and the
+    reason.
+    """
 
     exit_code = 8
     heading = "lost: "
@@ -122,7 +127,9 @@ REFUSED_IN_WORDS = ("attempt to write a readonly database", "unable to open data
 
 
 def disk_error(error: BaseException) -> DiskError | None:
-    """The `DiskError` that an error of the operating system or of a library stands for; None for any other error."""
+    """Return the `DiskError` that an error of the operating system or of a library stands for; None for any other
+    error.
+    """
     number = error.errno if isinstance(error, OSError) else None
     if number in FULL or any(words in str(error) for words in FULL_IN_WORDS):
         return DiskError(
@@ -150,8 +157,9 @@ class Undecided(FgrlError):
 
 @dataclass(frozen=True)
 class Requires:
-    """`with Requires("emoji", 'format:emoji asks the package emoji', extra="rules"):` around the use of an optional package
-    (which is imported lazily): when it is not installed, `Unavailable` names the command that installs it."""
+    """`with Requires("emoji", 'format:emoji asks the package emoji', extra="rules"):` around the use of an optional
+    package (which is imported lazily): when it is not installed, `Unavailable` names the command that installs it.
+    """
 
     package: str
     """Name of the module."""

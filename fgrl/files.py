@@ -23,11 +23,11 @@ sqlite3 = lazy.load("sqlite3")
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write a file or a folder to: when the block ends without an error, what was written
-    is flushed to the disk and takes the place of `path` by rename.
+    """Give a temporary path beside `path` to write a file or a folder to: when the block ends without an error, what
+    was written is flushed to the disk and takes the place of `path` by rename.
 
-    A reader therefore sees the old content or the new one, never a part. After an error `path` is as it was and the temporary
-    path is removed; after a kill the temporary path (`.<name>.<process>.partial`) may remain.
+    A reader therefore sees the old content or the new one, never a part. After an error `path` is as it was and the
+    temporary path is removed; after a kill the temporary path (`.<name>.<process>.partial`) may remain.
     """
     if path.is_symlink() and path.is_dir():
         raise LinkRefused(path)
@@ -51,8 +51,9 @@ def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> None:
-    """JSON with a final newline; `default` converts what JSON has no type for, as in `json.dumps`. A number that is not finite, which
-    JSON cannot write, is null."""
+    """JSON with a final newline; `default` converts what JSON has no type for, as in `json.dumps`. A number that is not
+    finite, which JSON cannot write, is null.
+    """
     write_text(path, _json(value, indent=indent, default=default) + "\n")
 
 
@@ -72,12 +73,14 @@ def write_json_lines(path: Path, values: Iterable[Any]) -> int:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path with `~` for a home folder; unchanged where there is no such home."""
+    """Return a path with `~` for a home folder; unchanged where there is no such home."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  (Path.expanduser raises there)
 
 
 def is_file(path: str | Path) -> bool:
-    """Is there a regular file? False also for a name that no file can have (too long, a NUL), which `Path.is_file` raises on."""
+    """Is there a regular file? False also for a name that no file can have (too long, a NUL), which `Path.is_file`
+    raises on.
+    """
     return os.path.isfile(path)  # noqa: PTH113
 
 
@@ -92,7 +95,7 @@ def exists(path: str | Path) -> bool:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names of what is in a folder, sorted; empty when it cannot be read."""
+    """Return the names of what is in a folder, sorted; empty when it cannot be read."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except (OSError, ValueError):
@@ -117,7 +120,9 @@ class LinkRefused(UsageError):
 
 
 def refuse_links(folder: Path, root: Path | None = None) -> None:
-    """Raise `LinkRefused` for a link at `folder`, between it and the folder `root` above it, or in it. `root` itself may be one."""
+    """Raise `LinkRefused` for a link at `folder`, between it and the folder `root` above it, or in it. `root` itself
+    may be one.
+    """
     above = [folder, *(each for each in folder.parents if root is not None and root in each.parents)]
     inside = (
         Path(place) / name for place, folders, names in os.walk(folder) for name in (*folders, *names)
@@ -132,12 +137,15 @@ PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
 
 
 IDLE = 3600.0
-"""Seconds after which a file that a process of another machine, which cannot be seen, was writing counts as left behind."""
+"""Seconds after which a file that a process of another machine, which cannot be seen, was writing counts as left
+behind.
+"""
 
 
 def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
-    """What `atomically` left in a folder, and in those inside it, when its process was killed: the process is gone, and nothing has
-    changed for `idle` seconds. Links are not followed."""
+    """Return what `atomically` left in a folder, and in those inside it, when its process was killed: the process is
+    gone, and nothing has changed for `idle` seconds. Links are not followed.
+    """
     found = []
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):
@@ -151,7 +159,7 @@ def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
 
 
 def leftovers_of(path: Path) -> list[Path]:
-    """What `atomically(path)` left beside `path` when its process was killed."""
+    """Return what `atomically(path)` left beside `path` when its process was killed."""
     found = [(name, PARTIAL.fullmatch(name)) for name in names_in(path.parent) if name.startswith(f".{path.name}.")]
     return [
         path.with_name(name)
@@ -161,7 +169,7 @@ def leftovers_of(path: Path) -> list[Path]:
 
 
 def _runs(process: int) -> bool:
-    """True if this machine has a process with this number."""
+    """Return True if this machine has a process with this number."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -193,7 +201,8 @@ def sha256_of_file(path: Path) -> str:
 def sha256_of_folder(folder: Path, entry: Callable[[str, Path], bytes]) -> str:
     """Hex digest over `entry(relative path with slashes, file)` of every file in a folder, in the order of their paths.
 
-    `entry` states what counts of a file; b"" leaves it out. Raises `DataError` for a file that cannot be read, or is gone by then.
+    `entry` states what counts of a file; b"" leaves it out. Raises `DataError` for a file that cannot be read, or is
+    gone by then.
     """
     digest = hashlib.sha256()
     for file in sorted(inside for inside in folder.rglob("*") if inside.is_file()):
@@ -205,7 +214,7 @@ def sha256_of_folder(folder: Path, entry: Callable[[str, Path], bytes]) -> str:
 
 
 def has_more_files(folder: Path, limit: int) -> bool:
-    """Does a folder, with the folders in it, have more than `limit` entries? Looks at no more than needed."""
+    """Return True if a folder, with the folders in it, has more than `limit` entries. Looks at no more than needed."""
     entries = (name for _folder, folders, files in os.walk(folder) for name in (*folders, *files))
     return next(islice(entries, limit, None), None) is not None
 
@@ -233,7 +242,7 @@ def finite(value: Any) -> Any:
 
 
 def remove(path: Path) -> None:
-    """A file, a link, or a folder with all that is in it; nothing where there is none."""
+    """Remove a file, a link, or a folder with all that is in it; nothing where there is none."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,7 +1,7 @@
 """What `auto` means: bfloat16 on devices that multiply it natively, float32 elsewhere.
 
-A CPU without bfloat16 instructions converts every number before it multiplies it, which takes 6 to 15 times as long as float32.
-Nothing here imports torch: a plan must be quick.
+A CPU without bfloat16 instructions converts every number before it multiplies it, which takes 6 to 15 times as long as
+float32. Nothing here imports torch: a plan must be quick.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ CPU_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")
 FIRST_CAPABILITY = 8.0
 """Compute capability of the first CUDA GPUs that multiply bfloat16 (Ampere)."""
 INHERITED = "FGRL_NATIVE"
-"""Environment variable by which the processes of a distributed stage take over what their parent found: `cpu,device`."""
+"""Environment variable by which the processes of a distributed stage take over what their parent found: `cpu,device`.
+"""
 SLOWER = "6 to 15 times slower than float32"
 
 
@@ -36,8 +37,9 @@ class Native:
 
 
 def of_cpu(flags: Collection[str], environment: Mapping[str, str]) -> Native:
-    """Return the type for a CPU with these flags. Variables that restrict the instructions of oneDNN or PyTorch count as a CPU
-    that lacks the others."""
+    """Return the type for a CPU with these flags. Variables that restrict the instructions of oneDNN or PyTorch count
+    as a CPU that lacks the others.
+    """
     found = next((flag for flag in CPU_FLAGS if flag in flags), None)
     if found is None:
         return Native("float32", "the CPU has no bfloat16 instructions")
@@ -77,7 +79,7 @@ def inherited() -> dict[str, str]:
 
 
 def _cpu_flags() -> set[str]:
-    """Flags of the first core; none where the system does not list them."""
+    """Return the flags of the first core; none where the system does not list them."""
     file = Path("/proc/cpuinfo")
     if not file.is_file():
         return set()

@@ -1,8 +1,9 @@
 """From a quote to the characters that it quotes.
 
-Annotators, reward models and judges point to a part of a text by repeating it, rarely letter by letter. A quote is searched for
-as it is; then without regard to white space, to the shape of quote marks and dashes, and to how Unicode encodes the same
-character; then, if a threshold is given, for something similar. How each quote was found, and which were not, is counted.
+Annotators, reward models and judges point to a part of a text by repeating it, rarely letter by letter. A quote is
+searched for as it is; then without regard to white space, to the shape of quote marks and dashes, and to how Unicode
+encodes the same character; then, if a threshold is given, for something similar. How each quote was found, and which
+were not, is counted.
 
 Left out: quotes with a gap ("the first ... the last"), and guesses from what surrounds a span.
 """
@@ -52,7 +53,7 @@ class Match:
 def locate(
     quote: str, text: str, occurrence: Occurrence = "first", fuzzy: float | None = None, *, ignore_case: bool = False
 ) -> list[Match]:
-    """The places of a quote in a text; empty if there is none, and for a quote of white space alone.
+    """Return the places of a quote in a text; empty if there is none, and for a quote of white space alone.
 
     1. `exact`: every place where the text has the quote letter by letter. Those that cut no character in two (an e from
        the accent after it, an emoji from its skin tone) are preferred to those that do, and of these those that cut no word
@@ -63,9 +64,9 @@ def locate(
     3. `fuzzy`: stretches whose normalised form has at least the similarity `fuzzy` to that of the quote (0 to 1; the
        normalised indel similarity of rapidfuzz); None searches for none. Of overlapping stretches the best
 
-    The first step with a result ends the search. Steps 2 and 3 never cut a character (an extended grapheme cluster) in two.
-    occurrence: `first` gives one match, of fuzzy ones the best; `all` gives every one, from left to right (fuzzy ones from
-    the best), even if exact ones overlap each other. Raises ValueError for an invalid threshold.
+    The first step with a result ends the search. Steps 2 and 3 never cut a character (an extended grapheme cluster) in
+    two. occurrence: `first` gives one match, of fuzzy ones the best; `all` gives every one, from left to right (fuzzy
+    ones from the best), even if exact ones overlap each other. Raises ValueError for an invalid threshold.
     """
     if fuzzy is not None and not 0 < fuzzy <= 1:
         raise ValueError(f"fuzzy is {fuzzy}: a similarity is above 0 and at most 1")
@@ -143,7 +144,7 @@ class Located:
         return counts | {"unmatched quotes": self.unmatched, "unmatched rate": round(self.rate, 4)}
 
     def alarm(self, limit: float = USUAL_UNMATCHED) -> str | None:
-        """The warning if more than this share was not found; None otherwise."""
+        """Return the warning if more than this share was not found; None otherwise."""
         if self.rate <= limit:
             return None
         return (
@@ -178,7 +179,7 @@ class _Flat:
     """End of a piece in `text` -> the piece's index."""
 
     def inside(self) -> str:
-        """The text without white space at either end."""
+        """Return the text without white space at either end."""
         pieces = [piece.text for piece in self.pieces]
         if pieces[:1] == [" "]:
             pieces = pieces[1:]
@@ -240,12 +241,12 @@ def _exact(quote: str, text: str) -> list[Match]:
 
 
 def _of_whole_words(matches: list[Match], text: str) -> list[Match]:
-    """The matches that cut no word or number in two; all where each one does."""
+    """Return the matches that cut no word or number in two; all where each one does."""
     return [match for match in matches if not _cuts(text, match.start) and not _cuts(text, match.end)] or matches
 
 
 def _cuts(text: str, position: int) -> bool:
-    """True if a letter, digit or underscore stands on both sides of the position."""
+    """Return True if a letter, digit or underscore stands on both sides of the position."""
     return position > 0 and regex.match(_IN_A_WORD, text, pos=position - 1) is not None
 
 
@@ -262,7 +263,9 @@ def _normalised(quote: str, flat: _Flat, text: str) -> list[Match]:
 
 
 def _fuzzy(quote: str, flat: _Flat, threshold: float, *, all_of_them: bool) -> list[Match]:
-    """The best stretch; for all of them also the best ones to its left and right, and so on. The best come first."""
+    """Return the best stretch; for all of them also the best ones to its left and right, and so on. The best come
+    first.
+    """
     owner = [index for index, piece in enumerate(flat.pieces) for _ in piece.text]
     stretches: list[tuple[float, int, int]] = []
     open_ranges = [(0, len(flat.pieces))] if quote else []
@@ -282,7 +285,8 @@ def _fuzzy(quote: str, flat: _Flat, threshold: float, *, all_of_them: bool) -> l
 def _best(
     quote: str, flat: _Flat, owner: Sequence[int], first: int, last: int, threshold: float
 ) -> tuple[float, int, int] | None:
-    """The stretch of pieces `first:last` most similar to the quote: (similarity, first piece, index behind the last piece).
+    """Return the stretch of pieces `first:last` most similar to the quote: (similarity, first piece, index behind the
+    last piece).
 
     1. the window of at most the quote's length that is most similar to it
     2. its end, then its start, moved to the highest similarity: the passage may be longer or shorter than the quote

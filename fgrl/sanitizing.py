@@ -1,10 +1,11 @@
 """The one place that keeps secrets, and paths of this machine, out of what is written, printed or sent.
 
-A secret is recognized by its name (`api_key`, `X-Api-Key`, `apiToken`), by its form (`AKIA...`, a PEM block, a JSON web token), or by its
-value: those of environment variables that are named like secrets, and those that were found before (`remember`).
+A secret is recognized by its name (`api_key`, `X-Api-Key`, `apiToken`), by its form (`AKIA...`, a PEM block, a JSON web
+token), or by its value: those of environment variables that are named like secrets, and those that were found before
+(`remember`).
 
-`hide` is for text, `hide_in` for settings, `secrets_in` names what a recipe may not hold, and `Sanitizer` is for what leaves this
-machine. Data of a run (samples, responses) pass none of them: they are what is trained on.
+`hide` is for text, `hide_in` for settings, `secrets_in` names what a recipe may not hold, and `Sanitizer` is for what
+leaves this machine. Data of a run (samples, responses) pass none of them: they are what is trained on.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ _OPAQUE = re.compile(r"(?=.*\d)[\w.~+/=*:-]{8,}")
 
 @lru_cache(maxsize=4096)
 def _kind_of_name(name: str) -> str:
-    """ "sure", "token" or "" for the name of a setting, an option, a header or a variable; of a dotted one the last part counts."""
+    """Return "sure", "token" or "" for the name of a setting, an option, a header or a variable; of a dotted one the
+    last part counts.
+    """
     words = [word.lower() for word in _WORD.findall(name.rpartition(".")[2])]
     while words and words[-1].isdigit():
         words.pop()
@@ -67,7 +70,7 @@ def _kind_of_name(name: str) -> str:
 
 
 def names_secret(name: str, value: str) -> bool:
-    """True if a setting of this name with this value is a secret."""
+    """Return True if a setting of this name with this value is a secret."""
     kind = _kind_of_name(name) if value and value != HIDDEN and not value.startswith("${") else ""
     return kind == "sure" or (kind == "token" and _OPAQUE.fullmatch(value) is not None)
 
@@ -137,7 +140,7 @@ def _assignments_hidden(text: str) -> str:
 
 
 def _assigned(found: re.Match[str]) -> tuple[str, int] | None:
-    """What stands for the secret in an assignment, and where the secret ends; None where the value is none."""
+    """Return what stands for the secret in an assignment, and where the secret ends; None where the value is none."""
     name, between, value = found["name"], found["between"], found["value"]
     quoted, listed = value[0] in "\"'", value[0] == "["
     bare = value[1:-1] if quoted else value
@@ -221,12 +224,14 @@ def _written(secret: str) -> set[str]:
 
 @lru_cache(maxsize=16)
 def _all_written(values: frozenset[str]) -> list[str]:
-    """The longest first: one may be a part of another."""
+    """Return the longest first: one may be a part of another."""
     return sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
 
 
 def _known(variables: Iterable[str] = ()) -> frozenset[str]:
-    """Values of the environment variables that are named like secrets and of these others, and what was found before."""
+    """Values of the environment variables that are named like secrets and of these others, and what was found
+    before.
+    """
     named = set(variables)
     environment = {
         value
@@ -251,17 +256,21 @@ def hide(text: str) -> str:
 
 
 def hide_on_page(text: str) -> str:
-    """The same for a whole page of a report, whose markup stands between names and values: the known ones, and plain forms."""
+    """Return the same for a whole page of a report, whose markup stands between names and values: the known ones, and
+    plain forms.
+    """
     return _plain_forms_hidden(_known_hidden(text))
 
 
 def hide_in(value: Any) -> Any:
-    """The same for settings and records: mappings, lists and plain values."""
+    """Return the same for settings and records: mappings, lists and plain values."""
     return _without(value, hide)
 
 
 def secrets_in(settings: Any) -> Iterator[tuple[str | int, ...]]:
-    """The paths of the secrets that settings hold, which a recipe may not: by name or by form, never by the environment's values."""
+    """Yield the paths of the secrets that settings hold, which a recipe may not: by name or by form, never by the
+    environment's values.
+    """
     yield from dict.fromkeys(path for path, _value, _named in _secrets(settings))
 
 
@@ -284,14 +293,14 @@ def _secrets(
 
 
 def _inside(name: object, inside: str) -> str:
-    """The name by which an entry of a mapping is a secret; everything below a name that is sure is one."""
+    """Return the name by which an entry of a mapping is a secret; everything below a name that is sure is one."""
     if not isinstance(name, str) or _NO_VALUE.search(f" {name} "):
         return ""
     return name if _kind_of_name(name) else inside if _kind_of_name(inside) == "sure" else ""
 
 
 def _of_option(items: list[Any] | tuple[Any, ...], index: int) -> str:
-    """The name of the option whose value an item of a command line is: `["--password", "x"]`."""
+    """Return the name of the option whose value an item of a command line is: `["--password", "x"]`."""
     before = items[index - 1] if index else None
     option = isinstance(before, str) and before.startswith("--") and "=" not in before
     return str(before).lstrip("-") if option and _kind_of_name(str(before).lstrip("-")) else ""
@@ -331,6 +340,7 @@ class Sanitizer:
         settings: what will be published; the environment variables that it names (`api_key_env: NAME`) are looked up here.
         folders: folders of this machine whose path is removed wherever it occurs, besides the home folder, the current folder and
             the folder of temporary files.
+
     """
 
     def __init__(self, settings: Any = None, folders: Iterable[Path] = ()) -> None:
@@ -341,34 +351,38 @@ class Sanitizer:
         self._places = re.compile(rf"(?<![\w.])(?:{alternatives})(?=/|\b)[^\s\"'`,;:)\]}}]*")
 
     def text(self, text: str) -> str:
-        """Running text: absolute paths, also of other machines, are named by their last part."""
+        """Return running text in which absolute paths, also of other machines, are named by their last part."""
         text = _IN_QUERY.sub(rf"\1{HIDDEN}", hide(_known_hidden(text, self._variables)))
         for paths in (self._places, _PATH):
             text = paths.sub(lambda match: last_part(match[0]), text)
         return text
 
     def value(self, value: Any) -> Any:
-        """Settings: mappings, lists and plain values. A text that is an absolute path becomes the name of its file."""
+        """Return settings: mappings, lists and plain values. A text that is an absolute path becomes the name of its
+        file.
+        """
         return _without(value, lambda text: self.text(last_part(text) if is_path(text) else text))
 
 
 def is_path(text: str) -> bool:
-    """True if text is, as a whole, an absolute path or one from a home folder. `/` alone and text of several lines are not."""
+    """Return True if text is, as a whole, an absolute path or one from a home folder. `/` alone and text of several
+    lines are not.
+    """
     return "\n" not in text and len(text) > 1 and (text.startswith(("/", "~/")) or _DRIVE.match(text) is not None)
 
 
 def last_part(path: str) -> str:
-    """The name of the file or folder, of a path of any system."""
+    """Return the name of the file or folder, of a path of any system."""
     return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).name
 
 
 def parts(path: str) -> tuple[str, ...]:
-    """The names that follow the root or the home folder, of an absolute path of any system."""
+    """Return the names that follow the root or the home folder, of an absolute path of any system."""
     return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).parts[1:]
 
 
 def _environment_names(value: Any) -> Iterator[str]:
-    """The values of settings whose name ends in `_env`."""
+    """Yield the values of settings whose name ends in `_env`."""
     if isinstance(value, Mapping):
         yield from (item for name, item in value.items() if isinstance(item, str) and str(name).endswith("_env"))
     if isinstance(value, Mapping | list | tuple):
@@ -398,5 +412,5 @@ class Scrubber:
         return hide(_LOOKS_LIKE_A_KEY.sub(HIDDEN, self.own(text)))
 
     def line(self, text: str) -> str:
-        """The same, shortened and on one line."""
+        """Return the same, shortened and on one line."""
         return self(" ".join(without_lone_surrogates(text).split()))[:SHOWN]

@@ -14,17 +14,17 @@ STRIDE = 1_000_003
 
 
 def of_round(seed: int, number: int) -> int:
-    """The seed of a round or an epoch of a run."""
+    """Return the seed of a round or an epoch of a run."""
     return seed * STRIDE + number
 
 
 def of_turn(seed: int, number: int) -> int:
-    """The seed of a turn of a conversation; the first turn (0) draws from the run's own seed."""
+    """Return the seed of a turn of a conversation; the first turn (0) draws from the run's own seed."""
     return seed + STRIDE * number
 
 
 def of_evaluation(seed: int) -> int:
-    """The seed of the evaluations while a run trains: the same for all of them, and of no round."""
+    """Return the seed of the evaluations while a run trains: the same for all of them, and of no round."""
     return of_round(seed, STRIDE - 1)
 
 

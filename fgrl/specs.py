@@ -51,31 +51,38 @@ class ModelSpec(Settings):
     """A backbone with its head. A bare string is `{base: string}`."""
 
     base: Annotated[str, FolderOrName()] | Ref[Checkpoint]
-    """Hub id, folder, the short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`. In a recipe a folder is
-    relative to the recipe that names it; `owner/name` is a hub id where the recipe's folder has no such folder."""
+    """Hub id, folder, the short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`. In a recipe a
+    folder is relative to the recipe that names it; `owner/name` is a hub id where the recipe's folder has no such
+    folder.
+    """
     revision: str | None = None
     """Commit, tag or branch on the hub."""
     step: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=0)
-    """Of `${out:stage}`: the model that the stage's `evaluate` kept after this many iterations or optimizer steps (`keep: all`);
-    null: the stage's product."""
+    """Of `${out:stage}`: the model that the stage's `evaluate` kept after this many iterations or optimizer steps
+    (`keep: all`); null: the stage's product.
+    """
     auxiliary: Annotated[str | None, KeyedUnless(None)] = None
     """Of `${out:stage}`: the model that the stage trained beside the policy under this name; null: the policy."""
     head: Literal["lm", "scalar", "token"] | None = None
-    """Output of the model: next-token logits, one number per position, or one logit per token. null: what the slot requires."""
+    """Output of the model: next-token logits, one number per position, or one logit per token. null: what the slot
+    requires.
+    """
     lora: LoraSpec | None = None
     """Train adapters instead of all weights."""
     quantize: Literal["nf4"] | None = None
     """Load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU)."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], ByDevice()] = "float32"
-    """Type of the weights.
-    `auto`: bfloat16 where the device multiplies it natively, else float32; the recipe's `dtype` overrides it. A model all of whose
-    weights are trained is float32 under `auto` (but with DeepSpeed)."""
+    """Type of the weights. `auto`: bfloat16 where the device multiplies it natively, else float32; the recipe's `dtype`
+    overrides it. A model all of whose weights are trained is float32 under `auto` (but with DeepSpeed).
+    """
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
     chat_template: Annotated[str | None, File, KeyedUnless(None)] = None
-    """File with a chat template (Jinja) in place of the tokenizer's own. null: that one; without any, prompts are plain text."""
+    """File with a chat template (Jinja) in place of the tokenizer's own. null: that one; without any, prompts are plain
+    text.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -109,12 +116,12 @@ class ModelSpec(Settings):
         return self
 
     def frozen(self) -> ModelSpec:
-        """The model that training starts from, as a language model without new adapters."""
+        """Return the model that training starts from, as a language model without new adapters."""
         return self.model_copy(update={"lora": None, "head": None, "gradient_checkpointing": False})
 
 
 def stage_of(model: object) -> str | None:
-    """The stage whose product a model is: `x` of `${out:x}`; None for any other model.
+    """Return the stage whose product a model is: `x` of `${out:x}`; None for any other model.
 
     model: a `ModelSpec`, or settings as a recipe has them: `${out:x}`, or a mapping with it as `base`.
     """
@@ -131,8 +138,9 @@ class Sampling(Settings):
     max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
     """Longer prompts are cut at their beginning."""
     min_new_tokens: int = Field(0, ge=0, le=10_000_000)
-    """The first this many tokens of a response cannot be an end token: its probability is 0 there, in drawing and, in training,
-    in every log-probability, entropy and KL."""
+    """The first this many tokens of a response cannot be an end token: its probability is 0 there, in drawing and, in
+    training, in every log-probability, entropy and KL.
+    """
     temperature: float = Field(1.0, ge=0, le=100)
     """Divides the logits; 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -163,8 +171,9 @@ class Sampling(Settings):
         return ["no end token in scores"] if self.min_new_tokens else []
 
     def inexact(self) -> list[str]:
-        """The settings that sample from another distribution than the one whose log-probabilities a policy gradient uses, and
-        that `truncated` does not allow."""
+        """Return the settings that sample from another distribution than the one whose log-probabilities a policy
+        gradient uses, and that `truncated` does not allow.
+        """
         reasons = {
             "temperature: 0": self.temperature == 0,
             f"top_p: {self.top_p}": self.top_p < 1 and not self.truncated,

@@ -1,7 +1,8 @@
 """How a run ends from outside: it is asked to stop, or the process that started it is gone.
 
-A run is asked with `ask`, by a signal or where another rank is lost, and stops at its next `point`: `KeyboardInterrupt`. Every pass
-of a language model begins with one, so a run stops between two decoding steps or micro-batches.
+A run is asked with `ask`, by a signal or where another rank is lost, and stops at its next `point`:
+`KeyboardInterrupt`. Every pass of a language model begins with one, so a run stops between two decoding steps or
+micro-batches.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ def ask(thread: int) -> None:
 
 
 def forget(thread: int) -> None:
-    """A run begins or ends in this thread: nothing is asked of it."""
+    """Begin or end a run in this thread: nothing is asked of it."""
     _asked.discard(thread)
 
 
 def asked(thread: int) -> bool:
-    """True if the run in this thread is to stop."""
+    """Return True if the run in this thread is to stop."""
     return thread in _asked
 
 
 def point() -> None:
-    """Raise `KeyboardInterrupt` if the run in this thread is to stop. Everything that is finished is on the disk already."""
+    """Raise `KeyboardInterrupt` if the run in this thread is to stop. Everything that is finished is on the disk
+    already.
+    """
     if threading.get_ident() in _asked:
         raise KeyboardInterrupt
 
@@ -63,7 +66,7 @@ def held() -> Iterator[None]:
 
 
 def is_held(thread: int) -> bool:
-    """True inside `held`, in this thread."""
+    """Return True inside `held`, in this thread."""
     return thread in _held
 
 
@@ -72,7 +75,7 @@ def is_held(thread: int) -> bool:
 
 @contextmanager
 def children_end_with_us(environment: MutableMapping[str, str]) -> Iterator[None]:
-    """Processes of fgrl that are started with `environment` inside end when this process does, however it ends."""
+    """End processes of fgrl that are started with `environment` inside when this process ends, however it ends."""
     environment[PARENT] = str(os.getpid())
     try:
         yield
@@ -81,7 +84,7 @@ def children_end_with_us(environment: MutableMapping[str, str]) -> Iterator[None
 
 
 def end_with_parent() -> None:
-    """Called first in every process: one that `children_end_with_us` started is killed when its parent has ended."""
+    """Run first in every process: one that `children_end_with_us` started is killed when its parent has ended."""
     named = os.environ.pop(PARENT, "")
     if not named.isdigit():
         return
@@ -107,7 +110,7 @@ def kill_parent() -> None:
 
 
 def has_parent() -> bool:
-    """True if this process ends with the one that started it."""
+    """Return True if this process ends with the one that started it."""
     return bool(_tied)
 
 

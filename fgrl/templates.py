@@ -38,7 +38,9 @@ class Prompt:
         return frozenset(name for _role, text in self.turns for name in _FIELD.findall(text))
 
     def fill(self, values: Mapping[str, str]) -> list[Message]:
-        """The conversation with its placeholders replaced, in one pass: braces inside values stay as they are."""
+        """Return the conversation with its placeholders replaced, in one pass: braces inside values stay as they
+        are.
+        """
         return [
             Message(role=role, content=_FIELD.sub(lambda match: values.get(match[1], match[0]), text))
             for role, text in self.turns
@@ -46,7 +48,7 @@ class Prompt:
 
 
 def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str] = ()) -> Prompt:
-    """The prompt of a file.
+    """Return the prompt of a file.
 
     Raises `DataError` when it has a placeholder that is not among `known`, lacks one of `wanted`, or is empty.
     """
@@ -66,7 +68,7 @@ def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str
 
 
 def as_text(prompt: str | Sequence[Message]) -> str:
-    """A prompt as text for another model: text unchanged, a chat of several turns with its roles."""
+    """Return a prompt as text for another model: text unchanged, a chat of several turns with its roles."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:

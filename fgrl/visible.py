@@ -1,4 +1,5 @@
-"""Text of models and data, made safe to display: a character that is invisible, or changes how others are displayed, gets a mark.
+"""Text of models and data, made safe to display: a character that is invisible, or changes how others are displayed,
+gets a mark.
 
 Left alone: the zero-width joiner and variation selectors (emoji are built of them), and line feeds and tabs, about
 which the page and the terminal decide for themselves.
@@ -21,7 +22,7 @@ HIDDEN = re.compile(
 
 
 def mark(character: str) -> str:
-    """A visible stand-in of a hidden character: a control picture (`␛`) or its code point (`⟨U+202E⟩`)."""
+    """Return a visible stand-in of a hidden character: a control picture (`␛`) or its code point (`⟨U+202E⟩`)."""
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)

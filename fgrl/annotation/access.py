@@ -35,7 +35,7 @@ def new_token() -> str:
 
 
 def token_hash(token: str) -> bytes:
-    """What is stored of a token."""
+    """Return what is stored of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -70,6 +70,7 @@ class Sessions:
         hashes: of each annotator's link, by name.
         cookie: beginning of the cookies' names; each session has its own, so that none replaces another.
         kept: where they are stored; None: nowhere.
+
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Sessions:
         self._sessions = {session.id: session for session in (kept.sessions() if kept is not None else ())}
 
     def annotator(self, token: str) -> str | None:
-        """The annotator whose link has this token. Takes the same time whatever the token is."""
+        """Return the annotator whose link has this token. Takes the same time whatever the token is."""
         hash, whose = token_hash(token), None
         for name, stored in self.hashes.items():
             if hmac.compare_digest(hash, stored):
@@ -87,7 +88,7 @@ class Sessions:
         return whose
 
     def begin(self, annotator: str, *, secure: bool) -> tuple[str, str]:
-        """A new session: `Set-Cookie`, and what the page keeps and sends as `X-Session`."""
+        """Return a new session: `Set-Cookie`, and what the page keeps and sends as `X-Session`."""
         id, cookie, page = secrets.token_hex(8), new_token(), new_token()
         now = self._clock()
         mine = sorted(
@@ -150,8 +151,9 @@ class Address:
         return _is_loopback(self.host)
 
     def allows_host(self, header: str) -> bool:
-        """Is it an address of this server? Names are known ones; numbers cannot be rebound by DNS, so that a server for the
-        network allows any of them. The port may be another one: a tunnel's."""
+        """Is it an address of this server? Names are known ones; numbers cannot be rebound by DNS, so that a server for
+        the network allows any of them. The port may be another one: a tunnel's.
+        """
         if self.public is not None and header == urlsplit(self.public).netloc:
             return True
         try:

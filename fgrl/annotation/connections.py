@@ -1,7 +1,8 @@
 """Connections of the annotation server: nobody keeps others out by holding some without asking for anything.
 
-A request must arrive within `REQUEST_SECONDS` of its connection, or of the answer before it. When there are too many connections, of
-one address or of all, the one that has been idle longest is closed for the new one. Behind a proxy all have the proxy's address.
+A request must arrive within `REQUEST_SECONDS` of its connection, or of the answer before it. When there are too many
+connections, of one address or of all, the one that has been idle longest is closed for the new one. Behind a proxy all
+have the proxy's address.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Connection(H11Protocol):
     """uvicorn's HTTP connection with these limits."""
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Note that a client has connected."""
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = None
         self._since = self.loop.time()
@@ -37,12 +38,12 @@ class Connection(H11Protocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Note that the connection has ended."""
         self._stop()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """An answer was sent; the next request may come."""
+        """Note that an answer was sent; the next request may come."""
         super().on_response_complete()
         self._since = self.loop.time()
         self._wait()

@@ -43,7 +43,7 @@ class NotKept:
 
 
 def about(sample: Sample) -> Mapping[str, Any]:
-    """What `meta.annotation` of a sample holds; empty where it is missing or something else."""
+    """Return `meta.annotation` of a sample; empty where it is missing or something else."""
     own = sample.meta.get(KEY)
     return own if isinstance(own, Mapping) else {}
 

@@ -2,13 +2,11 @@
 
 `meta.annotation` of an exported sample holds
 
-| key | value |
-|---|---|
-| `page` | `modes` of the page's settings |
-| `by` | by annotator: `order` (places of the responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601) |
-| `before` | what the sample had under this key before it was annotated, if anything |
-| `revisions` | only with `revisions`: every stored revision, in order: `annotator`, `kind`, `key`, `version`, `time`, `body` |
-| `store` | only with `revisions`, in the first sample: `settings` of the page, `annotators`, `overlap`, `each`, `seed` |
+| key | value | |---|---| | `page` | `modes` of the page's settings | | `by` | by annotator: `order` (places of the
+responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601) | | `before` |
+what the sample had under this key before it was annotated, if anything | | `revisions` | only with `revisions`: every
+stored revision, in order: `annotator`, `kind`, `key`, `version`, `time`, `body` | | `store` | only with `revisions`, in
+the first sample: `settings` of the page, `annotators`, `overlap`, `each`, `seed` |
 
 With `revisions` the file is a complete copy of what was annotated: `importing` makes a store of it again. Left out: the
 annotators' tokens, leases, and earlier settings of the page.
@@ -29,9 +27,9 @@ from fgrl.types import Annotation, PairVerdict, Sample, Span
 def exported(store: Store, *, revisions: bool = False, finished: bool = False) -> Iterator[Sample]:
     """Every sample of a store with its annotations, in the order of the store.
 
-    Annotators come in the order of their names, spans in the order in which they were first saved. revisions: with every
-    stored revision. finished: only what annotators have marked as done. What is saved while this is read is left out of
-    every sample alike.
+    Annotators come in the order of their names, spans in the order in which they were first saved. revisions: with
+    every stored revision. finished: only what annotators have marked as done. What is saved while this is read is left
+    out of every sample alike.
     """
     settings = store.settings
     by_item: dict[str, list[Revision]] = {item: [] for item in store.items}
@@ -97,8 +95,9 @@ def _before(sample: Sample) -> dict[str, Any]:
 
 
 def _annotation(name: str, state: ItemState, place: int, settings: PageSettings) -> Annotation | None:
-    """None where there is nothing, which is not the same as a response in which nothing was marked: that is known only of an item
-    that the annotator has finished, on a page that marks spans."""
+    """None where there is nothing, which is not the same as a response in which nothing was marked: that is known only
+    of an item that the annotator has finished, on a page that marks spans.
+    """
     spans = _merged(
         Span(
             start=span.body["start"],

@@ -1,4 +1,6 @@
-"""The outermost layers of the annotation server, and where each rule is kept:
+"""The outermost layers of the annotation server.
+
+Where each rule is kept:
 
 1. A request names the server by an address that it was started with. A name that a foreign DNS points to this machine
    is refused (DNS rebinding).

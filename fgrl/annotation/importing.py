@@ -1,8 +1,9 @@
 """Annotated samples into a store: revisions as they were exported, or a first revision of each annotation.
 
-A file with revisions (`exported(..., revisions=True)`) gives back every revision with its version and time. From any other file
-the annotations, verdicts and times become revisions of version 1. Where a sample's `meta.annotation.by` names its annotators,
-what others have annotated stays with the sample, as something that the store is about; else everybody's work is imported.
+A file with revisions (`exported(..., revisions=True)`) gives back every revision with its version and time. From any
+other file the annotations, verdicts and times become revisions of version 1. Where a sample's `meta.annotation.by`
+names its annotators, what others have annotated stays with the sample, as something that the store is about; else
+everybody's work is imported.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ class Imported:
 
 
 def settings_of(samples: Sequence[Sample]) -> PageSettings | None:
-    """The settings of the page that a file with revisions contains; None for any other file."""
+    """Return the settings of the page that a file with revisions contains; None for any other file."""
     own = _store_of(samples).get("settings")
     return None if own is None else PageSettings.model_validate_json(json.dumps(own))
 
 
 def create_store(path: Path, samples: Sequence[Sample], settings: PageSettings) -> Store:
-    """A new store for annotated samples, with the annotators and the distribution of items of the store that they were exported
-    from, as far as the file knows them. Nothing is imported yet. Raises `DataError` as `Store.create` does."""
+    """Return a new store for annotated samples, with the annotators and the distribution of items of the store that
+    they were exported from, as far as the file knows them. Nothing is imported yet. Raises `DataError` as
+    `Store.create` does.
+    """
     own = _store_of(samples)
     return Store.create(
         path,
@@ -66,8 +69,8 @@ def create_store(path: Path, samples: Sequence[Sample], settings: PageSettings) 
 def import_into(store: Store, samples: Iterable[Sample], *, now: datetime | None = None) -> Imported:
     """Add the annotations of these samples to a store, all of them or none.
 
-    now: the time of annotations that have none. Raises `DataError` for a sample that the store does not have or has with other
-    responses, and for an annotation that does not fit the sample or the settings of the page.
+    now: the time of annotations that have none. Raises `DataError` for a sample that the store does not have or has
+    with other responses, and for an annotation that does not fit the sample or the settings of the page.
     """
     result = Imported()
     settings, moment = store.settings, (now or datetime.now(UTC)).isoformat()
@@ -98,7 +101,7 @@ def annotators_of(sample: Sample) -> list[str]:
 
 
 def without_annotations(sample: Sample) -> Sample:
-    """The sample as it was before these annotators worked on it."""
+    """Return the sample as it was before these annotators worked on it."""
     names, own = set(annotators_of(sample)), about(sample)
     verdicts = [verdict for verdict in sample.verdicts or [] if verdict.by not in names]
     meta = {key: value for key, value in sample.meta.items() if key != KEY or not isinstance(value, Mapping)}
@@ -130,8 +133,9 @@ def _check_sample(store: Store, sample: Sample) -> None:
 
 
 def _new(store: Store, item: str, first: Sequence[Revision], not_kept: NotKept) -> Iterator[Revision]:
-    """Those first revisions of an item that the store does not have. What it has differently is a `DataError`, except for
-    orders and times, of which the store keeps its own."""
+    """Those first revisions of an item that the store does not have. What it has differently is a `DataError`, except
+    for orders and times, of which the store keeps its own.
+    """
     states = {name: store.state(item, name) for name in {own.annotator for own in first} & set(store.annotators)}
     for revision in first:
         state = states.get(revision.annotator)
@@ -153,7 +157,7 @@ def _new(store: Store, item: str, first: Sequence[Revision], not_kept: NotKept) 
 
 
 def _newest(state: ItemState, revision: Revision) -> tuple[Any, bool]:
-    """What a store has of the same thing (None: nothing), and whether it is the same."""
+    """Return the store's version of the same thing (None: it has none), and whether it is the same."""
     match revision.kind:
         case "order":
             return state.order, state.order == revision.body["order"]
@@ -171,7 +175,7 @@ def _newest(state: ItemState, revision: Revision) -> tuple[Any, bool]:
 
 
 def _stored(sample: Sample) -> list[Revision]:
-    """The revisions of a complete copy. Raises `DataError` where they are none."""
+    """Return the revisions of a complete copy. Raises `DataError` where they are none."""
     given, where = about(sample)["revisions"], f"sample {sample.id}: meta.{KEY}.revisions"
     if not isinstance(given, list):
         raise DataError(
@@ -189,7 +193,7 @@ def _stored(sample: Sample) -> list[Revision]:
 
 
 def _first(sample: Sample, moment: str, not_kept: NotKept) -> Iterator[Revision]:
-    """A revision for everything that was annotated, without its history."""
+    """Yield a revision for everything that was annotated, without its history."""
     people = by_annotator(sample)
     for given in annotators_of(sample):
         noted = people.get(given, {})
@@ -260,7 +264,7 @@ def _verdicts(sample: Sample, name: str, not_kept: NotKept) -> list[PairVerdict]
 
 
 def _wrong(revision: Revision, settings: PageSettings, places: int) -> str | None:
-    """What the settings of the page do not allow; what does not fit the sample the store itself refuses."""
+    """Return what the settings of the page do not allow; what does not fit the sample the store itself refuses."""
     body = revision.body
     try:
         match revision.kind:

@@ -1,18 +1,16 @@
-"""Label Studio's task format: samples with their annotations as tasks, tasks as samples, and a labeling configuration that fits.
+"""Label Studio's task format: samples with their annotations as tasks, tasks as samples, and a labeling configuration
+that fits.
 
 A task holds the texts in `data` (`query`, `document`, `response_1`, ...), the whole sample without its annotations as
 `data.sample`, and one annotation per annotator. In `annotations[].result`, which is a flat list:
 
-| what | type | from_name | value |
-|---|---|---|---|
-| a span | labels | span_1 | start, end, text, labels: [like] or [dislike] |
-| its reasons | choices | like_1, dislike_1 | the same start and end, choices: ids; the span's id |
-| its note | textarea | note_1 | the same start and end, text: [note]; the span's id |
-| an answer | choices, textarea, rating | question_1_ID | choices, text or rating |
-| the preference | pairwise | preference | selected: left (the first response) or right |
-| a tie | choices | tie | choices: [tie], since Pairwise has no third choice |
-| the reason for it | textarea | preference_reason | text: [reason] |
-| the annotator | textarea | annotator | text: [name], since Label Studio accepts as `completed_by` only users that it knows |
+| what | type | from_name | value | |---|---|---|---| | a span | labels | span_1 | start, end, text, labels: [like] or
+[dislike] | | its reasons | choices | like_1, dislike_1 | the same start and end, choices: ids; the span's id | | its
+note | textarea | note_1 | the same start and end, text: [note]; the span's id | | an answer | choices, textarea, rating
+| question_1_ID | choices, text or rating | | the preference | pairwise | preference | selected: left (the first
+response) or right | | a tie | choices | tie | choices: [tie], since Pairwise has no third choice | | the reason for it
+| textarea | preference_reason | text: [reason] | | the annotator | textarea | annotator | text: [name], since Label
+Studio accepts as `completed_by` only users that it knows |
 
 The numbers are places of responses, counted from 1. Left out: Label Studio's other types (counted when they are read).
 """
@@ -58,10 +56,9 @@ def to_tasks(
 ) -> tuple[list[dict[str, Any]], NotKept]:
     """One task per sample, and what Label Studio has no place for.
 
-    document: entry of a sample's `meta` that holds the knowledge source. query: entry that holds the query, where the prompt
-    holds more than that. users: id in Label Studio by annotator; it becomes
-    `completed_by` (an annotator without one leaves it to whoever imports the file). Raises `DataError` for an annotator who
-    annotated a response twice.
+    document: entry of a sample's `meta` that holds the knowledge source. query: entry that holds the query, where the
+    prompt holds more than that. users: id in Label Studio by annotator; it becomes `completed_by` (an annotator without
+    one leaves it to whoever imports the file). Raises `DataError` for an annotator who annotated a response twice.
     """
     report = NotKept()
     return [_task(sample, document, query, offsets, users or {}, report) for sample in samples], report
@@ -187,7 +184,7 @@ def _of_verdict(sample: Sample, name: str, report: NotKept) -> Iterator[dict[str
 
 
 def read_tasks(path: Path) -> list[Any]:
-    """The tasks of a JSON file as Label Studio exports it. Raises `DataError` when it is no list of them."""
+    """Return the tasks of a JSON file as Label Studio exports it. Raises `DataError` when it is no list of them."""
     try:
         tasks = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
@@ -200,11 +197,12 @@ def read_tasks(path: Path) -> list[Any]:
 def from_tasks(
     tasks: Sequence[Mapping[str, Any]], *, offsets: Offsets | Literal["auto"] = "auto"
 ) -> tuple[list[Sample], NotKept]:
-    """Samples with their annotations, in the order of the tasks, and what was not understood.
+    """Return samples with their annotations, in the order of the tasks, and what was not understood.
 
-    offsets `auto`: the `text` of a task's regions decides how its places are counted: as 16-bit units when the text of a
-    region is only there, else as code points. Text that is at two different places, depending on the way, is counted. Where it fits
-    neither way but occurs once, that place is taken. An annotation that was cancelled is left out. Raises `DataError` for a task without texts.
+    offsets `auto`: the `text` of a task's regions decides how its places are counted: as 16-bit units when the text of
+    a region is only there, else as code points. Text that is at two different places, depending on the way, is counted.
+    Where it fits neither way but occurs once, that place is taken. An annotation that was cancelled is left out. Raises
+    `DataError` for a task without texts.
     """
     report = NotKept()
     samples = [_sample(task, number, offsets, report) for number, task in enumerate(tasks)]
@@ -394,14 +392,14 @@ class _Annotation:
 
 
 def _place(sample: Sample, to: str) -> int | None:
-    """The place of the response that a tag shows; None: it shows something else."""
+    """Return the place of the response that a tag shows; None: it shows something else."""
     match = re.fullmatch(r"response_(\d+)", to)
     place = int(match[1]) - 1 if match else -1
     return place if 0 <= place < len(sample.responses) else None
 
 
 def _person(completed_by: Any) -> str:
-    """The e-mail address of a user, else the name or the number; empty: unknown."""
+    """Return the e-mail address of a user, else the name or the number; empty: unknown."""
     if isinstance(completed_by, Mapping):
         return str(completed_by.get("email") or completed_by.get("username") or completed_by.get("id") or "")
     return "" if completed_by is None else str(completed_by)
@@ -418,12 +416,12 @@ def _first_text(value: Mapping[str, Any]) -> str | None:
 
 
 def utf16_offset(text: str, offset: int) -> int:
-    """The place of a character in JavaScript's 16-bit units."""
+    """Return the place of a character in JavaScript's 16-bit units."""
     return offset + sum(ord(letter) > 0xFFFF for letter in text[:offset])
 
 
 def from_utf16(text: str, offset: int) -> int:
-    """The place in code points; -1 outside the text or between the halves of a character."""
+    """Return the place in code points; -1 outside the text or between the halves of a character."""
     units = 0
     for place, letter in enumerate(text):
         if units >= offset:
@@ -444,7 +442,7 @@ def _fitting(text: str, inside: Mapping[str, tuple[int, int]], quote: str) -> di
 
 
 def _only_utf16(sample: Sample, annotation: Mapping[str, Any]) -> bool:
-    """Does a region of the annotation fit its text only when 16-bit units are counted?"""
+    """Return True if a region of the annotation fits its text only when 16-bit units are counted."""
     for result in annotation.get("result") or []:
         value, place = result.get("value"), _place(sample, str(result.get("to_name", "")))
         if not isinstance(value, Mapping) or place is None or not isinstance(value.get("text"), str):
@@ -460,7 +458,9 @@ def _only_utf16(sample: Sample, annotation: Mapping[str, Any]) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Equal but for white space: Label Studio writes what the browser selected, and line ends as a backslash and an n."""
+    """Equal but for white space: Label Studio writes what the browser selected, and line ends as a backslash and
+    an n.
+    """
     return _WHITE.sub("", one) == _WHITE.sub("", other)
 
 
@@ -468,9 +468,10 @@ def _alike(one: str, other: str) -> bool:
 
 
 def labeling_config(samples: Sequence[Sample], settings: PageSettings | None = None) -> str:
-    """The labeling configuration (XML) of a project for these samples: two texts side by side with likes and dislikes,
-    reasons, notes, questions and the preference. What the settings do not have (all of it, without settings) is taken from
-    the annotations."""
+    """Return the labeling configuration (XML) of a project for these samples: two texts side by side with likes and
+    dislikes, reasons, notes, questions and the preference. What the settings do not have (all of it, without settings)
+    is taken from the annotations.
+    """
     places = max((len(sample.responses) for sample in samples), default=2)
     modes = None if settings is None else settings.modes
     view = ElementTree.Element("View")

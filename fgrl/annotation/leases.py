@@ -1,8 +1,10 @@
-"""Who works on which item: leases that expire, so that an item is offered to as many annotators as it wants and no more.
+"""Who works on which item: leases that expire, so that an item is offered to as many annotators as it wants and no
+more.
 
-An item wants a number of annotators, or all of them. It is available to an annotator who has not finished it, as long as fewer
-others than it wants have finished it or hold a lease that has not expired. Leases change nothing that was annotated: who was
-given an item may save to it for ever, and the work of an annotator whose connection was lost is never refused.
+An item wants a number of annotators, or all of them. It is available to an annotator who has not finished it, as long
+as fewer others than it wants have finished it or hold a lease that has not expired. Leases change nothing that was
+annotated: who was given an item may save to it for ever, and the work of an annotator whose connection was lost is
+never refused.
 """
 
 from __future__ import annotations
@@ -66,8 +68,9 @@ def is_available(database: sqlite3.Connection, item: int, annotator: int, now: f
 
 
 def next_available(database: sqlite3.Connection, annotator: int, after: int | None, now: float) -> int | None:
-    """The item to offer. Without `after` those that the annotator has begun come first; else the items behind it, and then
-    those before it. None: nothing else is left."""
+    """Return the item to offer. Without `after` those that the annotator has begun come first; else the items behind
+    it, and then those before it. None: nothing else is left.
+    """
     first = f"NOT {_BEGUN}" if after is None else "number < :after"
     query = f"SELECT number FROM items WHERE number IS NOT :after AND {_AVAILABLE} ORDER BY {first}, number LIMIT 1"
     row = database.execute(query, {"annotator": annotator, "after": after, "now": now}).fetchone()
@@ -75,7 +78,9 @@ def next_available(database: sqlite3.Connection, annotator: int, after: int | No
 
 
 def take(database: sqlite3.Connection, item: int, annotator: int, now: float, seconds: float, most: int) -> None:
-    """Give the annotator a lease, or a longer one, and end all but the `most` leases that were taken or made longer last."""
+    """Give the annotator a lease, or a longer one, and end all but the `most` leases that were taken or made longer
+    last.
+    """
     database.execute(
         "INSERT INTO leases (item, annotator, expires) VALUES (?, ?, ?) "
         "ON CONFLICT (item, annotator) DO UPDATE SET expires = excluded.expires",
@@ -100,7 +105,7 @@ def is_given(database: sqlite3.Connection, item: int, annotator: int) -> bool:
 
 
 def listing(database: sqlite3.Connection, annotator: int, now: float) -> list[Listed]:
-    """The items that an annotator has begun, finished, or holds a lease of, in the order of the samples."""
+    """Return the items that an annotator has begun, finished, or holds a lease of, in the order of the samples."""
     query = f"""
         SELECT number, {_BEGUN},
             EXISTS (SELECT 1 FROM finished WHERE finished.item = number AND finished.annotator = :annotator),
@@ -119,7 +124,7 @@ def listing(database: sqlite3.Connection, annotator: int, now: float) -> list[Li
 
 
 def progress(database: sqlite3.Connection, annotator: int, now: float) -> Progress:
-    """Counts for one annotator."""
+    """Return the counts for one annotator."""
     values = {"annotator": annotator, "now": now}
     (done,) = database.execute("SELECT count(*) FROM finished WHERE annotator = :annotator", values).fetchone()
     (started,) = database.execute(

@@ -1,15 +1,14 @@
 """What annotators store: one revision for each time that a span, an answer, a preference or a time is saved.
 
-| kind | key | body |
-|---|---|---|
-| `order` | empty | `{"order": [1, 0]}`: places of the responses as they were shown, from left to right |
-| `span` | the span's id | place, start, end, quote, label, reasons, note, deleted (`SpanBody`) |
-| `answers` | place of the response | answers to questions about the whole response, by the question's id |
-| `verdict` | empty | `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` when it was withdrawn |
-| `time` | an id | `{"seconds": active time}`; those of an item add up |
-| `done` | empty | `{"done": true}` when the annotator finished the item, false when it was opened again |
+| kind | key | body | |---|---|---| | `order` | empty | `{"order": [1, 0]}`: places of the responses as they were shown,
+from left to right | | `span` | the span's id | place, start, end, quote, label, reasons, note, deleted (`SpanBody`) | |
+`answers` | place of the response | answers to questions about the whole response, by the question's id | | `verdict` |
+empty | `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` when it was withdrawn | | `time` |
+an id | `{"seconds": active time}`; those of an item add up | | `done` | empty | `{"done": true}` when the annotator
+finished the item, false when it was opened again |
 
-Offsets are code points of the response's text. What an annotator's record is now are the newest revisions (`ItemState`).
+Offsets are code points of the response's text. What an annotator's record is now are the newest revisions
+(`ItemState`).
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ class ItemState:
 
 
 def state_of(revisions: Iterable[Revision]) -> ItemState:
-    """The state after all revisions of one annotator and item, given in the order in which they were stored."""
+    """Return the state after all revisions of one annotator and item, given in the order in which they were stored."""
     state = ItemState()
     for revision in revisions:
         state.add(revision)
@@ -178,7 +177,9 @@ def state_of(revisions: Iterable[Revision]) -> ItemState:
 
 
 def canonical(body: Mapping[str, Any]) -> str:
-    """JSON in ASCII with sorted keys: equal bodies have equal texts. Raises `Refused` for what JSON or UTF-8 cannot hold."""
+    """JSON in ASCII with sorted keys: equal bodies have equal texts. Raises `Refused` for what JSON or UTF-8 cannot
+    hold.
+    """
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -189,7 +190,9 @@ def canonical(body: Mapping[str, Any]) -> str:
 
 
 def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
-    """The body with every field, when it fits the kind and the sample's responses. Raises `Refused` otherwise."""
+    """Return the body with every field, when it fits the kind and the sample's responses. Raises `Refused`
+    otherwise.
+    """
     places = len(sample.responses)
     match kind:
         case "span":
@@ -243,7 +246,7 @@ def _read(body: type[_Body], value: Mapping[str, Any]) -> Any:
 
 
 def in_words(error: ValidationError) -> str:
-    """The first mistake: its place and what is wrong."""
+    """Return the first mistake: its place and what is wrong."""
     what = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(map(str, what["loc"]))
     return f"{place}{': ' * bool(place)}{what['msg'].removeprefix('Value error, ')}"

@@ -1,27 +1,26 @@
-"""The annotation page's server: JSON over HTTP, for annotators with a session. Needs Starlette (`pip install 'fgrl[annotate]'`).
+"""The annotation page's server: JSON over HTTP, for annotators with a session. Needs Starlette (`pip install
+'fgrl[annotate]'`).
 
-| request | body | answer |
-|---|---|---|
-| `GET /enter/TOKEN` | | starts a session, and goes to `/#session=...`, which the page keeps and sends as `X-Session` |
-| `GET /`, `GET /static/FILE` | | the page's own files; they need no session and hold nothing of the store |
-| `GET /api/session` | | annotator, store, settings, progress `{done, started, remaining, total}` |
-| `GET /api/items` | | `[{id, state: new, started or done, leased}]` of what was begun, finished or leased |
-| `POST /api/items/next` | `{current: id or null}` | `{item}`, the whole item as below, now leased; null: nothing is left |
-| `GET /api/items/ID` | | the item; leases it when it is available |
-| `PUT /api/items/ID/spans/SPAN` | a span with `id` and `base` | `{version}` |
-| `PUT /api/items/ID/answers/PLACE` | `{base, body: {question: answer}}` | `{version}` |
-| `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason, deleted?: true}}` | `{version}` |
-| `POST /api/items/ID/time` | `{id, seconds}` | `{seconds}`, the sum so far; the same id counts once |
-| `POST /api/items/ID/done` | `{done}` | `{done, progress}`; 422 with `missing`, a list, when something is missing |
-| `POST /api/items/ID/release` | | `{released: true}` |
+| request | body | answer | |---|---|---| | `GET /enter/TOKEN` | | starts a session, and goes to `/#session=...`, which
+the page keeps and sends as `X-Session` | | `GET /`, `GET /static/FILE` | | the page's own files; they need no session
+and hold nothing of the store | | `GET /api/session` | | annotator, store, settings, progress `{done, started,
+remaining, total}` | | `GET /api/items` | | `[{id, state: new, started or done, leased}]` of what was begun, finished or
+leased | | `POST /api/items/next` | `{current: id or null}` | `{item}`, the whole item as below, now leased; null:
+nothing is left | | `GET /api/items/ID` | | the item; leases it when it is available | | `PUT /api/items/ID/spans/SPAN`
+| a span with `id` and `base` | `{version}` | | `PUT /api/items/ID/answers/PLACE` | `{base, body: {question: answer}}` |
+`{version}` | | `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason, deleted?: true}}` |
+`{version}` | | `POST /api/items/ID/time` | `{id, seconds}` | `{seconds}`, the sum so far; the same id counts once | |
+`POST /api/items/ID/done` | `{done}` | `{done, progress}`; 422 with `missing`, a list, when something is missing | |
+`POST /api/items/ID/release` | | `{released: true}` |
 
-An item: id, prompt (a text, or turns `{role, content}`), document, domain, order (places as shown), responses `[{place, text}]` in
-that order, spans by id (`SpanBody` with id and version, deleted ones too), answers by place and verdict as `{version, body}`, done,
-seconds. Names of models, scores and other annotators' work are never sent.
+An item: id, prompt (a text, or turns `{role, content}`), document, domain, order (places as shown), responses `[{place,
+text}]` in that order, spans by id (`SpanBody` with id and version, deleted ones too), answers by place and verdict as
+`{version, body}`, done, seconds. Names of models, scores and other annotators' work are never sent.
 
-`base` is the version that a write replaces, 0 for something new. 401: no session. 403: another origin or host, or an item of
-another annotator. 404. 408: the request arrived too slowly. 409: there is a newer version, `current`. 413: too large. 422: does not fit, with the reason in `error`.
-503: another program writes to the store. 507: the disk is full. What is not answered with a version may be sent again.
+`base` is the version that a write replaces, 0 for something new. 401: no session. 403: another origin or host, or an
+item of another annotator. 404. 408: the request arrived too slowly. 409: there is a newer version, `current`. 413: too
+large. 422: does not fit, with the reason in `error`. 503: another program writes to the store. 507: the disk is full.
+What is not answered with a version may be sent again.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class Call:
         return self._item(self.parts["item"])
 
     def read(self, wanted: type[W]) -> W:
-        """The body as this class. Raises `Refused`."""
+        """Return the body as this class. Raises `Refused`."""
         try:
             return wanted.model_validate_json(self.body or b"{}")
         except ValidationError as error:
@@ -247,7 +246,9 @@ def _versioned(revision: Revision) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str | None:
-    """An entry of a sample's `meta` as text: a list of texts as paragraphs, anything else that is no text as JSON."""
+    """Return an entry of a sample's `meta` as text: a list of texts as paragraphs, anything else that is no text as
+    JSON.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
@@ -278,7 +279,7 @@ def problem(error: Exception) -> tuple[int, dict[str, Any]] | None:
 
 
 def application(store: Store, sessions: Sessions, address: Address, page: Path = PAGE) -> Guard:
-    """The server as an ASGI application. `page` is the folder of the page's files, which are read once."""
+    """Return the server as an ASGI application. `page` is the folder of the page's files, which are read once."""
     files = {
         file.name: (file.read_bytes(), KINDS_OF_FILE[file.suffix])
         for file in sorted(page.iterdir() if page.is_dir() else [])

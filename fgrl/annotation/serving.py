@@ -38,7 +38,7 @@ class Opened:
 
 
 def read_samples(source: Path) -> Iterable[Sample]:
-    """Samples of a JSONL file or of the folder of a stage's product. Raises `DataError`."""
+    """Yield samples of a JSONL file or of the folder of a stage's product. Raises `DataError`."""
     file = source / "samples.jsonl" if source.is_dir() else source
     if not file.is_file():
         raise DataError(
@@ -63,9 +63,9 @@ def open_store(
 ) -> Opened:
     """Create the store, or resume the one that exists; what is None is kept as the store has it (new: 0, 1, 0).
 
-    leases: items that one annotator holds at a time. Of an existing store the samples are compared with those given, annotators are added, and other settings of the page take
-    the place of the earlier ones. Raises `DataError` for other samples, and `UsageError` for a change of what was fixed when
-    the store was created.
+    leases: items that one annotator holds at a time. Of an existing store the samples are compared with those given,
+    annotators are added, and other settings of the page take the place of the earlier ones. Raises `DataError` for
+    other samples, and `UsageError` for a change of what was fixed when the store was created.
     """
     names = [checked_name(name) for name in annotators]
     if is_absent(path):
@@ -112,8 +112,8 @@ def _resume(
 
 
 def issue_links(store: Store, address: Address, *, renew: Sequence[str] = ()) -> dict[str, str]:
-    """Links of the annotators who have none yet, by name, and new ones of those in `renew` ("all": everybody), whose earlier
-    links and sessions end.
+    """Links of the annotators who have none yet, by name, and new ones of those in `renew` ("all": everybody), whose
+    earlier links and sessions end.
 
     Only hashes are stored: a link cannot be shown again. Raises `UsageError` for a name that the store does not have.
     """
@@ -127,7 +127,7 @@ def issue_links(store: Store, address: Address, *, renew: Sequence[str] = ()) ->
 
 
 def checked_public(url: str | None) -> str | None:
-    """The origin of an address behind a proxy, without a slash at the end. Raises `UsageError`."""
+    """Return the origin of an address behind a proxy, without a slash at the end. Raises `UsageError`."""
     if url is None:
         return None
     parts = urlsplit(url)
@@ -143,7 +143,9 @@ def checked_public(url: str | None) -> str | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket that queues connections until `run` answers them. Raises `UsageError` when the port is taken or the host is not this machine's."""
+    """Return a bound socket that queues connections until `run` answers them. Raises `UsageError` when the port is
+    taken or the host is not this machine's.
+    """
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -168,14 +170,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def application(store: Store, address: Address) -> Any:
-    """The server of this store as an ASGI application. Raises `Unavailable` without the extra `annotate`."""
+    """Return the server of this store as an ASGI application. Raises `Unavailable` without the extra `annotate`."""
     sessions = Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}", store)
     with Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate"):
         return server.application(store, sessions, address)
 
 
 def need_packages() -> None:
-    """Raises `Unavailable` when the extra `annotate` is not installed."""
+    """Raise `Unavailable` when the extra `annotate` is not installed."""
     with Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate"):
         _ = server.application
     with Requires("uvicorn", "fgrl annotate serve needs uvicorn", extra="annotate"):

@@ -86,7 +86,9 @@ class Taxonomy(Settings):
         return self.likes if label > 0 else self.dislikes
 
     def texts(self) -> dict[str, str]:
-        """The text of every attribute by its id, with the lead of its side: what a prompt for a rewriter shows."""
+        """Return the text of every attribute by its id, with the lead of its side: what a prompt for a rewriter
+        shows.
+        """
         return {
             attribute.id: _completed(reasons.lead, attribute.text)
             for reasons in (self.likes, self.dislikes)
@@ -131,7 +133,9 @@ class PageModes(Settings):
     responses: Literal[1, 2] = 2
     """Responses per item: two side by side, or one alone."""
     reasons: Literal["taxonomy", "free_text", "none"] = "taxonomy"
-    """Why a span is marked: attributes to tick and a free text, a free text alone (before there is a taxonomy), or not asked."""
+    """Why a span is marked: attributes to tick and a free text, a free text alone (before there is a taxonomy), or not
+    asked.
+    """
     most_spans: int | None = Field(None, ge=1)
     """Upper bound on the marked spans of a response, where only the strongest are wanted."""
     preference: bool = True
@@ -152,14 +156,17 @@ class PageSettings(Settings):
     questions: list[Question] = []
     """Asked about each response as a whole."""
     guidelines: dict[str, str] = {}
-    """What annotators should know, by title, in the order in which it is shown. Plain text; blank lines separate paragraphs."""
+    """What annotators should know, by title, in the order in which it is shown. Plain text; blank lines separate
+    paragraphs.
+    """
     modes: PageModes = PageModes()
     """Which parts of the page are shown."""
     document: str = "document"
     """Entry of a sample's `meta` that holds the knowledge source; a sample without it is shown without one."""
     query: str = "question"
-    """Entry of a sample's `meta` that annotators read as the query, where the prompt holds more than that, as the reader
-    `with_prompt` stores it; a sample without it is shown with its prompt."""
+    """Entry of a sample's `meta` that annotators read as the query, where the prompt holds more than that, as the
+    reader `with_prompt` stores it; a sample without it is shown with its prompt.
+    """
     domain: str = "domain"
     """Entry of a sample's `meta` that holds its domain, by which statistics are grouped."""
 
@@ -187,7 +194,9 @@ class PageSettings(Settings):
     # ----- what annotators may store; each returns what is wrong in a sentence, or None -----------------------------------
 
     def wrong_span(self, label: object, reasons: Sequence[str], note: str) -> str | None:
-        """Of a span's label, reasons and note. A span without any reason is a draft: it may be stored, and is `missing`."""
+        """Of a span's label, reasons and note. A span without any reason is a draft: it may be stored, and is
+        `missing`.
+        """
         if self.modes.spans == "none":
             return "this page marks no spans"
         if label not in (1, -1) or isinstance(label, bool):
@@ -238,10 +247,10 @@ class PageSettings(Settings):
         verdict: tuple[int | None, str] | None,
         places: int,
     ) -> list[str]:
-        """What an item lacks before it can be finished, in sentences; empty when nothing does.
+        """Return what an item lacks before it can be finished, in sentences; empty when nothing does.
 
-        spans: (place of the response, reasons, note) of each that is not deleted; answers: by place of the response; verdict:
-        (better, reason).
+        spans: (place of the response, reasons, note) of each that is not deleted; answers: by place of the response;
+        verdict: (better, reason).
         """
         wanted = []
         spans = list(spans)
@@ -266,16 +275,17 @@ class PageSettings(Settings):
 
 
 def load_settings(source: str | Path) -> PageSettings:
-    """The settings of a YAML file, or of one that comes with fgrl (`retrieval`, `retrieval_ab`, ...; see `shipped`).
+    """Return the settings of a YAML file, or of one that comes with fgrl (`retrieval`, `retrieval_ab`, ...; see
+    `shipped`).
 
-    A file may begin with `extends: retrieval` (or with another file): mappings merge deeply, anything else replaces, and
-    null drops an entry. Raises `Problems` with the place of every mistake.
+    A file may begin with `extends: retrieval` (or with another file): mappings merge deeply, anything else replaces,
+    and null drops an entry. Raises `Problems` with the place of every mistake.
     """
     return read_settings(PageSettings, str(source), SHIPPED)
 
 
 def extended_by(source: str | Path) -> list[Path]:
-    """The files that a file of settings extends, the nearest first."""
+    """Return the files that a file of settings extends, the nearest first."""
     return extended(str(source), SHIPPED)
 
 
@@ -289,7 +299,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _completed(lead: str, text: str) -> str:
-    """The sentence that a lead begins and an attribute completes."""
+    """Return the sentence that a lead begins and an attribute completes."""
     lead = lead.rstrip(" .…")
     if not lead:
         return text
@@ -309,7 +319,7 @@ def _checked_id(value: str) -> str:
 
 
 def _check_unique(places: Iterable[tuple[str, str]]) -> None:
-    """Raises ValueError at the second place of an id."""
+    """Raise ValueError at the second place of an id."""
     first: dict[str, str] = {}
     for place, name in places:
         if name in first:

@@ -1,7 +1,9 @@
-"""Numbers about annotations (CH-Wang et al., Table 1 and section 3): what was marked, how long it took, how far people agree.
+"""Numbers about annotations (CH-Wang et al., Table 1 and section 3): what was marked, how long it took, how far people
+agree.
 
-Everything is computed per *work*: one annotator on one item. Where a sample's `meta.annotation.by` names its annotators, only
-they count (a model's annotations of the same responses do not); otherwise everybody who annotated or compared does.
+Everything is computed per *work*: one annotator on one item. Where a sample's `meta.annotation.by` names its
+annotators, only they count (a model's annotations of the same responses do not); otherwise everybody who annotated or
+compared does.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Work:
     """What one annotator did on one item."""
 
     source: str
-    """The store or file that the sample comes from. The same id in two sources means two items, and the same name two people."""
+    """The store or file that the sample comes from. The same id in two sources means two items, and the same name two
+    people.
+    """
     item: str
     """Id of the sample."""
     by: str
@@ -84,12 +88,16 @@ class DomainCounts(Record):
     dislikes_per_response: float | None = None
     attributes_per_span: float | None = None
     pairs_per_item: float | None = None
-    """Preference pairs from one annotator's work on an item: one for a preference that is no tie, one for each disliked span.
-    Over works with at least one annotated response that are not known to be unfinished (the paper: 1 + 4.7 + 4.7)."""
+    """Preference pairs from one annotator's work on an item: one for a preference that is no tie, one for each disliked
+    span. Over works with at least one annotated response that are not known to be unfinished (the paper: 1 + 4.7 +
+    4.7).
+    """
 
 
 class Times(Record):
-    """Active seconds per item under one setting of the page. Works that are not finished are left out of all but their count."""
+    """Active seconds per item under one setting of the page. Works that are not finished are left out of all but their
+    count.
+    """
 
     items: int
     """Works with a time."""
@@ -104,7 +112,9 @@ class Times(Record):
     unfinished: int = 0
     """Works that were left out because the annotator has not finished them."""
     pairs_per_item: float | None = None
-    """As in `DomainCounts`, over works with an annotation or a preference; 1 less the share of ties where only the preference was asked for."""
+    """As in `DomainCounts`, over works with an annotation or a preference; 1 less the share of ties where only the
+    preference was asked for.
+    """
     seconds_per_pair: float | None = None
 
 
@@ -128,9 +138,10 @@ class Kappa(Record):
 
 
 class Agreement(Record):
-    """How far annotators of the same response mark the same. Each number is a Dice coefficient over all pairs of annotators of a
-    response: twice what both have, divided by what one has plus what the other has, all pairs summed up. Not corrected for
-    chance; None without pairs, or where nobody marked anything."""
+    """How far annotators of the same response mark the same. Each number is a Dice coefficient over all pairs of
+    annotators of a response: twice what both have, divided by what one has plus what the other has, all pairs summed
+    up. Not corrected for chance; None without pairs, or where nobody marked anything.
+    """
 
     pairs: int
     """Pairs of annotators of the same response."""
@@ -205,7 +216,7 @@ def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:
 
 
 def page_name(modes: Any) -> str:
-    """The modes of a page in words: `A/B only`, `full`, or what is different from the full page."""
+    """Return the modes of a page in words: `A/B only`, `full`, or what is different from the full page."""
     if not isinstance(modes, Mapping):
         return UNKNOWN_PAGE
     preference = modes.get("preference", True)
@@ -226,8 +237,9 @@ def page_name(modes: Any) -> str:
 
 
 def statistics(samples: Iterable[Sample], *, domain: str = "domain", resamples: int = 2000) -> Statistics:
-    """All numbers about the annotations of samples from one source. domain: entry of a sample's `meta`; resamples: bootstrap draws
-    of items for the intervals."""
+    """All numbers about the annotations of samples from one source. domain: entry of a sample's `meta`; resamples:
+    bootstrap draws of items for the intervals.
+    """
     return statistics_of(works(samples, domain), resamples=resamples)
 
 
@@ -295,7 +307,8 @@ def times(some: Sequence[Work]) -> Times:
 
 
 def without_outliers(values: Sequence[float], reach: float = REACH) -> list[float]:
-    """The values that are not farther from the median than `reach` interquartile ranges, in their order (the paper's section 3).
+    """Return the values that are not farther from the median than `reach` interquartile ranges, in their order (the
+    paper's section 3).
 
     Quartiles are interpolated linearly between the ordered values. Where the interquartile range is 0, only values that
     equal the median stay.
@@ -331,9 +344,10 @@ def fleiss_kappa(table: Sequence[Sequence[int]]) -> tuple[float | None, float | 
     """(observed agreement, agreement by chance, kappa) of counts [items, categories] (Fleiss 1971).
 
     Row i says how many of its n_i raters chose each category. Items may have different numbers of raters: an item's
-    agreement is the share of its n_i(n_i - 1)/2 pairs of raters who agree, every item weighs the same, and chance agreement is
-    that of all ratings together. With the same n_i everywhere this is Fleiss' formula. Rows with fewer than two raters are
-    left out. All None without a row; kappa alone is None when every rating is the same, where it would be 0/0.
+    agreement is the share of its n_i(n_i - 1)/2 pairs of raters who agree, every item weighs the same, and chance
+    agreement is that of all ratings together. With the same n_i everywhere this is Fleiss' formula. Rows with fewer
+    than two raters are left out. All None without a row; kappa alone is None when every rating is the same, where it
+    would be 0/0.
     """
     rows = [row for row in (_row(own) for own in table) if row is not None]
     if not rows:
@@ -381,7 +395,7 @@ def _votes(some: Sequence[Work]) -> dict[Hashable, list[int]]:
 
 
 def _ordered_verdict(verdict: PairVerdict) -> str:
-    """first or second by place, whichever of the two the record names first."""
+    """First or second by place, whichever of the two the record names first."""
     if verdict.verdict == "tie" or verdict.first < verdict.second:
         return str(verdict.verdict)
     return "second" if verdict.verdict == "first" else "first"
@@ -463,7 +477,7 @@ def _sign(span: Span) -> int:
 
 
 def _share(rows: Sequence[tuple[float, float]], items: Sequence[Hashable], resamples: int, missing: str) -> Estimate:
-    """The sum of the first numbers over the sum of the second ones, with an interval over items."""
+    """Return the sum of the first numbers over the sum of the second ones, with an interval over items."""
     if not math.fsum(below for _above, below in rows):
         return Estimate(mean=None, n=len(rows), note=missing)
     measured = of_sums(rows, items)
@@ -488,7 +502,7 @@ Table = tuple[str, list[list[str]]]
 
 
 def tables(own: Statistics) -> list[Table]:
-    """The numbers as tables for people."""
+    """Return the numbers as tables for people."""
     head = [
         "domain",
         "N",

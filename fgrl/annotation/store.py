@@ -1,10 +1,10 @@
 """The annotations of one set of samples, in one SQLite file to which revisions are only ever added.
 
-A write is one transaction: when the call returns, it is on the disk (write-ahead log, `synchronous=FULL`) and survives a kill of
-the process and of the machine. Saving the same thing twice stores it once, so a client may repeat what was not answered.
-Saving on top of a version that is not the newest is a `Conflict` and changes nothing. The table `revisions` refuses changes and
-deletions; what was once stored can always be read again. The file belongs on a local disk: SQLite's log does not work over a
-network file system.
+A write is one transaction: when the call returns, it is on the disk (write-ahead log, `synchronous=FULL`) and survives
+a kill of the process and of the machine. Saving the same thing twice stores it once, so a client may repeat what was
+not answered. Saving on top of a version that is not the newest is a `Conflict` and changes nothing. The table
+`revisions` refuses changes and deletions; what was once stored can always be read again. The file belongs on a local
+disk: SQLite's log does not work over a network file system.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ class Busy(DataError):
 class Store:
     """Opens an existing store; `Store.create` makes one. Threads may share it.
 
-    `clock` gives the seconds since 1970. Raises `DataError` for a file that is missing, damaged, of another program or of a newer
-    version, `Busy` when another process holds it, and `DiskError` when it cannot be opened or the disk is full; all methods do.
+    `clock` gives the seconds since 1970. Raises `DataError` for a file that is missing, damaged, of another program or
+    of a newer version, `Busy` when another process holds it, and `DiskError` when it cannot be opened or the disk is
+    full; all methods do.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -158,7 +159,7 @@ class Store:
         seed: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """A new store for these samples. Raises `DataError` when the file has content already.
+        """Return a new store for these samples. Raises `DataError` when the file has content already.
 
         overlap: this many items, drawn at random, are annotated by every annotator. each: annotators per other item.
         seed: of this draw, and of the order in which each annotator is shown the responses of an item.
@@ -236,7 +237,7 @@ class Store:
         return PageSettings.model_validate_json(body)
 
     def sample(self, item: str) -> Sample:
-        """The sample of an item, as it was given. Raises `DataError` for an unknown item."""
+        """Return the sample of an item, as it was given. Raises `DataError` for an unknown item."""
         return self._sample(self._item(item))
 
     def shown(self, item: str) -> list[int]:
@@ -244,7 +245,7 @@ class Store:
         return shown_places(self.sample(item), self.settings)
 
     def check_samples(self, samples: Iterable[Sample]) -> None:
-        """Raises `DataError` unless these are the samples for which the store was created."""
+        """Raise `DataError` unless these are the samples for which the store was created."""
         if _digest(line for _id, line in _lines(samples, self.settings)) != self._digest:
             raise DataError(
                 f"{self.path}: the store was created for other samples: give those, or choose another file with --store"
@@ -290,7 +291,7 @@ class Store:
             database.executemany("DELETE FROM sessions WHERE annotator = ?", ((number,) for _hash, number in rows))
 
     def sessions(self) -> list[Session]:
-        """The annotators' sessions."""
+        """Return the annotators' sessions."""
         query = "SELECT id, name, cookie, page, used FROM sessions JOIN annotators ON annotators.number = sessions.annotator"
         with self._reading() as database:
             return [Session(*row) for row in database.execute(query)]
@@ -309,8 +310,9 @@ class Store:
     ) -> int:
         """Add a revision, on the disk when this returns, and return its version.
 
-        base: the version that it replaces, 0 for something new. The same body on top of the same base is stored once, and has
-        the same version, however often it is sent. None: replace whatever is newest, and store nothing when that is the same.
+        base: the version that it replaces, 0 for something new. The same body on top of the same base is stored once,
+        and has the same version, however often it is sent. None: replace whatever is newest, and store nothing when
+        that is the same.
 
         Raises `Refused` for a body that does not fit the item, and `Conflict` when the newest version is another one.
         """
@@ -319,7 +321,8 @@ class Store:
             return self._append(database, Thing(self._item(item), self._annotator(annotator), kind, key), text, base)
 
     def restore(self, revisions: Iterable[Revision]) -> int:
-        """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them or none.
+        """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them
+        or none.
 
         Existing ones are skipped; returns how many were added. Raises `DataError` for a revision that does not
         fit its sample, for a gap in the versions, and for a version that the store has with another body.
@@ -330,8 +333,9 @@ class Store:
             return sum(self._restore(database, revision) for revision in revisions)
 
     def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
-        """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are added
-        while this is read are left out."""
+        """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are
+        added while this is read are left out.
+        """
         conditions, values = ["revisions.number > ?", "revisions.number <= ?"], []
         if item is not None:
             conditions.append("item = ?")
@@ -352,14 +356,15 @@ class Store:
             number = rows[-1][0]
 
     def state(self, item: str, annotator: str) -> ItemState:
-        """What an annotator's record of an item is now."""
+        """Return an annotator's record of an item as it is now."""
         return state_of(self.revisions(item, annotator))
 
     # -- what annotators do --------------------------------------------------------------------------------------------
 
     def offer(self, annotator: str, after: str | None = None, *, lease: float = LEASE_SECONDS) -> str | None:
-        """Lease the next item to an annotator: without `after` one that was begun, if there is one; else the items follow their
-        order from the one behind `after`. None: there is nothing else to do."""
+        """Lease the next item to an annotator: without `after` one that was begun, if there is one; else the items
+        follow their order from the one behind `after`. None: there is nothing else to do.
+        """
         who, now = self._annotator(annotator), self._clock()
         behind = None if after is None else self._item(after)
         with self._writing() as database:
@@ -370,7 +375,7 @@ class Store:
         return self._items[number - 1]
 
     def open(self, item: str, annotator: str, *, lease: float = LEASE_SECONDS) -> ItemState:
-        """The record of an item for its annotator, with a lease when it is available. Raises `NotGiven`."""
+        """Return the record of an item for its annotator, with a lease when it is available. Raises `NotGiven`."""
         number, who, now = self._item(item), self._annotator(annotator), self._clock()
         with self._writing() as database:
             if leases.is_available(database, number, who, now):
@@ -390,8 +395,8 @@ class Store:
         *,
         lease: float = LEASE_SECONDS,
     ) -> int:
-        """`append` for an annotator at the page: the item must have been given to the annotator, who may not have marked the same passage
-        with the same label already, and the lease becomes longer.
+        """`append` for an annotator at the page: the item must have been given to the annotator, who may not have
+        marked the same passage with the same label already, and the lease becomes longer.
 
         Raises `NotGiven` too. A lease that has expired is no reason to refuse: what was annotated is stored.
         """
@@ -427,22 +432,24 @@ class Store:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def number_of(self, item: str) -> int:
-        """The place of an item from 1, which addresses of the server contain."""
+        """Return the place of an item from 1, which addresses of the server contain."""
         return self._item(item)
 
     def item_at(self, number: int) -> str:
-        """The item with this number. Raises `UnknownItem`."""
+        """Return the item with this number. Raises `UnknownItem`."""
         if not 1 <= number <= len(self._items):
             raise UnknownItem(f"{self.path}: there is no item number {number}")
         return self._items[number - 1]
 
     def _load(self) -> None:
-        """What never changes, and the annotators."""
+        """Write what never changes, and the annotators."""
         about = dict(self._database.execute("SELECT name, value FROM about"))
         self.id: str = about["id"]
         """Eight random hexadecimal digits, the same for the life of the store."""
         self.overlap, self.each, self.seed = (int(about[name]) for name in ("overlap", "each", "seed"))
-        """Number of items for everybody, annotators of each other item, and the seed of that choice and of the responses' orders."""
+        """Number of items for everybody, annotators of each other item, and the seed of that choice and of the
+        responses' orders.
+        """
         self._digest: str = about["samples"]
         self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
         self._numbers = {id: number for number, id in enumerate(self._items, start=1)}
@@ -453,7 +460,7 @@ class Store:
 
     @contextmanager
     def _adding(self, names: Sequence[str]) -> Iterator[sqlite3.Connection]:
-        """A transaction that begins with new annotators; when it fails, nobody was added."""
+        """Open a transaction that begins with new annotators; when it fails, nobody was added."""
         earlier = self._annotators
         rows = [(name, self._now()) for name in names]
         try:
@@ -547,7 +554,7 @@ class Store:
         return True
 
     def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
-        """A lease, and at the first time the order in which this annotator is shown the responses."""
+        """Store a lease, and at the first time the order in which this annotator is shown the responses."""
         leases.take(database, item, annotator, now, lease, self.leases_each)
         thing = Thing(item, annotator, "order", "")
         if self._stored(database, thing) is None:
@@ -566,7 +573,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that is on the disk when the block ends; after an error nothing of it is."""
+        """Open a transaction that is on the disk when the block ends; after an error nothing of it is."""
         with self._lock, _explained(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -583,7 +590,9 @@ class UnknownItem(DataError):
 
 
 def is_absent(path: Path) -> bool:
-    """Is there no store and nothing else? True also for what is left of a creation that was killed: nothing was stored."""
+    """Is there no store and nothing else? True also for what is left of a creation that was killed: nothing was
+    stored.
+    """
     if not path.exists():
         return True
     with _explained(path):
@@ -595,8 +604,9 @@ def is_absent(path: Path) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """An annotator's name without spaces around it. Raises `DataError` for one that is empty, too long, or has characters that
-    are invisible or change how others are displayed."""
+    """Return an annotator's name without spaces around it. Raises `DataError` for one that is empty, too long, or has
+    characters that are invisible or change how others are displayed.
+    """
     name = name.strip()
     if not name or len(name) > LONGEST_NAME:
         raise DataError(f"an annotator's name has 1 to {LONGEST_NAME} characters, and {name[:LONGEST_NAME]!r} does not")
@@ -628,7 +638,9 @@ def shown_places(sample: Sample, settings: PageSettings) -> list[int]:
 
 
 def _lines(samples: Iterable[Sample], settings: PageSettings) -> list[tuple[str, str]]:
-    """(id, JSON) of each sample. Raises `DataError` for none at all, an id that comes twice, and what cannot be shown or stored."""
+    """(id, JSON) of each sample. Raises `DataError` for none at all, an id that comes twice, and what cannot be shown
+    or stored.
+    """
     lines: dict[str, str] = {}
     for sample in samples:
         shown_places(sample, settings)
@@ -663,8 +675,9 @@ def _revision(row: Sequence[Any]) -> Revision:
 
 
 def _refuse_identical(database: sqlite3.Connection, thing: Thing, body: Mapping[str, Any]) -> None:
-    """Raise `Refused` where the annotator has marked the same passage with the same label already: one of the two would have to be
-    chosen whenever the marks are used."""
+    """Raise `Refused` where the annotator has marked the same passage with the same label already: one of the two would
+    have to be chosen whenever the marks are used.
+    """
     if body["deleted"]:
         return
     rows = database.execute(  # of each span the newest revision: SQLite takes the other columns from the row of the maximum
@@ -711,7 +724,7 @@ def _check_format(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: `executescript` would end the transaction."""
+    """Yield the statements of a script, one by one: `executescript` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

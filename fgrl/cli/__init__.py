@@ -102,7 +102,7 @@ def _version(asked: bool) -> None:
 
 
 def _with_command(name: str) -> typer.Typer:
-    """The application with this command alone; the whole one where there is no such command.
+    """Return the application with this command alone; the whole one where there is no such command.
 
     typer builds every command before it parses a word, which takes a tenth of `fgrl validate`.
     """

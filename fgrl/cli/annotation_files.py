@@ -63,16 +63,22 @@ H- are liked and disliked spans. Intervals are bootstrapped over items.
 
 
 class Format(StrEnum):
+    """Formats of annotation files."""
+
     jsonl = "jsonl"
     label_studio = "label-studio"
 
 
 class Units(StrEnum):
+    """Units of offsets that are written."""
+
     code_points = "code_points"
     utf16 = "utf16"
 
 
 class UnitsRead(StrEnum):
+    """Units of offsets that are read."""
+
     auto = "auto"
     code_points = "code_points"
     utf16 = "utf16"
@@ -214,7 +220,7 @@ def _annotated(
 
 
 def _keep(out: Path, source: Path) -> None:
-    """Raises `UsageError` where writing a file would destroy annotations."""
+    """Raise `UsageError` where writing a file would destroy annotations."""
     if not out.is_file():
         return
     if source.exists() and out.samefile(source):
@@ -232,7 +238,7 @@ def _is_store(source: Path) -> bool:
 
 
 def _read(file: Path, offsets: Any) -> tuple[list[Sample], Any]:
-    """Samples of our own file or of Label Studio's, and what was not understood."""
+    """Return samples of our own file or of Label Studio's, and what was not understood."""
     if _is_store(file):
         raise UsageError(f"{file} is a store; `fgrl annotate export` comes first")
     with file.open("rb") as stream:
@@ -243,7 +249,7 @@ def _read(file: Path, offsets: Any) -> tuple[list[Sample], Any]:
 
 
 def _store(path: Path, samples: list[Sample], settings: str | None) -> tuple[Any, bool]:
-    """The store to import into, and whether it was created."""
+    """Return the store to import into, and whether it was created."""
     if path.exists() and path.stat().st_size:
         if settings is not None:
             raise UsageError(f"--settings: {path} exists and has its own; `fgrl annotate serve` changes them")

@@ -104,7 +104,9 @@ def show(
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a component or a block of settings: its fields with type, default, bounds and help. Or print a resolved recipe."""
+    """Explain a component or a block of settings: its fields with type, default, bounds and help. Or print a resolved
+    recipe.
+    """
     file = recipes.Address.parse(what).file
     if file.suffix in (".yaml", ".yml") or is_file(file):
         _show_recipe(Path(what), context, as_json)

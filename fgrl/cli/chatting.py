@@ -152,7 +152,7 @@ class _Chat:
                 echo(error.at_terminal(), err=True)
 
     def _read(self) -> str | None:
-        """A line of the person; None at the end."""
+        """Return a line of the person; None at the end."""
         if not self.wide:
             try:
                 line = sys.stdin.readline()

@@ -122,6 +122,7 @@ def plan(
 
 
 def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
+    """Print a plan as a table, or as JSON."""
     estimates = pipeline.estimates(plan, limit)
     if as_json:
         data = plan.as_json()
@@ -148,7 +149,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
-    """An estimate as text, one line per topic."""
+    """Return an estimate as text, one line per topic."""
     texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "further passes": _further_passes}
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 

@@ -1,7 +1,7 @@
 """Tab completion: recipes and their rows, names of components, stages, and the keys that an override can set.
 
-Each function gets the words typed so far (`context`) and the beginning of the one to complete, and returns candidates, with a help
-text where there is one. typer drops those that do not begin like the word.
+Each function gets the words typed so far (`context`) and the beginning of the one to complete, and returns candidates,
+with a help text where there is one. typer drops those that do not begin like the word.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Item:
 class Commands(TyperGroup):
     """A group whose `COMMAND --help` does not load pydantic, which would take a third of its time.
 
-    typer gives `--help`, `--install-completion` and `--show-completion` the default None, and loads pydantic to check any flag that
-    is not a bool.
+    typer gives `--help`, `--install-completion` and `--show-completion` the default None, and loads pydantic to check
+    any flag that is not a bool.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -88,12 +88,13 @@ def explained(incomplete: str) -> list[Candidate]:
 
 
 def kinds() -> list[Candidate]:
+    """Return the kinds of component."""
     recipes.know_components()
     return list(registry.kinds())
 
 
 def stages(context: typer.Context) -> list[Candidate]:
-    """The stages of the recipe that the command names."""
+    """Return the stages of the recipe that the command names."""
     before = [word for word in context.args if not word.startswith("-")]  # where the option still lacks its value
     recipe = context.params.get("recipe") or next(iter(before), None)
     known = {} if recipe is None else _keys(str(recipe), ("stages",))

@@ -79,7 +79,7 @@ def curves(
 
 
 def _curves(source: Source, metric: str, stages: Sequence[str]) -> tuple[list[Curve], list[int]]:
-    """A curve for each stage, over the seeds that have finished, and the other seeds."""
+    """Return a curve for each stage, over the seeds that have finished, and the other seeds."""
     by_stage: dict[str, dict[int, Series]] = {}
     absent = []
     for seed, finished in source.by_seed().items():

@@ -32,9 +32,11 @@ def doctor(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Print versions, cores, memory, disk, GPU, extras, packaged models, the sandbox, threads. Exit code 1 when something is missing.
+    """Print versions, cores, memory, disk, GPU, extras, packaged models, the sandbox, threads. Exit code 1 when
+    something is missing.
 
-    With RUNS: compare the products of its stages with their checksums. Exit code 1 when something is broken."""
+    With RUNS: compare the products of its stages with their checksums. Exit code 1 when something is broken.
+    """
     examined = machine.examine(runs) if check is None else verification.verify(folders.Runs(check))
     problems = examined["problems"]
     if as_json:

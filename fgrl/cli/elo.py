@@ -140,7 +140,7 @@ def elo(
 
 
 def _tables(finished: list[FinishedRecipe], stages: list[str], changes: Changes) -> list[tuple[str, EloTable]]:
-    """The tables of all finished stages, with the recipe, its seed and the stage."""
+    """Return the tables of all finished stages, with the recipe, its seed and the stage."""
     tables = []
     for recipe in finished:
         for name, folder in recipe.folders.items():
@@ -174,7 +174,7 @@ def _anchor(text: str | None) -> Anchor | None:
 def _write_pairs(
     finished: list[FinishedRecipe], stages: list[str], target: Path, count: int | None, seed: int, *, as_json: bool
 ) -> None:
-    """The answers of the one evaluation that is meant, in pairs."""
+    """Write the answers of the one evaluation that is meant, in pairs."""
     known = {
         f"{recipe.name}/{name}": folder / "out" / "answers.jsonl"
         for recipe in finished

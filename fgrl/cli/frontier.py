@@ -71,7 +71,7 @@ def frontier(
 
 
 def _alternatives(text: str) -> list[str]:
-    """The overrides that `KEY=A,B,...` stands for."""
+    """Return the overrides that `KEY=A,B,...` stands for."""
     key, equals, values = text.partition("=")
     if not equals or not values:
         raise WrongWord(f'"{text}": wants KEY=A,B,...', param_hint="--vary")

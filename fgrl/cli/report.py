@@ -35,8 +35,9 @@ def report(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Regenerate report.html of a recipe's newest run, and print its path (stdout) and the conclusions of its first screen (stderr).
-    Overrides may follow the recipe."""
+    """Regenerate report.html of a recipe's newest run, and print its path (stdout) and the conclusions of its first
+    screen (stderr). Overrides may follow the recipe.
+    """
     words = overrides(context.args, context)
     folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
     verdict = [concluding.renew(folder) for folder in folders]

@@ -77,8 +77,9 @@ def runs(
 
 
 def root_of(folder: Path) -> tuple[Path, list[str]]:
-    """The folder of runs, and the recipe when `folder` is that of one recipe's runs. Raises `WrongWord` for a path that does not
-    exist, but for the default, which is then empty."""
+    """Return the folder of runs, and the recipe when `folder` is that of one recipe's runs. Raises `WrongWord` for a
+    path that does not exist, but for the default, which is then empty.
+    """
     if not folder.exists() and folder != RUNS:
         raise WrongWord(f"{folder}: no such folder", param_hint="FOLDER")
     if folder.is_dir() and any(folder.glob("*Z-*")) and not (folder / "stages").is_dir():

@@ -81,7 +81,7 @@ SetValues = Annotated[
 
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
-    """The recipe with the overrides behind it. Raises `registry.Problems`."""
+    """Return the recipe with the overrides behind it. Raises `registry.Problems`."""
     recipe = recipes.load(existing(path), overrides(extra, context))
     for note in recipe.notes:
         echo(f"note: {note}", err=True)
@@ -89,12 +89,12 @@ def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
 
 
 def addresses(word: str) -> list[str]:
-    """The recipes that an argument names: `FILE`, `FILE::ROW`, or several rows by a pattern (`FILE::*`)."""
+    """Return the recipes that an argument names: `FILE`, `FILE::ROW`, or several rows by a pattern (`FILE::*`)."""
     return recipes.expand(existing(Path(word)))
 
 
 def existing(recipe: Path) -> Path:
-    """The address of a recipe: a file, or a name that `recipes.by_name` knows (`quickstart`)."""
+    """Return the address of a recipe: a file, or a name that `recipes.by_name` knows (`quickstart`)."""
     file = recipes.Address.parse(recipe).file
     if files.exists(file):
         return recipe
@@ -127,7 +127,9 @@ def read_sources(
 
 
 def named_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that name recipes or folders, and those that set a value (`a.b=1`, `--a.b=1`). A name may contain "="."""
+    """Return the words that name recipes or folders, and those that set a value (`a.b=1`, `--a.b=1`). A name may
+    contain "=".
+    """
     named = [
         word
         for word in words
@@ -175,12 +177,12 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 
 def at_terminal() -> bool:
-    """True if a person types, and reads what is printed; False for a pipe or a file on either side."""
+    """Return True if a person types, and reads what is printed; False for a pipe or a file on either side."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def emit(value: Any) -> None:
-    """A result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped."""
+    """Print a result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped."""
     text = json.dumps(
         files.finite(sanitizing.hide_in(value)), indent=2, ensure_ascii=False, allow_nan=False, default=str
     )
@@ -195,12 +197,12 @@ class WrongWord(typer.BadParameter):
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The traceback of an error that nobody handled, as `sys.excepthook` gets it."""
+    """Print the traceback of an unhandled error, as `sys.excepthook` gets it."""
     echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
 
 
 def as_text(value: Any) -> str:
-    """A value of JSON on one line."""
+    """Return a value of JSON on one line."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {as_text(item)}" for name, item in value.items())
     if isinstance(value, list):

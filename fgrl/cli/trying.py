@@ -35,7 +35,9 @@ def check(
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try the rewards and algorithms of a Python file in small trainings. Overrides of the trial's recipe may follow."""
+    """Try the rewards and algorithms of a Python file in small trainings. Overrides of the trial's recipe may
+    follow.
+    """
     tried = {registry.name_of(cls)[1]: cls for cls in trial.tried_components(file)}
     if name is not None and name not in tried:
         raise UsageError(registry.unknown("component", name, sorted(tried)))

@@ -1,4 +1,6 @@
-"""Everything that a recipe may name. Importing this package makes the names known; a component's file is imported when it is needed."""
+"""Everything that a recipe may name. Importing this package makes the names known; a component's file is imported when
+it is needed.
+"""
 
 import json
 from functools import cache

@@ -1,0 +1,1 @@
+"""Readers of data: rows, files, the hub, formats of data sets."""

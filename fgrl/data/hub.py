@@ -25,18 +25,22 @@ HubPath = Annotated[str, FolderOrName(KINDS)]
 MOST_FILES = 10_000
 """In a folder of data: another one, such as `..`, would be hashed for hours, with all that is in it."""
 MOST_BYTES = 64 * 2**20
-"""Of local JSON files that are read at once: larger ones are left to `datasets`, which maps them from disk. Its import alone
-takes longer than reading small ones."""
+"""Of local JSON files that are read at once: larger ones are left to `datasets`, which maps them from disk. Its import
+alone takes longer than reading small ones.
+"""
 
 
 class Hub(RowReader):
     """Rows of a data set by hub id, of a local folder, or of local files of one kind (`path: json` with `files`)."""
 
     PLAIN_JSON: ClassVar[bool] = True
-    """Are small local JSON files read without `datasets`? False for readers whose `rows` need a table of that library."""
+    """Are small local JSON files read without `datasets`? False for readers whose `rows` need a table of that library.
+    """
 
     path: HubPath
-    """Hub id; or a folder, in a recipe relative to the recipe (data files, or what `save_to_disk` wrote); or `json`, `parquet`, `csv` with `files`."""
+    """Hub id; or a folder, in a recipe relative to the recipe (data files, or what `save_to_disk` wrote); or `json`,
+    `parquet`, `csv` with `files`.
+    """
     files: list[Annotated[str, File]] = []
     """Local files, with `path: json | parquet | csv`."""
     data_files: list[str] = []
@@ -118,7 +122,7 @@ class Hub(RowReader):
             start, size = start + size, min(2 * size, 256)
 
     def hub_config(self) -> str | None:
-        """The configuration to ask the hub for."""
+        """Return the configuration to ask the hub for."""
         return self.config
 
     def load_options(self) -> dict[str, Any]:
@@ -133,7 +137,7 @@ class Hub(RowReader):
         return len(sizes) == len(self.files) and sum(sizes) <= MOST_BYTES
 
     def _text_files(self) -> list[Path]:
-        """The local files whose rows are text: the library that loads them accepts any bytes."""
+        """Return the local files whose rows are text: the library that loads them accepts any bytes."""
         if self.path in ("json", "csv"):
             return [Path(file) for file in self.files]
         named = [Path(self.path) / name for name in self.data_files if Path(self.path).is_dir()]
@@ -148,7 +152,9 @@ class Hub(RowReader):
                 read_json_rows([file])
 
     def _unless_default(self, name: str) -> Any:
-        """A field's value; None where it is the reader's default, which is a name on the hub and nowhere else."""
+        """Return a field's value; None where it is the reader's default, which is a name on the hub and nowhere
+        else.
+        """
         value = getattr(self, name)
         return None if value == type(self).model_fields[name].default else value
 
@@ -173,8 +179,8 @@ class Hub(RowReader):
 def download(
     repo: str, files: Sequence[str], revision: str | None, say: Callable[[str], None]
 ) -> tuple[str, list[Path]]:
-    """What to call files of a data set on the hub, and where they are in the local cache. Raises `Unavailable` where neither the
-    hub nor the cache has them, `DataError` for files that the data set does not have.
+    """Return the name of files of a data set on the hub, and where they are in the local cache. Raises `Unavailable`
+    where neither the hub nor the cache has them, `DataError` for files that the data set does not have.
 
     say: is called when no revision is pinned.
     """
@@ -193,7 +199,7 @@ def download(
 
 
 def _commit(data: Any) -> str | None:
-    """The hub's commit that the rows were downloaded from; None for local data."""
+    """Return the hub's commit that the rows were downloaded from; None for local data."""
     for address in data.info.download_checksums or {}:
         if address.startswith("hf://") and "@" in address:
             return address.split("@", 1)[1].split("/", 1)[0]

@@ -38,7 +38,9 @@ class JsonHub(Hub):
     _expected: Expected | None = PrivateAttr(None)
 
     def expects(self, peek: Peek) -> Expected | None:
-        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets them."""
+        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets
+        them.
+        """
         if not self.files and not Path(self.path).is_dir():
             return super().expects(peek)
         if self._expected is None:
@@ -65,7 +67,9 @@ class JsonHub(Hub):
         return frozenset()
 
     def roles(self) -> list[tuple[str, str]]:
-        """Return (role, column) of all fields of `columns`: first those that name one column, with the id at the end."""
+        """Return (role, column) of all fields of `columns`: first those that name one column, with the id at the
+        end.
+        """
         given = self.columns.model_dump(exclude_none=True)
         single = [(role, name) for role, name in given.items() if isinstance(name, str)]
         several = [(role, name) for role, names in given.items() if isinstance(names, list) for name in names]

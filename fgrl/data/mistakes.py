@@ -26,7 +26,7 @@ class Mistakes:
             self.shown.append(message)
 
     def still_looking(self) -> bool:
-        """False once enough rows were looked at since the first mistake."""
+        """Return False once enough rows were looked at since the first mistake."""
         self._left -= bool(self.count)
         return self._left > 0
 

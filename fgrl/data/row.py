@@ -18,13 +18,13 @@ class LeftOut(Exception):
 
 
 def preview(row: Row) -> str:
-    """A row as text, one line per column, long values cut."""
+    """Return a row as text, one line per column, long values cut."""
     width = max((len(name) for name in row), default=0)
     return "\n".join(f"  {name:<{width}}  {short(value)}" for name, value in row.items())
 
 
 def short(value: Any, length: int = 90) -> str:
-    """A value as JSON, cut."""
+    """Return a value as JSON, cut."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= length else text[: length - 1] + "…"
 
@@ -34,11 +34,11 @@ class Missing(Exception):
 
 
 def look(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column, e.g. `query` or `passages.passage_text`.
+    """Return the value of a column, e.g. `query` or `passages.passage_text`.
 
-    A list of mappings is looked into item by item (`evidences.evidence` of `[{evidence: a}, {evidence: b}]` is `[a, b]`),
-    as a mapping of lists gives its list; what is inside null is null. A column whose whole name has dots comes first.
-    Raises `Missing`.
+    A list of mappings is looked into item by item (`evidences.evidence` of `[{evidence: a}, {evidence: b}]` is `[a,
+    b]`), as a mapping of lists gives its list; what is inside null is null. A column whose whole name has dots comes
+    first. Raises `Missing`.
     """
     if name in row:
         return row[name]
@@ -57,7 +57,7 @@ def cell(row: Row, column: str) -> Any:
 
 
 def as_id(value: Any, column: str | None) -> str:
-    """What identifies a row. Raises `BadRow` for null."""
+    """Return the identifier of a row. Raises `BadRow` for null."""
     if value is None:
         raise BadRow(f'"{column}" is null: wants what identifies the row')
     return str(value)
@@ -70,14 +70,14 @@ class Ids:
         self._places: dict[str, str] = {}
 
     def add(self, name: str, place: str) -> None:
-        """Raises `BadRow` for an id that another place has."""
+        """Raise `BadRow` for an id that another place has."""
         if name in self._places:
             raise BadRow(f"the id {short(name)} is already that of {self._places[name]}")
         self._places[name] = place
 
 
 def has(row: Mapping[str, Any], name: str) -> bool:
-    """Does `look` find the column?"""
+    """Return True if `look` finds the column."""
     try:
         look(row, name)
     except Missing:

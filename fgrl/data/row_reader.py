@@ -51,27 +51,28 @@ class RowReader(CountedReader):
 
     @abstractmethod
     def rows(self) -> tuple[str, Sequence[Row]]:
-        """What to call the data in messages, and its rows. Raises `DataError`."""
+        """Return the name of the data in messages, and its rows. Raises `DataError`."""
 
     def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
-        """The rows of these numbers."""
+        """Return the rows of these numbers."""
         return (rows[number] for number in numbers)
 
     def misfit(self, where: str, number: int, problem: BadRow) -> str:
-        """A row that does not fit, in words."""
+        """Return a row that does not fit, in words."""
         return f"{self.place(where, number)}: {problem}"
 
     def place(self, where: str, number: int) -> str:
-        """A row in messages. Rows are counted from 1 there, as the lines of a file are."""
+        """Return a row in messages. Rows are counted from 1 there, as the lines of a file are."""
         return f"{where}: row {number + 1}"
 
     def records(
         self, where: str, rows: Any, numbers: Sequence[int], convert: Callable[[Row, int], R], omissions: Omissions
     ) -> Iterator[R]:
-        """What `convert` makes of the rows of these numbers. Those for which it raises `LeftOut` or `BadRow` are counted.
+        """Yield what `convert` makes of the rows of these numbers. Those for which it raises `LeftOut` or `BadRow` are
+        counted.
 
-        Unless bad rows are dropped, the first ends the records: the rows after it are only looked at, and a `DataError` names
-        all that do not fit.
+        Unless bad rows are dropped, the first ends the records: the rows after it are only looked at, and a `DataError`
+        names all that do not fit.
         """
         mistakes = Mistakes(" (`bad_rows: drop` leaves such rows out and counts them)")
         for number, row in zip(numbers, self.at(rows, numbers), strict=True):
@@ -112,8 +113,9 @@ class RowReader(CountedReader):
     def reported(
         self, where: str, rows: Any, numbers: Sequence[int], convert: Callable[[Row, int], R], wanted: str
     ) -> Iterator[R]:
-        """Yield `records`, then say what was left out. wanted: completes "none of 3 rows ...", the error when nothing is
-        left."""
+        """Yield `records`, then say what was left out. wanted: completes "none of 3 rows ...", the error when nothing
+        is left.
+        """
         omissions, read = Omissions(), 0
         for read, record in enumerate(self.records(where, rows, numbers, convert, omissions), start=1):  # noqa: B007
             yield record
@@ -123,7 +125,7 @@ class RowReader(CountedReader):
             raise DataError(f"{where}: none of {len(numbers)} rows {wanted}{omissions.first_misfit}")
 
     def no_column(self, where: str, first: Row, what: str, role: str, meaning: str) -> DataError:
-        """The error about a column that does not exist. meaning: of `columns.{role}`, which names it."""
+        """Return the error about a column that does not exist. meaning: of `columns.{role}`, which names it."""
         return DataError(
             f"{where}: {what}, which reader `{name_of(self)[1]}` needs. Set `columns.{role}` to {meaning}; dots reach into "
             f"nested columns.\nIts first row:\n{preview(first)}"
@@ -147,7 +149,7 @@ class Omissions:
         self.first_misfit = self.first_misfit or f"; the first that does not fit: {misfit}"
 
     def summary(self, looked: int) -> str:
-        """looked: how many rows were read."""
+        """Return the counts in words. looked: number of rows that were read."""
         return f"left out {self.counts.total():,} of {looked:,} rows: {self}{self.first_misfit}"
 
     def __bool__(self) -> bool:

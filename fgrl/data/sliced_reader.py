@@ -37,12 +37,12 @@ class SlicedReader(Reader):
             self._run.say(text)
 
     def product(self, ref: Ref[Any]) -> Path:
-        """The product folder of another stage."""
+        """Return the product folder of another stage."""
         assert self._run is not None, "setup(run) comes first"
         return self._run.path(ref)
 
     def order(self, total: int) -> Sequence[int]:
-        """The numbers of all rows, of `total`, in the order in which they are read."""
+        """Return the numbers of all rows, of `total`, in the order in which they are read."""
         if self.shuffle_seed is None:
             return range(total)
         rows = list(range(total))
@@ -50,7 +50,7 @@ class SlicedReader(Reader):
         return rows
 
     def chosen(self, total: int, where: str) -> Sequence[int]:
-        """The numbers of the rows to read, in order, of `total`. Raises `DataError` when there are none.
+        """Return the numbers of the rows to read, in order, of `total`. Raises `DataError` when there are none.
 
         where: what the data is called in the message.
         """

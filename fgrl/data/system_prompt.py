@@ -16,8 +16,9 @@ class SystemPrompt(Settings):
     """The setting `system` of readers."""
 
     system: Annotated[str | None, KeyedUnless(None)] = None
-    """A system prompt to put before every prompt that has none. A prompt that is a text becomes a conversation, so the model needs a
-    chat template. null: prompts stay as they are."""
+    """A system prompt to put before every prompt that has none. A prompt that is a text becomes a conversation, so the
+    model needs a chat template. null: prompts stay as they are.
+    """
 
     @field_validator("system")
     @classmethod
@@ -27,7 +28,9 @@ class SystemPrompt(Settings):
         return system
 
     def with_system(self, record: R) -> R:
-        """A sample or pair whose prompt begins with the system prompt; as it is without one, or when it has its own."""
+        """Return a sample or pair whose prompt begins with the system prompt; as it is without one, or when it has its
+        own.
+        """
         prompt = record.prompt
         if self.system is None:
             return record

@@ -1,4 +1,6 @@
-"""Text, JSON and CSV files. Whatever is wrong with one is a `DataError` with the file and, where there is one, the line."""
+"""Text, JSON and CSV files. Whatever is wrong with one is a `DataError` with the file and, where there is one, the
+line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_text(path: str | Path) -> str:
-    r"""A UTF-8 file, with or without a byte order mark; every line end is `\n`. Raises `DataError`."""
+    r"""Return a UTF-8 file, with or without a byte order mark; every line end is `\n`. Raises `DataError`."""
     check_utf8(path)
     return Path(path).read_text(encoding="utf-8-sig")
 
@@ -43,14 +45,15 @@ def check_utf8(path: str | Path) -> None:
 
 
 def numbered_lines(path: str | Path) -> list[tuple[int, str]]:
-    """The lines that are not blank, with their numbers from 1. Raises `DataError`."""
+    """Return the lines that are not blank, with their numbers from 1. Raises `DataError`."""
     lines = enumerate(read_text(path).split("\n"), start=1)
     return [(number, line) for number, line in lines if line.strip()]
 
 
 def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
     """JSON that begins in a line of a file. Raises `DataError`, also for what could not be written again: half of a
-    surrogate pair, infinite numbers, values nested deeper than `DEEPEST`."""
+    surrogate pair, infinite numbers, values nested deeper than `DEEPEST`.
+    """
     try:
         value = json.loads(text, parse_float=_finite)
         if text.count("[") + text.count("{") > DEEPEST and _is_deep(value):
@@ -70,13 +73,14 @@ def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
 
 
 def parse_row(text: str, path: str | Path, line: int) -> Row:
-    """A line that is one JSON object. Raises `DataError`."""
+    """Return a line that is one JSON object. Raises `DataError`."""
     return _as_row(parse_json(text, path, line), f"{path}:{line}")
 
 
 def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
-    """The rows of files that hold a list of objects each, or one object per line, as they are: a column
-    may have another type in each row, which Arrow does not allow. Raises `DataError` with the place."""
+    """Return the rows of files that hold a list of objects each, or one object per line, as they are: a column may have
+    another type in each row, which Arrow does not allow. Raises `DataError` with the place.
+    """
     return [row for path in paths for row in _rows_of(path)]
 
 
@@ -96,7 +100,7 @@ def parse_rows(lines: Sequence[tuple[int, str]], path: str | Path) -> list[Row]:
 
 
 def with_all_columns(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with every column that one of them has; None where a row has it not."""
+    """Return the rows, each with every column that one of them has; None where a row has it not."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [row if len(row) == len(columns) else {name: row.get(name) for name in columns} for row in rows]
 

@@ -27,7 +27,7 @@ def as_turns(value: Any, column: str) -> Turns:
 
 
 def as_text_or_turns(value: Any, column: str) -> Prompt:
-    """A text that is not blank, or messages. Raises `BadRow`."""
+    """Return a text that is not blank, or messages. Raises `BadRow`."""
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(f'"{column}" is empty')
@@ -36,7 +36,7 @@ def as_text_or_turns(value: Any, column: str) -> Prompt:
 
 
 def as_prompt(value: Any, column: str) -> Prompt:
-    """A text or messages without the answer at their end, if there is one. Raises `BadRow`."""
+    """Return a text or messages without the answer at their end, if there is one. Raises `BadRow`."""
     prompt = as_text_or_turns(value, column)
     if isinstance(prompt, list) and len(prompt) > 1 and prompt[-1].role == "assistant":
         return prompt[:-1]
@@ -44,5 +44,5 @@ def as_prompt(value: Any, column: str) -> Prompt:
 
 
 def as_one_text(prompt: Prompt) -> str:
-    """The prompt as one text, with an empty line between its turns."""
+    """Return the prompt as one text, with an empty line between its turns."""
     return prompt if isinstance(prompt, str) else "\n\n".join(turn.content for turn in prompt)

@@ -13,7 +13,8 @@ LONGEST_LITERAL = 1_000_000
 
 
 def parsed(value: Any, column: str) -> Any:
-    """A value that some data sets keep as text: JSON, or Python's notation of lists and mappings (read as data, not run).
+    """Return a value that some data sets keep as text: JSON, or Python's notation of lists and mappings (read as data,
+    not run).
 
     Anything else stays as it is. Raises `BadRow` for text that is neither.
     """
@@ -32,7 +33,7 @@ def parsed(value: Any, column: str) -> Any:
 
 
 def as_list(value: Any, column: str) -> list[Any]:
-    """A list, also where the data has it as text. Raises `BadRow`."""
+    """Return a list, also where the data has it as text. Raises `BadRow`."""
     items = parsed(value, column)
     if not isinstance(items, Sequence) or isinstance(items, str):
         raise BadRow(f'"{column}" is {short(value)}: wants a list')
@@ -40,7 +41,7 @@ def as_list(value: Any, column: str) -> list[Any]:
 
 
 def as_texts(value: Any, column: str, wish: str = "a list of texts") -> list[str]:
-    """A list of texts that are not blank, without the white space around them. Raises `BadRow`."""
+    """Return a list of texts that are not blank, without the white space around them. Raises `BadRow`."""
     items = as_list(value, column)
     for item in items:
         if not isinstance(item, str) or not item.strip():

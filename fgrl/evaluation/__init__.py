@@ -1,0 +1,1 @@
+"""Answers to held-out prompts, measured and compared."""

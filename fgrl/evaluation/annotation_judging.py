@@ -41,12 +41,14 @@ class Scored:
     scores: tuple[Mapping[str, float], Mapping[str, float]]
 
     def ballot(self, margin: float) -> Ballot:
-        """The annotation with the higher overall score is better."""
+        """Return the annotation with the higher overall score is better."""
         return pairwise.by_score(self.scores[0]["score"], self.scores[1]["score"], margin)
 
 
 class AnnotationJudge(Prompted):
-    """A judge who gives each of two annotations of one response an overall `score` from 0 to 10; the higher one wins."""
+    """A judge who gives each of two annotations of one response an overall `score` from 0 to 10; the higher one
+    wins.
+    """
 
     placeholders = ("prompt", "response", "reference", "first", "second")
     required = ("first", "second")
@@ -57,8 +59,9 @@ class AnnotationJudge(Prompted):
     criteria: list[str] = []
     """Further scores of each annotation, 0 to 10, by the names that the prompt asks for."""
     orders: Literal["random", "both"] = "random"
-    """`random`: each pair is shown once, in an order drawn by the seed (as in the paper). `both`: in both orders, and a pair
-    whose two orders name different winners is a tie."""
+    """`random`: each pair is shown once, in an order drawn by the seed (as in the paper). `both`: in both orders, and a
+    pair whose two orders name different winners is a tie.
+    """
     margin: float = Field(0.0, ge=0)
     """Overall scores that differ by at most this much are a tie."""
 
@@ -89,7 +92,9 @@ class AnnotationJudge(Prompted):
         return [(contest.other, contest.own) if exchanged(contest, seed) else (contest.own, contest.other)]
 
     def read(self, text: str) -> Parsed[Scored]:
-        """The scores of an answer. Raises ValueError for one that lacks a score or has one outside of 0 to 10."""
+        """Return the scores of an answer. Raises ValueError for one that lacks a score or has one outside of 0 to
+        10.
+        """
         parsed = parse_json(text, self.form(), "it declines to compare")
         first, second = (getattr(parsed.value, side).model_dump() for side in SIDES)
         return Parsed(Scored((first, second)), parsed.repaired)
@@ -107,14 +112,15 @@ class AnnotationJudge(Prompted):
     def decide(
         self, contests: Sequence[Contest], labels: Labels, seed: int, every: Mapping[str, Sequence[Hashable]]
     ) -> tuple[dict[str, dict[str, Measured]], list[dict[str, Any]], dict[str, Any]]:
-        """The numbers of each set, what the judge answered (for a file), and counts for the stage's summary.
+        """Return the numbers of each set, what the judge answered (for a file), and counts for the stage's summary.
 
         every: by set, the prompts of all responses, whether they could be compared or not.
 
-        `win`, `tie`, `loss`: shares of the decided comparisons; `win_rate`: wins and half of the ties. `score` and the criteria:
-        means over the set's annotations, and `versus_...` over the others'. `position_bias`: of the judgements that chose, the
-        share for the annotation shown first minus the share for the second. `refused`, `unparsed`, `failed`: shares of all
-        questions. A comparison without a usable judgement is left out of all others.
+        `win`, `tie`, `loss`: shares of the decided comparisons; `win_rate`: wins and half of the ties. `score` and the
+        criteria: means over the set's annotations, and `versus_...` over the others'. `position_bias`: of the
+        judgements that chose, the share for the annotation shown first minus the share for the second. `refused`,
+        `unparsed`, `failed`: shares of all questions. A comparison without a usable judgement is left out of all
+        others.
         """
         asked = ask(self.client, self.questions(contests, labels, seed), self.tries)
         step = 2 if self.orders == "both" else 1
@@ -141,11 +147,13 @@ class AnnotationJudge(Prompted):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _first_is_own(self, contest: Contest, look: int, seed: int) -> bool:
-        """True if the graded set's annotation was shown first."""
+        """Return True if the graded set's annotation was shown first."""
         return look == 0 if self.orders == "both" else not exchanged(contest, seed)
 
     def _aligned(self, contest: Contest, outcome: Asked[Scored], look: int, seed: int) -> tuple[Scored, bool] | None:
-        """The scores with the graded set's first, and whether it was shown first; None where they are missing."""
+        """Return the scores with the graded set's first, and whether it was shown first; None where they are
+        missing.
+        """
         if outcome.value is None:
             return None
         first, second = outcome.value.scores
@@ -198,15 +206,16 @@ class AnnotationJudge(Prompted):
 
 
 def exchanged(contest: Contest, seed: int) -> bool:
-    """True if the graded set's annotation is shown second, where each pair is shown once. Decided by the seed, the
-    set's name and the
-    response alone."""
+    """Return True if the graded set's annotation is shown second, where each pair is shown once. Decided by the seed,
+    the set's name and the response alone.
+    """
     return random.Random(f"{seed} {contest.name} {contest.own.id} {contest.own.text}").random() < 0.5
 
 
 def as_shown(marked: MarkedResponse, labels: Labels) -> str:
-    """An annotation as a judge reads it: JSON with the critique, where there is one, and the quoted spans of each label. Who
-    wrote it is not shown."""
+    """Return an annotation as a judge reads it: JSON with the critique, where there is one, and the quoted spans of
+    each label. Who wrote it is not shown.
+    """
     critiques = [annotation.critique for annotation in marked.annotations if annotation.critique is not None]
     quoted = {
         name: [marked.text[span.start : span.end] for span in marked.spans if labels.name(span.label) == name]

@@ -33,8 +33,8 @@ class Attribution:
 class Answer(Record):
     """A model's response to a prompt, and what was measured about it.
 
-    `T` response tokens, the end-of-sequence token counted; there are none where the response was given as text rather than
-    drawn. Log-probabilities, KL and rewards are those of `response`, not of the follow-ups.
+    `T` response tokens, the end-of-sequence token counted; there are none where the response was given as text rather
+    than drawn. Log-probabilities, KL and rewards are those of `response`, not of the follow-ups.
     """
 
     model: str = ""
@@ -61,20 +61,24 @@ class Answer(Record):
     segments: dict[str, list[int]] = {}
     """[T] by name of the reward: index of the segment, -1 outside."""
     criteria: dict[str, list[Attribution]] = {}
-    """By name of the reward: every criterion that it counts, in the rubric's order. Empty for a reward that reads no rubric."""
+    """By name of the reward: every criterion that it counts, in the rubric's order. Empty for a reward that reads no
+    rubric.
+    """
     verdicts: dict[str, bool | None] = {}
     """True if the response passes, by name of the metric that decides; None = could not be decided."""
     violations: dict[str, list[Span]] = {}
     """Passages that break it (label -1), by name of the metric. A failed response without spans: it is broken nowhere
     in particular."""
     annotations: dict[str, Annotation | None] = {}
-    """By name of the reward: what its critic recorded about the response, or None where that is missing. Empty for a reward
-    without a critic."""
+    """By name of the reward: what its critic recorded about the response, or None where that is missing. Empty for a
+    reward without a critic.
+    """
 
     @property
     def id(self) -> str:
-        """The sample's id. Answers to one prompt share it, and so do the answers of several models: comparisons are paired
-        by it, and intervals resample it."""
+        """The sample's id. Answers to one prompt share it, and so do the answers of several models: comparisons are
+        paired by it, and intervals resample it.
+        """
         return self.sample.id
 
     @property
@@ -124,7 +128,7 @@ def write_answers(path: Path, answers: Mapping[str, Sequence[Answer]]) -> None:
 
 
 def read_answers(path: Path) -> dict[str, list[Answer]]:
-    """The answers of a file by model, in the file's order; nothing where there is no file.
+    """Return the answers of a file by model, in the file's order; nothing where there is no file.
 
     Raises `DataError` with its place for a line that is no answer.
     """

@@ -1,11 +1,12 @@
-"""Answers in the formats of AlpacaEval, Arena-Hard and MT-Bench, so that these benchmarks' own judges can be run on them.
+"""Answers in the formats of AlpacaEval, Arena-Hard and MT-Bench, so that these benchmarks' own judges can be run on
+them.
 
     alpaca_eval/<model>.json     `--model_outputs` of alpaca_eval: dataset, instruction, output, generator
     arena_hard/<model>.jsonl     `model_answer/` of arena-hard-auto: uid, ans_id, model, messages, tstamp, metadata
     mt_bench/<model>.jsonl       `model_answer/` of FastChat's llm_judge: question_id, answer_id, model_id, choices, tstamp
 
-Left out: counts of tokens and Markdown in Arena-Hard's `metadata`, which its script `add_markdown_info.py` adds and only its
-style control reads. Time stamps are 0 and identifiers are hashes, so that the same answers make the same file.
+Left out: counts of tokens and Markdown in Arena-Hard's `metadata`, which its script `add_markdown_info.py` adds and
+only its style control reads. Time stamps are 0 and identifiers are hashes, so that the same answers make the same file.
 """
 
 from __future__ import annotations

@@ -33,16 +33,16 @@ def answers(
     """`asked.per_prompt` answers to every prompt, in the prompts' order.
 
     Log-probabilities are nats per response; the KL is the exact KL(model || reference) of each visited next-token
-    distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them are
-    taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling. With
-    `sampling.min_new_tokens` the end tokens have probability 0 before the bound, in both models: there the answers cannot visit
-    what follows an end.
-    They and the rewards are of the first answer; a prompt's follow-ups are asked after the model's own answers.
+    distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them
+    are taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling.
+    With `sampling.min_new_tokens` the end tokens have probability 0 before the bound, in both models: there the answers
+    cannot visit what follows an end. They and the rewards are of the first answer; a prompt's follow-ups are asked
+    after the model's own answers.
 
-    first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream an
-    answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the model
-    with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy". parts: a folder that
-    keeps the answers of every batch, for a process that continues.
+    first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream
+    an answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the
+    model with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
+    parts: a folder that keeps the answers of every batch, for a process that continues.
     """
     others = {f"reward {key}": reward.tokenizer() for key, reward in rewards.items()}
     rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
@@ -106,7 +106,8 @@ def ask_follow_ups(
     seed: int, streams: Sequence[int],
 ) -> None:  # fmt: skip
     """Ask each prompt's follow-ups in turn and append the responses to `Answer.follow_ups`. Answer i is drawn from the
-    random stream `streams[i]`."""
+    random stream `streams[i]`.
+    """
     asked = [follow_ups(prompt) for prompt in prompts]
     for turn in range(max(map(len, asked), default=0)):
         rows = [i for i, texts in enumerate(asked) if len(texts) > turn]
@@ -121,7 +122,7 @@ def ask_follow_ups(
 
 
 def _chat(answer: Answer, question: str) -> list[Message]:
-    """The conversation so far, and what the user asks next."""
+    """Return the conversation so far, and what the user asks next."""
     chat = [*answer.chat, Message(role="assistant", content=answer.text)]
     for turn in answer.follow_ups:
         chat.append(Message(role="user", content=turn.question))
@@ -165,12 +166,12 @@ def recorded(
 
 
 def response_reward(reward: Rewards, i: int) -> float | None:
-    """The reward of one answer as a whole; None where it is missing."""
+    """Return the reward of one answer as a whole; None where it is missing."""
     value = float(reward.response[i])
     return value if math.isfinite(value) else None
 
 
 def token_rewards(reward: Rewards, i: int, length: int) -> list[float | None]:
-    """The rewards of one answer's tokens; None where the reward assigns none, which is not a reward of 0."""
+    """Return the rewards of one answer's tokens; None where the reward assigns none, which is not a reward of 0."""
     values, assigned = reward.token[i, :length].tolist(), reward.credit_mask[i, :length].tolist()
     return [value if known else None for value, known in zip(values, assigned, strict=True)]

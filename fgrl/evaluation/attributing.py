@@ -24,7 +24,7 @@ DECIMALS = 4
 
 
 def of_a_model(needs: frozenset[str]) -> frozenset[str]:
-    """The needs that a language model computes; the others come from the texts."""
+    """Return the needs that a language model computes; the others come from the texts."""
     return needs - GRADED_NEEDS
 
 
@@ -36,13 +36,14 @@ def as_rollout(
 ) -> Rollout:  # fmt: skip
     """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
 
-    `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts, one
-    a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a separate group.
+    `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts,
+    one a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a separate
+    group.
 
-    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of "policy" and
-    "entropy", which is taken at its temperature of sampling. Raises `DataError` for these needs without it. Log-probabilities are taken at temperature 1.
-    min_new_tokens: the bound that the responses were drawn with, if any; log-probabilities, entropies and KL are those of the
-    distributions with it.
+    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of
+    "policy" and "entropy", which is taken at its temperature of sampling. Raises `DataError` for these needs without
+    it. Log-probabilities are taken at temperature 1. min_new_tokens: the bound that the responses were drawn with, if
+    any; log-probabilities, entropies and KL are those of the distributions with it.
 
     Where `of_a_model(needs)` is empty, a `models.Vocabulary` is enough as `model`.
     """
@@ -75,10 +76,11 @@ def as_rollout(
 
 
 def attributions(rewards: Rewards, sample: Sample, i: int, length: int) -> list[Attribution] | None:
-    """The criteria of response `i` (of `length` tokens) to `sample`, with their verdicts and relevances.
+    """Return the criteria of response `i` (of `length` tokens) to `sample`, with their verdicts and relevances.
 
-    A reward gives verdict v [B,C] and v x relevance [B,C,T] (section 4.2.2 of "Rubrics to Tokens"); as v is +1 or -1, a second
-    factor of v leaves the relevance. Where the verdict is missing so is the relevance. None of a reward without verdicts.
+    A reward gives verdict v [B,C] and v x relevance [B,C,T] (section 4.2.2 of "Rubrics to Tokens"); as v is +1 or -1, a
+    second factor of v leaves the relevance. Where the verdict is missing so is the relevance. None of a reward without
+    verdicts.
     """
     if rewards.verdict is None:
         return None

@@ -42,7 +42,7 @@ class Closeness(Settings):
         )
 
     def cosines(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """The highest cosine of each text with one of its references (RLA, Eq. 2); -1 for a text that is empty.
+        """Return the highest cosine of each text with one of its references (RLA, Eq. 2); -1 for a text that is empty.
 
         Raises ValueError for a text without references.
         """

@@ -21,7 +21,8 @@ from fgrl.types import Ref
 
 class Compared(Metric):
     """Numbers of each model with percentile intervals of a bootstrap over prompts (all answers to a prompt are drawn
-    together), and of each model's difference to the baseline, paired by prompt."""
+    together), and of each model's difference to the baseline, paired by prompt.
+    """
 
     title: str = ""
     """Name in tables; empty: the metric's own. Two metrics of one kind need different ones."""
@@ -44,19 +45,24 @@ class Compared(Metric):
 
     @abstractmethod
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
-        """The numbers of every model that has some."""
+        """Return the numbers of every model that has some."""
 
     def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
-        """The answers that `by_model` and `about` are shown: all. Raises `DataError` for answers that cannot be measured."""
+        """Return the answers that `by_model` and `about` are shown: all. Raises `DataError` for answers that cannot be
+        measured.
+        """
         return answers
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         """Return a description of the computation, where a reader needs it to compare numbers (a signature); empty:
-        there is none."""
+        there is none.
+        """
         return ""
 
     def why_not_remeasured(self) -> str:
-        """See `Metric`. A class that changes what `measure` returns overrides this too: what is measured again is `by_model`."""
+        """See `Metric`. A class that changes what `measure` returns overrides this too: what is measured again is
+        `by_model`.
+        """
         settings = [value for _, value in walk(self)]
         if any(isinstance(value, Judge) for value in settings):
             return "it asks a judge"
@@ -84,7 +90,7 @@ class Comparison(Compared):
 
     @abstractmethod
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        """The numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
+        """Return the numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         return {model: self.numbers(own) for model, own in answers.items()}
@@ -96,7 +102,7 @@ def mean(answers: Sequence[Answer], values: Sequence[float | None], weights: Seq
 
 
 def mean_per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> Measured:
-    """sum of `sums` / sum of tokens, over the answers that have a value."""
+    """Sum of `sums` / sum of tokens, over the answers that have a value."""
     return mean(answers, per_token(answers, sums), [answer.n_tokens for answer in answers])
 
 
@@ -113,7 +119,8 @@ def against(
 ) -> dict[str, Any]:
     """Estimates of each model's numbers, and under "differences" those of each other model's to the baseline's.
 
-    options: of `fgrl.evaluation.statistics.estimate` and `difference`. Raises `DataError` when two models have other clusters.
+    options: of `fgrl.evaluation.statistics.estimate` and `difference`. Raises `DataError` when two models have other
+    clusters.
     """
     result: dict[str, Any] = {
         model: {name: estimate(number, **options).model_dump() for name, number in numbers.items()}
@@ -155,8 +162,9 @@ def write(
 
 
 def means_by_name(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """`{"similarity.policy.cosine": 0.5}` of what `Metric.measure` returned: what a tracker and a sweep read. Differences are
-    left out, and means that are missing."""
+    """`{"similarity.policy.cosine": 0.5}` of what `Metric.measure` returned: what a tracker and a sweep read.
+    Differences are left out, and means that are missing.
+    """
     return {
         f"{metric}.{model}.{number}": float(reported["mean"])
         for metric, by_model in measured.items()

@@ -18,10 +18,12 @@ Pairing = tuple[str, str, Answer, Answer]
 
 
 def to_compare(answers: Mapping[str, Sequence[Answer]], count: int | None = None, seed: int = 0) -> list[Sample]:
-    """Samples with two responses each, whose `by` is the model. `meta.prompt_id` names the prompt, so that intervals can resample it.
+    """Return samples with two responses each, whose `by` is the model. `meta.prompt_id` names the prompt, so that
+    intervals can resample it.
 
-    count: this many pairs, drawn so that every two models and every prompt occur about equally often; None: every two models on every
-    prompt. The order of pairs and which response comes first are drawn from `seed`. Raises `DataError` for more pairs than there are.
+    count: this many pairs, drawn so that every two models and every prompt occur about equally often; None: every two
+    models on every prompt. The order of pairs and which response comes first are drawn from `seed`. Raises `DataError`
+    for more pairs than there are.
     """
     generator = random.Random(seed)
     pairs = list(pairwise.pairings(answers))
@@ -35,7 +37,9 @@ def to_compare(answers: Mapping[str, Sequence[Answer]], count: int | None = None
 
 
 def _balanced(pairs: list[Pairing], count: int) -> list[Pairing]:
-    """So many of the pairs: next comes one of the two models, and of these of the prompt, that were taken least often so far."""
+    """So many of the pairs: next comes one of the two models, and of these of the prompt, that were taken least often
+    so far.
+    """
     if count > len(pairs):
         raise DataError(f"{count} comparisons are wanted, but there are {len(pairs)} pairs of answers")
     of_models: Counter[tuple[str, str]] = Counter()

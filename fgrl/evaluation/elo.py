@@ -1,13 +1,14 @@
 """Elo ratings of models from games between them: a Bradley-Terry model, with intervals over prompts.
 
-P(i beats j) = 1 / (1 + 10^((R_j - R_i) / 400)) ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", appendix D). All
-games are fitted at once by maximum likelihood (Zermelo 1929; Bradley and Terry 1952), so their order does not matter. A tie is half
-a win for each side; a missing verdict is counted and left out. Games determine differences of ratings only: `Anchor` fixes the rest.
+P(i beats j) = 1 / (1 + 10^((R_j - R_i) / 400)) ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans",
+appendix D). All games are fitted at once by maximum likelihood (Zermelo 1929; Bradley and Terry 1952), so their order
+does not matter. A tie is half a win for each side; a missing verdict is counted and left out. Games determine
+differences of ratings only: `Anchor` fixes the rest.
 
-A finite maximum exists exactly where every model has won against every other one at least indirectly: A against B, B against C (Ford
-1957). Models of which that is true form a group. Where one group won all its games against another, the likelihood grows without
-end as the groups move apart: their difference is infinite. Where no games link two groups it is undefined. Both are missing with
-the reason, unless a ridge penalty makes every rating finite.
+A finite maximum exists exactly where every model has won against every other one at least indirectly: A against B, B
+against C (Ford 1957). Models of which that is true form a group. Where one group won all its games against another, the
+likelihood grows without end as the groups move apart: their difference is infinite. Where no games link two groups it
+is undefined. Both are missing with the reason, unless a ridge penalty makes every rating finite.
 
 Left out: ratings that depend on the order of games (the K-factor of chess), and models of ties (Davidson 1970).
 """
@@ -51,8 +52,9 @@ class Anchor(Settings):
     """Games determine differences of ratings only; this fixes their level."""
 
     model: str | None = None
-    """The model that has this rating; null: the mean over the models has it (over the largest group, where some are infinitely far
-    from the others)."""
+    """The model that has this rating; null: the mean over the models has it (over the largest group, where some are
+    infinitely far from the others).
+    """
     rating: float = 1500.0
     """The rating that it has."""
 
@@ -61,10 +63,13 @@ class EloSettings(Settings):
     """Settings of the fit."""
 
     anchor: Anchor = Field(default_factory=Anchor)
-    """What fixes the level of the ratings: the mean is 1500 by default; {model: base, rating: 1000} gives one model this rating."""
+    """What fixes the level of the ratings: the mean is 1500 by default; {model: base, rating: 1000} gives one model
+    this rating.
+    """
     ridge: float = Field(0.0, ge=0)
-    """Adds ridge / 2 x the sum of squared strengths (nats from the mean) to the negative log-likelihood: every rating is finite then,
-    also that of an undefeated model, and all are closer to each other. 0 is maximum likelihood."""
+    """Adds ridge / 2 x the sum of squared strengths (nats from the mean) to the negative log-likelihood: every rating
+    is finite then, also that of an undefeated model, and all are closer to each other. 0 is maximum likelihood.
+    """
 
 
 class Bootstrap(NamedTuple):
@@ -100,11 +105,12 @@ class Contest:
     models: tuple[str, ...]
     prompts: tuple[str, ...]
     points: Any
-    """[C,M,M]: `points[c, i, j]` is what model i won against model j on prompt c: a win is 1, a tie 0.5 for each side."""
+    """[C,M,M]: `points[c, i, j]` is what model i won against model j on prompt c: a win is 1, a tie 0.5 for each side.
+    """
 
     @classmethod
     def of(cls, games: Iterable[Game]) -> Contest:
-        """A prompt or a model whose verdicts are all missing is part of it, without points."""
+        """Return a prompt or a model whose verdicts are all missing is part of it, without points."""
         games = list(games)
         models = tuple(sorted({name for game in games for name in (game.first, game.second)}))
         prompts = tuple(sorted({game.id for game in games}))
@@ -132,10 +138,11 @@ def won_against(points: Any) -> Any:
 
 
 def strengths(points: Any, ridge: float = 0.0) -> Any:
-    """Strengths [D,M] in nats that maximise the likelihood of D tables of points [D,M,M], by Newton's method with halved steps.
+    """Strengths [D,M] in nats that maximise the likelihood of D tables of points [D,M,M], by Newton's method with
+    halved steps.
 
-    sum_ij points_ij log sigmoid(s_i - s_j) - ridge / 2 sum_i s_i^2. Without a ridge each group (see the head of the file) is
-    fitted by its own games and has mean 0; with one the mean of all models is 0.
+    sum_ij points_ij log sigmoid(s_i - s_j) - ridge / 2 sum_i s_i^2. Without a ridge each group (see the head of the
+    file) is fitted by its own games and has mean 0; with one the mean of all models is 0.
     """
     reach = won_against(points)
     same = reach & reach.swapaxes(1, 2) if ridge == 0 else np.ones(points.shape, dtype=bool)
@@ -173,8 +180,9 @@ def strengths(points: Any, ridge: float = 0.0) -> Any:
 
 
 def gaps(points: Any, ridge: float = 0.0) -> Any:
-    """`[D,M,M]`: strength of model i less that of model j, nats: infinite between groups of which one won every game, NaN between
-    groups that no games link, or only by way of others that lost to both or won against both."""
+    """`[D,M,M]`: strength of model i less that of model j, nats: infinite between groups of which one won every game,
+    NaN between groups that no games link, or only by way of others that lost to both or won against both.
+    """
     s = strengths(points, ridge)
     gap = s[:, :, None] - s[:, None, :]
     if ridge > 0:
@@ -236,7 +244,7 @@ class Ratings:
         return self.difference(model, self.best)
 
     def in_order(self) -> list[str]:
-        """The models, best first: by how many others each is better than, then by name."""
+        """Return the models, best first: by how many others each is better than, then by name."""
         better = np.sign(np.nan_to_num(np.round(self.whole, 9))).sum(-1)
         return sorted(self.contest.models, key=lambda name: (-better[self.place[name]], name))
 
@@ -284,7 +292,9 @@ class Ratings:
         return Measured(self.contest.prompts, of_draws, n, missing=missing or None)
 
     def _gaps_of(self, draws: Any) -> Any:
-        """`gaps` of draws of the prompts [D,C]; those of the last draws are kept, since many numbers ask for the same."""
+        """`gaps` of draws of the prompts [D,C]; those of the last draws are kept, since many numbers ask for the
+        same.
+        """
         key = hashlib.sha256(np.ascontiguousarray(draws, dtype=np.float64).tobytes()).hexdigest()
         if self._last[0] != key:
             models = len(self.contest.models)
@@ -315,7 +325,8 @@ class Ratings:
 
     def _alone(self, model: str) -> str:
         """Return the reason for which maximum likelihood has no finite rating of the model by itself; empty when there
-        is none."""
+        is none.
+        """
         won, lost = float(self.points[self.place[model]].sum()), float(self.points[:, self.place[model]].sum())
         if won + lost == 0:
             return NEVER_RATED
@@ -328,7 +339,7 @@ class Ratings:
 
 
 def _groups(related: Any, models: Sequence[str]) -> list[list[str]]:
-    """The models in groups, each with all that it is related to. related: bool [M,M], an equivalence."""
+    """Return the models in groups, each with all that it is related to. related: bool [M,M], an equivalence."""
     return [
         [models[other] for other in np.flatnonzero(row)] for place, row in enumerate(related) if not row[:place].any()
     ]
@@ -397,9 +408,10 @@ class EloTable(Record):
 
 
 def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:
-    """By model: `rating`, `difference` (to the best), `win_rate` (ties count half), and the shares `ties` and `missing` of its games;
-    where the order of showing is known `chose_first`: of the judgments that chose, the share for the answer shown first; where both
-    orders were judged `inconsistent`: the share of games in which they disagree."""
+    """By model: `rating`, `difference` (to the best), `win_rate` (ties count half), and the shares `ties` and `missing`
+    of its games; where the order of showing is known `chose_first`: of the judgments that chose, the share for the
+    answer shown first; where both orders were judged `inconsistent`: the share of games in which they disagree.
+    """
     prompts = ratings.contest.prompts
     sides = _by_model(games)
     both_orders = any(len(game.shown) > 1 for game in games)
@@ -436,7 +448,7 @@ def chose_first(games: Iterable[Game], prompts: Sequence[str]) -> Measured:
 
 
 def table(title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap | None = None) -> EloTable:
-    """The models' ratings from all games. Raises `DataError` when there are no games, or the anchor has none."""
+    """Return the models' ratings from all games. Raises `DataError` when there are no games, or the anchor has none."""
     if not games:
         raise DataError(f"{title}: there are no games to rate")
     bootstrap = bootstrap or Bootstrap()
@@ -505,6 +517,6 @@ def _by_model(games: Iterable[Game]) -> Mapping[str, list[tuple[Game, float | No
 
 
 def _share(values: Sequence[float | None], ids: Sequence[str], prompts: Sequence[str]) -> Measured:
-    """The mean of the values, resampled over all prompts in their own order."""
+    """Return the mean of the values, resampled over all prompts in their own order."""
     none: list[float | None] = [None] * len(prompts)
     return weighted_mean([*none, *values], [*prompts, *ids])

@@ -10,7 +10,7 @@ from fgrl.types import Response, Sample
 
 
 def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:
-    """The samples' responses as answers, in the prompts' order; several to one prompt keep their own order.
+    """Return the samples' responses as answers, in the prompts' order; several to one prompt keep their own order.
 
     cut: the prompts are only the first of those that the recipe reads, so answers to others are skipped.
 
@@ -64,7 +64,7 @@ def prompt_alone(sample: Sample) -> Sample:
 
 
 def shortened(prompt: Sample, turns: int) -> Sample:
-    """The prompt with at most `turns` - 1 follow-ups."""
+    """Return the prompt with at most `turns` - 1 follow-ups."""
     asked = follow_ups(prompt)
     if len(asked) < turns:
         return prompt

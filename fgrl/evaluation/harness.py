@@ -65,7 +65,7 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
 
 
 def task_manager(stage: Any) -> Any:
-    """The index of tasks. The harness's own thousands are only read when a task is not in the user's folder."""
+    """Return the index of tasks. The harness's own thousands are only read when a task is not in the user's folder."""
     if stage.task_folder is not None:
         own = tasks.TaskManager(include_path=stage.task_folder, include_defaults=False)
         if all(benchmark.task in own.all_tasks for benchmark in stage.tasks):
@@ -114,7 +114,9 @@ def set_shots(name: str, task: Any, shots: int) -> None:
 
 
 def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None, number: int = 0) -> Results:
-    """The harness's results of one model, JSON-ready. After answer 0, only of the tasks that are answered by generating."""
+    """Return the harness's results of one model, JSON-ready. After answer 0, only of the tasks that are answered by
+    generating.
+    """
     seed = run.seed % 2**32
     random.seed(seed)
     np.random.seed(seed)
@@ -145,7 +147,7 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
 
 
 def generates(loaded: Mapping[str, Any]) -> bool:
-    """True if a question of one of these tasks is answered by generating."""
+    """Return True if a question of one of these tasks is answered by generating."""
     return any(task.get_config("output_type") == "generate_until" for task in loaded.values())
 
 
@@ -210,7 +212,8 @@ def measured(results: Mapping[str, Results], baseline: str | None, level: float)
 
 def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
     """Return the better side of each number, by task, where the harness knows it; in the form of
-    `held_out.meanings`."""
+    `held_out.meanings`.
+    """
     known: dict[str, Any] = {}
     for recorded in results.values():
         for task, sides in recorded.get("higher_is_better", {}).items():
@@ -224,7 +227,7 @@ def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
 
 
 def is_number(key: str) -> bool:
-    """True for `metric,filter` that is no standard error."""
+    """Return True for `metric,filter` that is no standard error."""
     metric, comma, _filter = key.partition(",")
     return bool(comma) and not metric.endswith("_stderr")
 
@@ -236,8 +239,9 @@ def title(key: str) -> str:
 
 
 def interval(value: Any, numbers: Mapping[str, Any], key: str, level: float) -> Estimate:
-    """The harness's number, and its standard error as an interval (none for one question, and for a group of metrics
-    without one)."""
+    """Return the harness's number, and its standard error as an interval (none for one question, and for a group of
+    metrics without one).
+    """
     metric, _, named = key.partition(",")
     error = numbers.get(f"{metric}_stderr,{named}")
     n = int(numbers.get("sample_len") or 0)
@@ -261,7 +265,7 @@ def changes(task: str, results: Results, baseline: Results, level: float) -> dic
 
 
 def mean_of(task: str, key: str, results: Results) -> Measured | None:
-    """A number as the mean of what the harness recorded for each question; None where it is not that."""
+    """Return a number as the mean of what the harness recorded for each question; None where it is not that."""
     metric, _, named = key.partition(",")
     samples = [sample for sample in results.get("samples", {}).get(task, []) if sample["filter"] == named]
     values: Sequence[Any] = [sample.get(metric) for sample in samples]

@@ -35,8 +35,9 @@ class HeldOut(Settings):
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
     overlap: Annotated[OverlapPolicy, KeyedUnless("warn")] = "warn"
-    """What to do with prompts that a model was trained on, word for word or up to case, white space and final punctuation: `warn`
-    reports them, `refuse` stops, `drop` leaves them out."""
+    """What to do with prompts that a model was trained on, word for word or up to case, white space and final
+    punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
+    """
 
     @model_validator(mode="after")
     def _known_needs(self) -> HeldOut:
@@ -60,11 +61,11 @@ class HeldOut(Settings):
         return self
 
     def draws(self) -> bool:
-        """True if `per_prompt` answers are drawn, rather than all of them given."""
+        """Return True if `per_prompt` answers are drawn, rather than all of them given."""
         return True
 
     def asked(self, limit: int | None) -> list[Sample]:
-        """The prompts, with as many follow-ups as there are `turns`; after `setup` of the reader."""
+        """Return the prompts, with as many follow-ups as there are `turns`; after `setup` of the reader."""
         prompts = islice(self.prompts.read(), limit)
         return list(prompts) if self.turns is None else [given.shortened(prompt, self.turns) for prompt in prompts]
 
@@ -73,11 +74,11 @@ class HeldOut(Settings):
         return frozenset().union(*(metric.needs() for metric in self.metrics))
 
     def reads_reference(self) -> bool:
-        """True if metrics compare with a reference model."""
+        """Return True if metrics compare with a reference model."""
         return bool(self.needs() & {"ref_logp", "kl"})
 
     def to_draw(self, models: Sequence[str], sampling: Sampling, peek: Peek) -> ToDraw:
-        """The answers of `models`, before they are drawn."""
+        """Return the answers of `models`, before they are drawn."""
 
         @cache
         def prompts() -> list[Sample]:
@@ -96,7 +97,8 @@ class HeldOut(Settings):
 
 def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str) -> dict[str, Any]:
     """Return the measurements of all metrics as one mapping by metric. Raises `DataError` when two of them use the
-    same name."""
+    same name.
+    """
     measured: dict[str, Any] = {}
     for metric in metrics:
         with own_code(metric, "measure"):
@@ -128,7 +130,7 @@ def _explained(metric: Metric, by_model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judged(metrics: Sequence[Metric], answers: Sequence[Answer]) -> list[Answer]:
-    """The answers with the verdicts of the metrics that decide about single ones, and what breaks them."""
+    """Return the answers with the verdicts of the metrics that decide about single ones, and what breaks them."""
     deciding = [metric for metric in metrics if isinstance(metric, Compared)]
     result = []
     for answer in answers:

@@ -71,8 +71,8 @@ def judged(
 ) -> list[JudgedAnnotation]:
     """Every annotation with its verdicts, in the annotations' order.
 
-    partial: verdicts on samples that were not read are left out. Raises `DataError` with the place of a verdict on an unknown
-    response, of a second one of the same person, and of one that judges more or fewer spans than there are.
+    partial: verdicts on samples that were not read are left out. Raises `DataError` with the place of a verdict on an
+    unknown response, of a second one of the same person, and of one that judges more or fewer spans than there are.
     """
     result = {
         key: JudgedAnnotation(marked, spans=[{} for _span in marked.spans]) for key, marked in annotations.items()
@@ -109,9 +109,9 @@ def judged(
 
 def numbers(annotations: Sequence[JudgedAnnotation]) -> dict[str, Measured]:
     """Return for critiques and for spans: `..._correct`, the share of verdicts that say correct; `..._majority`, the
-    share of items that
-    most of their judges find correct (an even vote is left out); `..._agreement`, the share of pairs of judges of an item who
-    say the same; `..._alpha`, Krippendorff's (2011) for two values: 1 is perfect agreement, 0 that of chance.
+    share of items that most of their judges find correct (an even vote is left out); `..._agreement`, the share of
+    pairs of judges of an item who say the same; `..._alpha`, Krippendorff's (2011) for two values: 1 is perfect
+    agreement, 0 that of chance.
 
     `missing`: the share of annotations that nobody judged. Intervals resample prompts.
     """
@@ -145,7 +145,8 @@ def pairs_that_agree(yes: int, no: int) -> tuple[float, float]:
 def coincidences(yes: int, no: int) -> tuple[float, float, float]:
     """Return for one item with at least two verdicts the entries (yes, yes), (yes, no), (no, no) of Krippendorff's
     matrix of
-    coincidences: ordered pairs of different judges / (judges - 1)."""
+    coincidences: ordered pairs of different judges / (judges - 1).
+    """
     others = yes + no - 1
     return yes * (yes - 1) / others, yes * no / others, no * (no - 1) / others
 

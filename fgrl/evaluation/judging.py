@@ -43,7 +43,7 @@ class JudgedMetric(Prompted, Compared):
         return [question.request for _about, question in self.plan(given, baseline)]
 
     def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
-        """The prompts themselves are not read: each has at most as many tokens as the sampling keeps of it."""
+        """Return the prompts themselves are not read: each has at most as many tokens as the sampling keeps of it."""
         _prompts, turns = expected.size()
         request = Request(messages=self.template().fill({}), max_tokens=self.longest)
         texts = expected.sampling.max_prompt_tokens + self.shows * turns * expected.sampling.max_new_tokens
@@ -58,12 +58,16 @@ class JudgedMetric(Prompted, Compared):
     def plan(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
     ) -> list[tuple[dict[str, Any], Question[Any]]]:
-        """The questions of `measure`, each with what it is about: "model", "id" (of the prompt), and more for the record."""
+        """Return the questions of `measure`, each with what it is about: "model", "id" (of the prompt), and more for
+        the record.
+        """
 
     def put(
         self, plan: Sequence[tuple[dict[str, Any], Question[V]]]
     ) -> dict[str, list[tuple[dict[str, Any], Asked[V]]]]:
-        """By model the outcome of each question, with what it is about; all are recorded in `judgements-<name>.jsonl`."""
+        """By model the outcome of each question, with what it is about; all are recorded in
+        `judgements-<name>.jsonl`.
+        """
         asked = ask(self.client, [question for _about, question in plan], self.tries)
         self._counted = tally(asked)
         outcomes = [(about, outcome) for (about, _question), outcome in zip(plan, asked, strict=True)]
@@ -83,7 +87,8 @@ def _record(about: Mapping[str, Any], outcome: Asked[Any]) -> dict[str, Any]:
 
 def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[str, Measured]:
     """Return the shares of all questions that the judge refused to answer, whose answer could not be read, and that
-    failed."""
+    failed.
+    """
     return {
         name: weighted_mean([float(outcome.failure in kinds) for outcome in asked], clusters)
         for name, kinds in FAILURES.items()
@@ -91,11 +96,11 @@ def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[st
 
 
 def asked_text(answer: Answer) -> str:
-    """The prompt as a judge reads it: a chat of several turns with its roles."""
+    """Return the prompt as a judge reads it: a chat of several turns with its roles."""
     return as_text(answer.sample.prompt)
 
 
 def answer_text(answer: Answer) -> str:
-    """The answer as a judge reads it, and what followed."""
+    """Return the answer as a judge reads it, and what followed."""
     later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response.text}" for turn in answer.follow_ups]
     return "\n\n".join([answer.text, *later])

@@ -1,10 +1,13 @@
-"""Win rates at equal length: a minimal logistic model, after the idea of length-controlled AlpacaEval (Dubois et al. 2024).
+"""Win rates at equal length: a minimal logistic model, after the idea of length-controlled AlpacaEval (Dubois et al.
+2024).
 
-The probability that a model wins a comparison is sigmoid(a + b x), with x = tanh of the difference of the two answers' lengths
-over that difference's standard deviation; the number is sigmoid(a), the win rate if both were always of one length.
+The probability that a model wins a comparison is sigmoid(a + b x), with x = tanh of the difference of the two answers'
+lengths over that difference's standard deviation; the number is sigmoid(a), the win rate if both were always of one
+length.
 
-Left out of theirs: the difficulty of each instruction (fitted on many models at once), the two gamed baselines that hold the
-coefficient of length, and cross-validated L1. So this is not AlpacaEval's LC win rate, and must not be called so.
+Left out of theirs: the difficulty of each instruction (fitted on many models at once), the two gamed baselines that
+hold the coefficient of length, and cross-validated L1. So this is not AlpacaEval's LC win rate, and must not be called
+so.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ np = lazy.load("numpy")
 
 STEP, STEPS, PRECISION = 2.0, 100, 1e-10
 FAR = 30.0
-"""Log-odds beyond which a probability counts as 0 or 1: where every comparison is lost, Newton's method would not converge."""
+"""Log-odds beyond which a probability counts as 0 or 1: where every comparison is lost, Newton's method would not
+converge.
+"""
 
 
 def fit(x: Any, y: Any, times: Any, ridge: float) -> tuple[Any, Any]:
-    """Intercepts and slopes [D] of D weighted ridge logistic regressions, by Newton's method.
+    """Return intercepts and slopes [D] of D weighted ridge logistic regressions, by Newton's method.
 
     x, y: [N] feature, and outcome in 0..1; times: [D,N] weight of each row. Minimises
     sum_i times_i * cross_entropy(y_i, sigmoid(a + b x_i)) + ridge / 2 * b^2: the intercept is free.
@@ -50,7 +55,7 @@ def length_adjusted(
     ridge: float,
     weights: Sequence[float] | None = None,
 ) -> Measured:
-    """The win rate at equal length, clustered.
+    """Return the win rate at equal length, clustered.
 
     wins: in 0..1, None is missing; lengths: the model's answer less the other's, in characters; weights: how much each
     comparison counts (None: all the same).

@@ -1,8 +1,8 @@
 """The one name of a measured number, and how people may write it.
 
-`rule.punctuation:no_comma` is what `metrics.json` has under the metric `rule` as `punctuation:no_comma`. Every command and the
-report print this name. On input, upper case, spaces instead of underscores, `rule: punctuation:no comma`, and the last part alone
-(`no_comma`) are accepted too, and a stage may precede it (`evaluate/rule.kept`).
+`rule.punctuation:no_comma` is what `metrics.json` has under the metric `rule` as `punctuation:no_comma`. Every command
+and the report print this name. On input, upper case, spaces instead of underscores, `rule: punctuation:no comma`, and
+the last part alone (`no_comma`) are accepted too, and a stage may precede it (`evaluate/rule.kept`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NumberName:
         return f"{self.metric}.{self.number}" if self.number else self.metric
 
     def contains_any(self, texts: Sequence[str]) -> bool:
-        """True if the name, however it is written, contains one of the texts, and without texts."""
+        """Return True if the name, however it is written, contains one of the texts, and without texts."""
         return not texts or any(plain(text) in plain(name) for text in texts for name in (str(self), self.keys))
 
     def matches(self, text: str) -> int | None:
@@ -62,12 +62,12 @@ class StageNumber:
 
 
 def plain(text: str) -> str:
-    """A name in the one spelling that is compared: lower case, underscores, `METRIC.NUMBER`."""
+    """Return a name in the one spelling that is compared: lower case, underscores, `METRIC.NUMBER`."""
     return text.strip().lower().replace(": ", ".").replace(" ", "_")
 
 
 def pick(known: Sequence[StageNumber], selector: str, prefer: str | None = None) -> StageNumber:
-    """The number that `[STAGE/]METRIC[.NUMBER]`, or a part that is clear without the rest, means.
+    """Return the number that `[STAGE/]METRIC[.NUMBER]`, or a part that is clear without the rest, means.
 
     prefer: the stage that is meant when several have the number.
 

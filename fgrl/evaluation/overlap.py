@@ -37,7 +37,8 @@ class HeldOutItem:
 def seen(items: Sequence[HeldOutItem], known: Collection[int]) -> str:
     """Return the number of the prompts that the digests stand for, with the first of these; empty when there is none.
     As in `3 of the 64 prompts that it
-    is evaluated on (2 word for word, 1 up to case, spaces and final punctuation), such as "Why?"`."""
+    is evaluated on (2 word for word, 1 up to case, spaces and final punctuation), such as "Why?"`.
+    """
     shared = [item for item in items if item.is_among(known)]
     if not shared:
         return ""
@@ -59,9 +60,9 @@ def settle(
 ) -> list[Any]:
     """Return the items to measure on.
 
-    known: digests of the prompts that each model was trained on, by the model's name. `warn` reports the prompts that are among them and
-    keeps all; `drop` leaves out the prompts that any of the models was trained on. Raises `DataError` with `refuse`, and when nothing is
-    left.
+    known: digests of the prompts that each model was trained on, by the model's name. `warn` reports the prompts that
+    are among them and keeps all; `drop` leaves out the prompts that any of the models was trained on. Raises
+    `DataError` with `refuse`, and when nothing is left.
     """
     for name, digests in known.items() if policy != "drop" else ():
         if words := seen(items, digests):

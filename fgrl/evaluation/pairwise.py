@@ -1,8 +1,8 @@
 """Comparisons of two responses, whoever decides.
 
-A `Ballot` is one look at two responses in one order, by a judge or by a rule. The ballots of one order or of both make a
-`PairOutcome`. A comparison of two models' answers, or a recorded verdict of a person, is a `Game`, and games of any number
-of models make a table of wins, ties and losses.
+A `Ballot` is one look at two responses in one order, by a judge or by a rule. The ballots of one order or of both make
+a `PairOutcome`. A comparison of two models' answers, or a recorded verdict of a person, is a `Game`, and games of any
+number of models make a table of wins, ties and losses.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Ballot:
 
     @classmethod
     def of_verdict(cls, verdict: Verdict | None, weight: float = 1.0) -> Ballot:
-        """A verdict without its own probability: 1, 0.5 or 0."""
+        """Return a verdict without its own probability: 1, 0.5 or 0."""
         return cls() if verdict is None else cls(verdict, VALUES[verdict], weight)
 
     @classmethod
     def of_probability(cls, p: float | None) -> Ballot:
-        """The verdict that a probability comes to; None is missing."""
+        """Return the verdict that a probability comes to; None is missing."""
         return cls() if p is None else cls(more_probable(p), p)
 
     @property
@@ -58,19 +58,20 @@ class Ballot:
         return None if self.verdict is None else int(2 * VALUES[self.verdict] - 1)
 
     def exchanged(self) -> Ballot:
-        """The same ballot with the two responses exchanged."""
+        """Return the same ballot with the two responses exchanged."""
         if self.verdict is None or self.p is None:
             return self
         return Ballot(_EXCHANGED[self.verdict], 1 - self.p, self.weight)
 
 
 def more_probable(p: float) -> Verdict:
-    """The verdict that a probability that the first is better comes to."""
+    """Return the verdict that a probability that the first is better comes to."""
     return "tie" if p == 0.5 else "first" if p > 0.5 else "second"
 
 
 def by_score(first: float | None, second: float | None, margin: float = 0.0) -> Ballot:
-    """A rule's ballot: the higher score (of a verifier, True) is better, scores that differ by at most `margin` are a tie.
+    """Return a rule's ballot: the higher score (of a verifier, True) is better, scores that differ by at most `margin`
+    are a tie.
 
     A missing score (None) makes the ballot missing. A rule looks at each response by itself, so one order is enough.
     """
@@ -82,7 +83,8 @@ def by_score(first: float | None, second: float | None, margin: float = 0.0) -> 
 
 def share_for_first(ballots: Iterable[Ballot]) -> float | None:
     """Return the share for the response shown first, of the ballots that chose: 0.5 is no position bias. None where
-    none chose."""
+    none chose.
+    """
     chosen = [ballot.side for ballot in ballots if ballot.side]
     return chosen.count(1) / len(chosen) if chosen else None
 
@@ -115,7 +117,8 @@ class PairOutcome:
 
 
 def compare(ballots: Sequence[Ballot], disagreement: Disagreement) -> PairOutcome:
-    """The ballots of one order, or of both: the second one then has the two responses exchanged (see `in_orders`).
+    """Return the ballots of one order, or of both: the second one then has the two responses exchanged (see
+    `in_orders`).
 
     With a ballot missing the comparison is missing.
     """
@@ -198,8 +201,8 @@ def pairings(
 ) -> Iterator[tuple[str, str, Answer, Answer]]:
     """Yield the answers that meet: (model, opponent, answer, the opponent's answer), by model, then by prompt.
 
-    versus: every other model meets this one; None: every two models meet. Raises `DataError` where a model has no answer to
-    a prompt of the other.
+    versus: every other model meets this one; None: every two models meet. Raises `DataError` where a model has no
+    answer to a prompt of the other.
     """
     opponents = combinations(answers, 2) if versus is None else ((name, versus) for name in answers if name != versus)
     for name, opponent in opponents:
@@ -229,11 +232,12 @@ PROMPT_ID = "prompt_id"
 
 
 def recorded_games(samples: Iterable[Sample], by: Collection[str] | None = None) -> Iterator[Game]:
-    """The verdicts that samples hold, of people for example, as games between the responses' authors (`Response.by`).
+    """Yield the verdicts that samples hold, of people for example, as games between the responses' authors
+    (`Response.by`).
 
-    by: only verdicts of these people or models. A recorded verdict is taken as it is. The prompt is `meta.prompt_id`, or else the
-    sample; the order on the annotation page is kept. Raises `DataError` for a compared response whose author is not known, and for one that is compared with a response of
-    the same author.
+    by: only verdicts of these people or models. A recorded verdict is taken as it is. The prompt is `meta.prompt_id`,
+    or else the sample; the order on the annotation page is kept. Raises `DataError` for a compared response whose
+    author is not known, and for one that is compared with a response of the same author.
     """
     for sample in samples:
         for verdict in sample.verdicts or ():
@@ -258,7 +262,8 @@ def _recorded(sample: Sample, verdict: PairVerdict) -> Game:
 
 def _recorded_looks(sample: Sample, verdict: PairVerdict) -> list[Look]:
     """Return the look that the annotation page recorded: `meta.annotation.by.<person>.order` has the places of the
-    responses from left to right."""
+    responses from left to right.
+    """
     at: Any = sample.meta
     for key in ("annotation", "by", verdict.by, "order"):
         at = at.get(key) if isinstance(at, Mapping) else None
@@ -280,7 +285,9 @@ MIRRORED = {
 
 
 def matrix(games: Iterable[Game]) -> dict[str, dict[str, Counter[str]]]:
-    """`matrix[model][opponent]` of every two models that met: how many `wins`, `ties`, `losses` and `missing` verdicts."""
+    """`matrix[model][opponent]` of every two models that met: how many `wins`, `ties`, `losses` and `missing`
+    verdicts.
+    """
     table: dict[str, dict[str, Counter[str]]] = {}
     for game in games:
         sides = ((game.first, game.second), (game.second, game.first))
@@ -290,6 +297,8 @@ def matrix(games: Iterable[Game]) -> dict[str, dict[str, Counter[str]]]:
 
 
 def win_rate(record: Mapping[str, int]) -> float | None:
-    """Share of the decided games of an entry of `matrix` that was won, ties counting half; None where none was decided."""
+    """Share of the decided games of an entry of `matrix` that was won, ties counting half; None where none was
+    decided.
+    """
     wins, ties, losses = (record.get(name, 0) for name in ("wins", "ties", "losses"))
     return (wins + ties / 2) / (wins + ties + losses) if wins + ties + losses else None

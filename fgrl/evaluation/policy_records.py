@@ -4,8 +4,8 @@ In the product of an evaluation:
 
     answered_by.json    for each model that answered, by its name in the recipe, what identifies its weights
 
-While it runs, `answers-NAME.answered_by.json` beside the answers of one model (a file, and a folder of its parts) has the same, and is compared before answers that a
-killed process left are used.
+While it runs, `answers-NAME.answered_by.json` beside the answers of one model (a file, and a folder of its parts) has
+the same, and is compared before answers that a killed process left are used.
 """
 
 from __future__ import annotations

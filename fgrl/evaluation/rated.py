@@ -29,7 +29,9 @@ GAMES, TABLE = "games-*.jsonl", "elo-*.json"
 
 
 class RatedMetric(RatingSettings, Compared):
-    """A metric that rates models by games between their answers. `difference` is to the best model, not to the baseline."""
+    """A metric that rates models by games between their answers. `difference` is to the best model, not to the
+    baseline.
+    """
 
     versus: str | None = None
     """Every other model meets this one; null: every two models meet, once on each prompt and answer."""
@@ -38,7 +40,7 @@ class RatedMetric(RatingSettings, Compared):
 
     @abstractmethod
     def games(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> list[Game]:
-        """The games of at least two models."""
+        """Return the games of at least two models."""
 
     def check_models(self, names: Collection[str], baseline: str) -> None:
         for field, model in (("versus", self.versus), ("anchor.model", self.anchor.model)):
@@ -67,7 +69,9 @@ class RatedMetric(RatingSettings, Compared):
 
 
 def without_repetition(measured: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a metric without the `difference` in differences to the baseline, which would repeat that of `rating`."""
+    """Numbers of a metric without the `difference` in differences to the baseline, which would repeat that of
+    `rating`.
+    """
     for numbers in measured.get("differences", {}).values():
         numbers.pop("difference", None)
     return measured
@@ -85,12 +89,14 @@ def write(folder: Path, slug: str, title: str, games: Sequence[Game], settings: 
 
 
 def read_games(path: Path) -> list[Game]:
-    """Raises `DataError` with its place for a line that is no game."""
+    """Raise `DataError` with its place for a line that is no game."""
     return list(read_jsonl(path, Game))
 
 
 def read_tables(folder: Path) -> dict[str, EloTable]:
-    """The tables in a folder, by the part of the file's name that names them. Raises `DataError` for a damaged one."""
+    """Return the tables in a folder, by the part of the file's name that names them. Raises `DataError` for a damaged
+    one.
+    """
     slugs = [path.stem.partition("-")[2] for path in folder.glob(TABLE)]
     return {slug: _read_table(folder / TABLE.replace("*", slug)) for slug in sorted(slugs)}
 

@@ -15,11 +15,12 @@ class Labelled(Settings):
     """Settings of whoever compares responses with references."""
 
     refusals: list[str] = ["No Answer Present."]
-    """References that are not answers, compared without case and punctuation: nothing is scored against them, and a prompt
-    that has no other reference is left out."""
+    """References that are not answers, compared without case and punctuation: nothing is scored against them, and a
+    prompt that has no other reference is left out.
+    """
 
     def usable(self, references: str | Sequence[str] | None) -> list[str]:
-        """The references that are neither empty nor refusals."""
+        """Return the references that are neither empty nor refusals."""
         return answers_among(references, self.refusals)
 
 
@@ -40,7 +41,7 @@ class Referenced(Labelled, Comparison):
         return {model: [answer for answer in own if self.usable(answer.references)] for model, own in answers.items()}
 
     def best(self, answers: Sequence[Answer], score: Callable[[str, str], float]) -> list[float]:
-        """The highest `score(response, reference)` of each answer."""
+        """Return the highest `score(response, reference)` of each answer."""
         return [
             max(score(answer.text, reference) for reference in self.usable(answer.references)) for answer in answers
         ]

@@ -32,7 +32,9 @@ class Graded:
 
 
 def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules, tokenizer: Any) -> Iterator[Graded]:
-    """Each sample's tokens with their marks and weights. Raises `DataError` for a sample that is not of one criterion."""
+    """Each sample's tokens with their marks and weights. Raises `DataError` for a sample that is not of one
+    criterion.
+    """
     encoded = [rollouts.encode_text(tokenizer, text_of(sample)) for sample in samples]
     tokens = rollouts.pad([[0]] * len(samples), [ids for ids, _offsets in encoded], pad_id=0, eos_ids=())
     rollout = Rollout(
@@ -53,13 +55,13 @@ def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules
 
 
 def text_of(sample: Sample) -> str:
-    """The response whose tokens are graded; empty where there is none."""
+    """Return the response whose tokens are graded; empty where there is none."""
     response = sample.chosen_response
     return "" if response is None else response.text
 
 
 def checked(row: int, sample: Sample, rules: CriterionRules) -> Checked:
-    """The sample's criterion with its verdict."""
+    """Return the sample's criterion with its verdict."""
     if len(sample.rubric) != 1:
         raise DataError(
             f"sample {sample.id} has {len(sample.rubric)} criteria, and each should have one: mark_by_rules and "
@@ -70,7 +72,7 @@ def checked(row: int, sample: Sample, rules: CriterionRules) -> Checked:
 
 
 def group_of(sample: Sample) -> str:
-    """The kind of its criterion: the rule's id, or "judged"."""
+    """Return the kind of its criterion: the rule's id, or "judged"."""
     check = sample.rubric[0].check
     return "judged" if check is None else str(check["name"])
 
@@ -90,7 +92,8 @@ def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
 def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
     """Return shares of the tokens of all responses: `precision` is undefined where none is relevant, `recall` where
     none is marked, `f1`
-    where none is either."""
+    where none is either.
+    """
     return {
         "precision": share(graded, threshold, lambda both, relevant, marked: (both, relevant)),
         "recall": share(graded, threshold, lambda both, relevant, marked: (both, marked)),
@@ -100,7 +103,9 @@ def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
 
 
 def share(graded: Sequence[Graded], threshold: float, of: Callable[..., tuple[float, float]]) -> Measured:
-    """A part over a whole, `of(both, relevant, marked)` of the counts of tokens; responses without weights are left out."""
+    """Return a part over a whole, `of(both, relevant, marked)` of the counts of tokens; responses without weights are
+    left out.
+    """
     rows: list[tuple[float, ...] | None] = []
     for row in graded:
         if row.weight is None:
@@ -115,7 +120,7 @@ def share(graded: Sequence[Graded], threshold: float, of: Callable[..., tuple[fl
 
 
 def area(graded: Sequence[Graded]) -> Measured:
-    """The area under the curve, over the tokens of all responses that have weights."""
+    """Return the area under the curve, over the tokens of all responses that have weights."""
     tokens: list[tuple[float, bool, str]] = [
         (weight, marked, row.prompt)
         for row in graded

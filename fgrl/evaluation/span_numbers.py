@@ -1,7 +1,7 @@
 """Numbers of one set of spans against another on the same responses.
 
-The right set is graded, the left one is what it is compared with: precision is a share of what right marks, recall a share of
-what left marks. Counts are summed over responses before they are divided, and intervals resample prompts.
+The right set is graded, the left one is what it is compared with: precision is a share of what right marks, recall a
+share of what left marks. Counts are summed over responses before they are divided, and intervals resample prompts.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ Rows = Sequence[GradedResponse | None]
 
 def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
     """Return for each label `LABEL_precision`, `LABEL_recall`, `LABEL_f1` (Table 1 of Text2Grad) and
-    `LABEL_overlap_index`: units with
-    the label on both sides / units with it on either (the paper's Table 6 names an Overlap Unit Index without a formula).
-    `LABEL_run_overlap`: the same of runs, as the authors' release has it (`run_overlap`), mean over responses.
+    `LABEL_overlap_index`: units with the label on both sides / units with it on either (the paper's Table 6 names an
+    Overlap Unit Index without a formula). `LABEL_run_overlap`: the same of runs, as the authors' release has it
+    (`run_overlap`), mean over responses.
 
-    `neutral`, `left_neutral`: the share of units that the side does not mark. `marked`, `left_marked`, `length`: units per
-    response that the side marks, and that there are (the tokens per sample of the paper's Table 12). `missing`: of the left side's responses, the share
-    that the right side lacks. `uncovered`: of the right side's spans, the share that covers no unit.
+    `neutral`, `left_neutral`: the share of units that the side does not mark. `marked`, `left_marked`, `length`: units
+    per response that the side marks, and that there are (the tokens per sample of the paper's Table 12). `missing`: of
+    the left side's responses, the share that the right side lacks. `uncovered`: of the right side's spans, the share
+    that covers no unit.
     """
 
     def share(
@@ -99,8 +100,10 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
 
 
 def run_overlap(row: GradedResponse, label: str) -> float:
-    """Return the mean, over the left side's runs of units with the label that share a unit with a run of the right side, of the
-    highest overlap with one; 0 where there is no such run. A run is as long as neighbouring units have the label."""
+    """Return the mean, over the left side's runs of units with the label that share a unit with a run of the right
+    side, of the highest overlap with one; 0 where there is no such run. A run is as long as neighbouring units have the
+    label.
+    """
     left, right = (runs_of(side, label) for side in (row.left, row.right))
     best = [max((overlap(run, other) for other in right), default=0.0) for run in left]
     touching = [value for value in best if value > 0]
@@ -133,17 +136,17 @@ def size(row: GradedResponse, side: str | None) -> float:
 def of_spans(
     rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str], least_overlap: float
 ) -> dict[str, Measured]:
-    """Return for each label, in characters:
+    """Return numbers for each label, in characters.
 
-    `LABEL_left`, `LABEL_right`: how many spans a side has. `LABEL_exact`: how many are on both sides. `LABEL_partial`: how many
-    others of the left side share a character with a span of the right side (the paper's Table 6: GT / Pred (Exact - Partial)).
-    `LABEL_exact_precision`, `LABEL_exact_recall`: exact ones, as a share of the right and of the left side's.
-    `LABEL_partial_precision`, `LABEL_partial_recall`: exact and partial ones of the right and of the left side, as a share of
-    them. `LABEL_overlap_N`: of the right side's spans, the share that has at least N% of characters in common with one span of
-    the left side, of the characters of both (Table 7: 90%).
+    `LABEL_left`, `LABEL_right`: how many spans a side has. `LABEL_exact`: how many are on both sides. `LABEL_partial`:
+    how many others of the left side share a character with a span of the right side (the paper's Table 6: GT / Pred
+    (Exact - Partial)). `LABEL_exact_precision`, `LABEL_exact_recall`: exact ones, as a share of the right and of the
+    left side's. `LABEL_partial_precision`, `LABEL_partial_recall`: exact and partial ones of the right and of the left
+    side, as a share of them. `LABEL_overlap_N`: of the right side's spans, the share that has at least N% of characters
+    in common with one span of the left side, of the characters of both (Table 7: 90%).
 
-    `unmatched`: of the quotes that the right side's annotator gave, the share that was not found; missing where the annotations
-    do not record how quotes were found.
+    `unmatched`: of the quotes that the right side's annotator gave, the share that was not found; missing where the
+    annotations do not record how quotes were found.
     """
     numbers: dict[str, Measured] = {}
     for label in labels:
@@ -177,7 +180,7 @@ COUNTS = ("left", "right", "exact", "partial", "right_partial", "overlapping")
 
 
 def span_counts(row: GradedResponse, label: str, least_overlap: float) -> tuple[float, ...]:
-    """`COUNTS` of one response."""
+    """Return `COUNTS` of one response."""
     left = {(span.start, span.end) for span in row.left_spans if span.label == label}
     right = {(span.start, span.end) for span in row.right_spans if span.label == label}
     exact = left & right
@@ -192,7 +195,7 @@ def span_counts(row: GradedResponse, label: str, least_overlap: float) -> tuple[
 
 
 def touches(span: tuple[int, int], others: Any) -> bool:
-    """True if the span shares a character with one of the others."""
+    """Return True if the span shares a character with one of the others."""
     return any(overlap(span, other) > 0 for other in others)
 
 
@@ -237,7 +240,9 @@ LENGTHS: dict[str, Callable[[Any], float]] = {
 def of_values(
     values: Sequence[float], clusters: Sequence[Hashable], every: Sequence[Hashable], of: Callable[[Any], float]
 ) -> Measured:
-    """`of(values)`, in each draw with the values of the clusters that it drew. every: all clusters, with and without values."""
+    """`of(values)`, in each draw with the values of the clusters that it drew. every: all clusters, with and without
+    values.
+    """
     names, index = statistics.clustered([*clusters, *every])
     array, place = np.asarray(values, dtype=float), np.asarray(index[: len(values)], dtype=int)
 
@@ -257,8 +262,9 @@ def by_length(
     `LABEL_quarter_1` (the shortest)
     to `LABEL_quarter_4` (Table 19 of Text2Grad).
 
-    judged: the spans of each response, and whether each is right (None: missing). A span as long as a quartile belongs to the
-    quarter below it, so of spans of few lengths a quarter may be empty. The quartiles are those of all spans of the label.
+    judged: the spans of each response, and whether each is right (None: missing). A span as long as a quartile belongs
+    to the quarter below it, so of spans of few lengths a quarter may be empty. The quartiles are those of all spans of
+    the label.
     """
     numbers: dict[str, Measured] = {}
     for label in labels:
@@ -283,7 +289,9 @@ def by_length(
 
 
 def matching(row: GradedResponse) -> list[tuple[Place, bool | None]]:
-    """The right side's spans, each with whether it shares a character with a span of the same label of the left side."""
+    """Return the right side's spans, each with whether it shares a character with a span of the same label of the left
+    side.
+    """
     left = {
         label: [(span.start, span.end) for span in row.left_spans if span.label == label]
         for label in {span.label for span in row.left_spans}

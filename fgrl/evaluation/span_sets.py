@@ -1,4 +1,6 @@
-"""Two sets of spans on the same responses: read, matched, cut into units (tokens, words, characters), and moved at random."""
+"""Two sets of spans on the same responses: read, matched, cut into units (tokens, words, characters), and moved at
+random.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class SpanSet(Settings):
     """The annotator (`Annotation.by`) whose spans are taken; null: a response has annotations of one annotator only."""
 
     def read(self) -> Iterator[Sample]:
-        """The samples, with no annotations but the chosen ones.
+        """Yield the samples, with no annotations but the chosen ones.
 
         Raises `DataError` for a response with annotations of several annotators of which none is chosen.
         """
@@ -84,8 +86,8 @@ Marks = dict[tuple[str, str], MarkedResponse]
 def marks(samples: Sequence[Sample]) -> tuple[Marks, dict[str, int]]:
     """Every annotated response by (sample id, text), and counts of what was left out.
 
-    A response without an annotation is missing: nobody knows what its spans would be. One whose annotation has no spans is
-    all neutral.
+    A response without an annotation is missing: nobody knows what its spans would be. One whose annotation has no spans
+    is all neutral.
     """
     result: Marks = {}
     left_out: Counter[str] = Counter()
@@ -109,8 +111,8 @@ def recorded_matches(sample: Sample, response: Response) -> list[str | None] | N
     """Return how each quote of the response's annotators was found (None: not at all); None where this was not
     recorded.
 
-    `matches` has the records of `fgrl.feedback.quoting.Quotes`, by annotator in the response's meta, or as one list in the
-    sample's. A quote has an entry for each of its places, next to each other.
+    `matches` has the records of `fgrl.feedback.quoting.Quotes`, by annotator in the response's meta, or as one list in
+    the sample's. A quote has an entry for each of its places, next to each other.
     """
     by_annotator = response.meta.get("matches")
     if isinstance(by_annotator, Mapping):
@@ -131,7 +133,7 @@ def recorded_matches(sample: Sample, response: Response) -> list[str | None] | N
 
 
 def matched(left: Marks, right: Marks) -> list[MarkedResponse | None]:
-    """The right side's response for each of the left side's, in their order; None where there is none."""
+    """Return the right side's response for each of the left side's, in their order; None where there is none."""
     return [right.get(key) for key in left]
 
 
@@ -147,7 +149,8 @@ class Labels:
 
     @classmethod
     def of(cls, chosen: Mapping[str, float] | None, spans: Iterator[Span]) -> Labels:
-        """The chosen ones, or `positive` and `negative` by the sign of a label, and `zero` where a span has the label 0.
+        """Return the chosen ones, or `positive` and `negative` by the sign of a label, and `zero` where a span has the
+        label 0.
 
         Raises `DataError` for a span whose label is not among the chosen ones.
         """
@@ -175,8 +178,9 @@ class Labels:
 
 
 def units(text: str, unit: Unit, tokenizer: Any = None) -> Offsets:
-    """Characters of each unit of a text. tokens: those of the tokenizer; words: runs of letters and digits, other marks one by
-    one; characters: all of them, white space included."""
+    """Characters of each unit of a text. tokens: those of the tokenizer; words: runs of letters and digits, other marks
+    one by one; characters: all of them, white space included.
+    """
     if unit == "tokens":
         return rollouts.encode_text(tokenizer, text)[1]
     if unit == "words":
@@ -187,10 +191,11 @@ def units(text: str, unit: Unit, tokenizer: Any = None) -> Offsets:
 def labels_of_units(
     spans: Sequence[Span], text: str, offsets: Offsets, labels: Labels, policy: TokenPolicy, conflict: Conflict
 ) -> list[str | None]:
-    """The name of each unit's label [U]; None for a neutral unit, which no span covers.
+    """Return the name of each unit's label [U]; None for a neutral unit, which no span covers.
 
-    A span of the label 0 is not neutral: it marks. Where spans of different signs meet, their characters are resolved first
-    (`ops.tokens_of_spans`). Of several labels of a unit the lowest counts (`poor`), the highest (`good`), or none (`cancel`).
+    A span of the label 0 is not neutral: it marks. Where spans of different signs meet, their characters are resolved
+    first (`ops.tokens_of_spans`). Of several labels of a unit the lowest counts (`poor`), the highest (`good`), or none
+    (`cancel`).
     """
     covering: list[dict[str, float]] = [{} for _unit in offsets]
     for span, own in zip(spans, ops.tokens_of_spans(spans, offsets, text, policy, conflict), strict=True):
@@ -226,16 +231,16 @@ def belonging(span: Span, offsets: Offsets, policy: TokenPolicy, text: str) -> i
 
 
 def without_spans(marked: MarkedResponse) -> MarkedResponse:
-    """The response with nothing marked."""
+    """Return the response with nothing marked."""
     return replace(marked, spans=(), quotes=None, unmatched=0)
 
 
 def shuffled(marked: MarkedResponse, offsets: Offsets, policy: TokenPolicy, seed: int) -> MarkedResponse:
-    """The spans with their labels and lengths at random places: as many units are marked, but elsewhere.
+    """Return the spans with their labels and lengths at random places: as many units are marked, but elsewhere.
 
-    A span to which n units belong goes to n neighbouring units; one to which none belongs is left out. The moved spans do not
-    overlap, unless they have more units together than the response has. Which places they get depends on the seed, the
-    sample's id and the text alone.
+    A span to which n units belong goes to n neighbouring units; one to which none belongs is left out. The moved spans
+    do not overlap, unless they have more units together than the response has. Which places they get depends on the
+    seed, the sample's id and the text alone.
     """
     generator = random.Random(f"{seed} {marked.id} {marked.text}")
     cells = [offset for offset in offsets if offset[0] < offset[1]]

@@ -19,8 +19,9 @@ np = lazy.load("numpy")
 stats = lazy.load("scipy.stats")
 
 Statistic = Callable[[Any], Any]
-"""Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined. An infinite value
-counts as larger (or smaller) than all others: an end of the interval that falls on one is missing."""
+"""Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined. An
+infinite value counts as larger (or smaller) than all others: an end of the interval that falls on one is missing.
+"""
 
 
 class Estimate(Record):
@@ -143,7 +144,7 @@ def area_under_curve(
 
 
 def quotient(sums: Sequence[float]) -> float:
-    """A part / its whole; NaN where there is no whole."""
+    """Return a part / its whole; NaN where there is no whole."""
     part, whole = sums
     return float(part) / float(whole) if whole else math.nan
 
@@ -175,11 +176,12 @@ def of_sums(
 
 
 def averaged(parts: Sequence[Measured]) -> Measured:
-    """The mean of a statistic over several runs (seeds) that were asked the same: each draw takes the same clusters of all.
+    """Return the mean of a statistic over several runs (seeds) that were asked the same: each draw takes the same
+    clusters of all.
 
-    Of means of as many values in each run it is the mean of all values together. Of a statistic that looks across answers (an
-    area under the curve, F1) it is still the mean of the runs' own numbers, which are never mixed. Missing when it is in a run.
-    Raises ValueError when there is no part, or the clusters differ.
+    Of means of as many values in each run it is the mean of all values together. Of a statistic that looks across
+    answers (an area under the curve, F1) it is still the mean of the runs' own numbers, which are never mixed. Missing
+    when it is in a run. Raises ValueError when there is no part, or the clusters differ.
     """
     if not parts:
         raise ValueError("nothing to take the mean of")
@@ -202,7 +204,7 @@ def averaged(parts: Sequence[Measured]) -> Measured:
 
 
 def value_of(measured: Measured) -> float | None:
-    """The value on all the data; None when it is missing or undefined."""
+    """Return the value on all the data; None when it is missing or undefined."""
     if measured.missing:
         return None
     value = float(measured.statistic(np.ones((1, len(measured.clusters)), dtype=np.int64))[0])
@@ -210,7 +212,7 @@ def value_of(measured: Measured) -> float | None:
 
 
 def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
-    """The value on all the data, and the percentile interval of `resamples` draws of clusters."""
+    """Return the value on all the data, and the percentile interval of `resamples` draws of clusters."""
     if not 0 < level < 1:
         raise ValueError(f"level {level}: wants a number between 0 and 1")
     groups = len(measured.clusters)
@@ -256,11 +258,13 @@ def difference(
 
 
 def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
-    """The weighted sum of estimates whose draws are no longer known; parts: (source, weight, estimate); a weight of -1 subtracts.
+    """Return the weighted sum of estimates whose draws are no longer known; parts: (source, weight, estimate); a weight
+    of -1 subtracts.
 
-    Each bound is as far away as the parts' bounds together (Zou and Donner 2008, "Construction of confidence limits about
-    effect measures"): distances from one source are added, since its numbers may be of the same answers; sources are
-    independent, so the squares of their distances are added. Missing where a part is; without an interval where a part has none.
+    Each bound is as far away as the parts' bounds together (Zou and Donner 2008, "Construction of confidence limits
+    about effect measures"): distances from one source are added, since its numbers may be of the same answers; sources
+    are independent, so the squares of their distances are added. Missing where a part is; without an interval where a
+    part has none.
     """
     n = sum(estimate.n for _source, _weight, estimate in parts)
     mean = 0.0
@@ -296,8 +300,9 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
 
 def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
-    """Mean of independent values (one per seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s the sample's standard
-    deviation (n - 1). One value has no interval. Raises ValueError for a level outside (0, 1)."""
+    """Mean of independent values (one per seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s the sample's
+    standard deviation (n - 1). One value has no interval. Raises ValueError for a level outside (0, 1).
+    """
     if not 0 < level < 1:
         raise ValueError(f"level {level}: wants a number between 0 and 1")
     n = len(values)
@@ -312,7 +317,7 @@ def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
 
 
 def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[int]]:
-    """The distinct clusters in order of first appearance, and which one each entry is."""
+    """Return the distinct clusters in order of first appearance, and which one each entry is."""
     place: dict[Hashable, int] = {}
     index = [place.setdefault(cluster, len(place)) for cluster in clusters]
     return tuple(place), index
@@ -322,7 +327,7 @@ def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[
 
 
 def _quantile(values: Any, share: float) -> float | None:
-    """A quantile, linear between two values; None where one of them is infinite."""
+    """Return a quantile, linear between two values; None where one of them is infinite."""
     below, above = (np.quantile(values, share, method=method) for method in ("lower", "higher"))
     if np.isinf([below, above]).any():
         return None
@@ -330,14 +335,16 @@ def _quantile(values: Any, share: float) -> float | None:
 
 
 def _check_lengths(**columns: Sequence[Any]) -> None:
-    """Raises ValueError when the columns have different lengths."""
+    """Raise ValueError when the columns have different lengths."""
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
         raise ValueError(f"{lengths}: wants as many of each")
 
 
 def _of_the_same_draws(parts: Sequence[Measured]) -> list[Statistic]:
-    """The parts' statistics of draws of the first part's clusters; the others have the same clusters, in any order."""
+    """Return the parts' statistics of draws of the first part's clusters; the others have the same clusters, in any
+    order.
+    """
     place = {name: position for position, name in enumerate(parts[0].clusters)}
 
     def reordered(part: Measured) -> Statistic:

@@ -1,0 +1,1 @@
+"""Feedback on responses: critiques, spans, chains of rewrites."""

@@ -1,5 +1,6 @@
-"""What annotators share that ask a language model one question for each case: a sample, a response and a criterion, or two
-responses."""
+"""What annotators share that ask a language model one question for each case: a sample, a response and a criterion, or
+two responses.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ class AskingAnnotator(Prompted, Annotator):
 
     @abstractmethod
     def cases(self, samples: Sequence[Sample]) -> tuple[Sequence[Any], dict[str, int]]:
-        """What to ask about, in order, and counts of what gives no case."""
+        """Return the cases to ask about, in order, and counts of what gives no case."""
 
     @abstractmethod
     def question(self, template: Prompt, case: Any) -> Question[Any]:
-        """The first question about a case."""
+        """Return the first question about a case."""
 
     def asks(self, given: Sequence[Sample]) -> list[Request]:
         template = self.template()

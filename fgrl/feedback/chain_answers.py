@@ -29,7 +29,7 @@ _HEADING = re.compile(
 
 
 def steps_schema(count: int) -> dict[str, Any]:
-    """The JSON schema of an answer with this many steps."""
+    """Return the JSON schema of an answer with this many steps."""
     step = {
         "type": "object",
         "properties": {"id": {"type": "integer"}, "response": {"type": "string"}},
@@ -46,10 +46,10 @@ def steps_schema(count: int) -> dict[str, Any]:
 
 
 def read_steps(answer: str, count: int) -> list[str]:
-    """The text of each of `count` steps, in order.
+    """Return the text of each of `count` steps, in order.
 
-    Raises ValueError, with a reason that a model can act on, for an answer in no known form, with more or fewer steps, or with
-    steps in another order; `Refused` for one that declines.
+    Raises ValueError, with a reason that a model can act on, for an answer in no known form, with more or fewer steps,
+    or with steps in another order; `Refused` for one that declines.
     """
     value = _json(answer)
     texts = _by_headings(answer) if value is None else _of_json(value)
@@ -63,7 +63,7 @@ def read_steps(answer: str, count: int) -> list[str]:
 
 
 def read_text(answer: str) -> str:
-    """The text of a step that is a separate answer: without a fence, when one encloses all of it.
+    """Return the text of a step that is a separate answer: without a fence, when one encloses all of it.
 
     Raises ValueError for an empty answer, `Refused` for one that declines.
     """
@@ -75,11 +75,11 @@ def read_text(answer: str) -> str:
 
 
 def read_passage(answer: str, passage: str) -> str:
-    """What replaces a passage: the answer without a fence, white space and quotation marks around all of it, unless the
-    passage has such marks itself; white space at the passage's own ends stays.
+    """Return what replaces a passage: the answer without a fence, white space and quotation marks around all of it,
+    unless the passage has such marks itself; white space at the passage's own ends stays.
 
-    Raises ValueError for an empty answer and for one of several paragraphs, where the passage is in one: it has more than the
-    passage then.
+    Raises ValueError for an empty answer and for one of several paragraphs, where the passage is in one: it has more
+    than the passage then.
     """
     text = read_text(answer).strip()
     quoted = len(text) > 1 and text[0] + text[-1] in QUOTED and not {text[0], text[-1]} & set(text[1:-1])
@@ -94,7 +94,7 @@ def read_passage(answer: str, passage: str) -> str:
 
 
 def _json(answer: str) -> Any:
-    """The JSON of an answer: an object or a list; None where there is none."""
+    """Return the JSON of an answer: an object or a list; None where there is none."""
     fence = _FENCE.fullmatch(answer)
     place = first_object(answer)
     for text in (answer, fence[1] if fence else None, answer[slice(*place)] if place else None):
@@ -127,7 +127,7 @@ def _step_text(step: Any, number: int) -> str:
 
 
 def _by_headings(answer: str) -> list[str] | None:
-    """What is below each heading; None where the headings are not exactly 1, 2, 3, ..."""
+    """Return the text below each heading; None where the headings are not exactly 1, 2, 3, ..."""
     found = list(_HEADING.finditer(answer))
     if not found or [int(heading[1]) for heading in found] != list(range(1, len(found) + 1)):
         return None

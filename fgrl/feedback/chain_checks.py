@@ -1,7 +1,7 @@
 """Is a step of an improvement chain one edit that addresses one disliked passage (CH-Wang et al. 2025, section 3)?
 
-The paper discards a chain with "multi-edit steps or non-contiguous rewrites" by "a Levenshtein distance heuristic" whose
-thresholds it does not give. Here a step is accepted when, compared with the text before it,
+The paper discards a chain with "multi-edit steps or non-contiguous rewrites" by "a Levenshtein distance heuristic"
+whose thresholds it does not give. Here a step is accepted when, compared with the text before it,
 
 1. exactly the tags of the addressed passage are gone, and none are new;
 2. the text changed, not only in the number of spaces between words, and at most a share `max_change` of it (normalised Levenshtein distance);
@@ -9,7 +9,8 @@ thresholds it does not give. Here a step is accepted when, compared with the tex
    than `gap` characters in a row outside the passage stay as they are;
 4. the other highlights are where they were, before and behind the window, so the text inside them is unchanged.
 
-Of a highlight that overlaps the window, the part inside it may have changed. A liked passage may lose its tags only then.
+Of a highlight that overlaps the window, the part inside it may have changed. A liked passage may lose its tags only
+then.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Edit:
 
 
 class EditLimits(Settings):
-    """What one edit may be. The paper gives no numbers; the defaults accept a rewritten sentence around a marked word."""
+    """What one edit may be. The paper gives no numbers; the defaults accept a rewritten sentence around a marked
+    word.
+    """
 
     reach: int = Field(200, ge=0)
     """How many characters beyond the addressed passage an edit may extend, on either side."""
@@ -79,7 +82,9 @@ class EditLimits(Settings):
     """The greatest share of the response that one step may change (normalised Levenshtein distance, characters)."""
 
     def check(self, before: Marked, after: Marked, number: int) -> Edit:
-        """The edit of a step that addresses dislike `number`. Raises `BrokenStep`, with a reason that a model can act on."""
+        """Return the edit of a step that addresses dislike `number`. Raises `BrokenStep`, with a reason that a model
+        can act on.
+        """
         lost = _check_tags(before, after, number)
         if same_words(before.text, after.text):
             raise BrokenStep(UNCHANGED, "the text is the one before, but for spaces")
@@ -125,7 +130,7 @@ def same_words(before: str, after: str) -> bool:
 
 
 def _check_tags(before: Marked, after: Marked, number: int) -> list[Highlight]:
-    """The liked passages that lost their tags."""
+    """Return the liked passages that lost their tags."""
     names = {one.key: str(one) for marked in (before, after) for one in marked.highlights}
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
     dislikes = {key for key in gone if key[0] == "dislike"}
@@ -144,8 +149,8 @@ def _check_tags(before: Marked, after: Marked, number: int) -> list[Highlight]:
 def windows(before: str, after: str, target: Highlight, reach: int) -> Iterator[Edit]:
     """Every smallest window of `before` that contains the target and outside which `after` is the same text.
 
-    There are several only where text is deleted that is repeated beside it: which of the copies went cannot be seen. Of these,
-    the windows that extend at most `reach` beyond the target come, or else one that extends further.
+    There are several only where text is deleted that is repeated beside it: which of the copies went cannot be seen. Of
+    these, the windows that extend at most `reach` beyond the target come, or else one that extends further.
     """
     prefix = min(_common_prefix(before, after), target.start)
     suffix = min(_common_prefix(before[::-1], after[::-1]), len(before) - target.end)
@@ -171,13 +176,15 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def _changes(before: str, after: str, edit: Edit) -> list[tuple[int, int]]:
-    """The characters of `before` that an edit replaces or deletes; of an insertion, the place (start = end)."""
+    """Return the characters of `before` that an edit replaces or deletes; of an insertion, the place (start = end)."""
     codes = distance.Levenshtein.opcodes(before[edit.start : edit.end], after[edit.start : edit.new_end])
     return [(edit.start + one.src_start, edit.start + one.src_end) for one in codes if one.tag != "equal"]
 
 
 def _clusters(changes: list[tuple[int, int]], target: tuple[int, int], gap: int) -> list[tuple[bool, bool]]:
-    """Changes and the target, those at most `gap` apart together. Of each cluster: does it have a change, and the target?"""
+    """Return, of each cluster of changes and the target that are at most `gap` apart: True if it has a change, and the
+    target.
+    """
     clusters: list[tuple[bool, bool]] = []
     reached = 0
     for (start, end), is_change in sorted([*((change, True) for change in changes), (target, False)]):
@@ -227,8 +234,8 @@ def _end_fits(one: Highlight, new: int, edit: Edit) -> bool:
 
 
 def replaced(marked: Marked, number: int, start: int, end: int, text: str) -> Marked:
-    """The next step of a chain: the characters `start:end` become `text`, dislike `number` loses its tags, and the other
-    highlights stay with their text.
+    """Return the next step of a chain: the characters `start:end` become `text`, dislike `number` loses its tags, and
+    the other highlights stay with their text.
 
     Of a highlight that overlaps what changed in part, the rest remains marked; one inside it marks all that is new.
     """
@@ -249,7 +256,7 @@ def replaced(marked: Marked, number: int, start: int, end: int, text: str) -> Ma
 
 
 def with_ends_of(original: str, marked: Marked) -> Marked:
-    """The step with the white space at its ends that the original has: models leave it out."""
+    """Return the step with the white space at its ends that the original has: models leave it out."""
     body = original.strip()
     lead, tail = original[: original.index(body)], original[original.index(body) + len(body) :]
     text = marked.text.strip()

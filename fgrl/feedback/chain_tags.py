@@ -1,4 +1,5 @@
-"""Highlights as numbered tags in a text: `the <dislike id='2'>busy</dislike id='2'> street` (CH-Wang et al. 2025, appendix A).
+"""Highlights as numbered tags in a text: `the <dislike id='2'>busy</dislike id='2'> street` (CH-Wang et al. 2025,
+appendix A).
 
 Closing tags carry the number, too, so highlights may cross each other.
 """
@@ -36,12 +37,14 @@ def _free_name(name: str, texts: tuple[str, ...]) -> str:
 
 
 def _beginning(name: str) -> re.Pattern[str]:
-    """The beginning of a tag of this name, or of a longer one: a highlight may end anywhere in it."""
+    """Return the beginning of a tag of this name, or of a longer one: a highlight may end anywhere in it."""
     return re.compile(rf"<\s*/?\s*{re.escape(name)}", re.IGNORECASE | re.ASCII)
 
 
 def write_tags(marked: Marked, names: TagNames) -> str:
-    """The text with its tags. A highlight of which nothing is left is a pair of tags with nothing between them."""
+    """Return the text with its tags. A highlight of which nothing is left is a pair of tags with nothing between
+    them.
+    """
     parts: list[str] = []
     before = 0
     for place in sorted({end for highlight in marked.highlights for end in (highlight.start, highlight.end)}):
@@ -51,7 +54,9 @@ def write_tags(marked: Marked, names: TagNames) -> str:
 
 
 def _tags_at(marked: Marked, place: int, names: TagNames) -> list[str]:
-    """The tags at one place: those that close, the innermost first; empty ones; those that open, the outermost first."""
+    """Return the tags at one place: those that close, the innermost first; empty ones; those that open, the outermost
+    first.
+    """
     closing = [one for one in marked.highlights if one.start < place == one.end]
     empty = [one for one in marked.highlights if one.start == place == one.end]
     opening = [one for one in marked.highlights if one.start == place < one.end]
@@ -67,11 +72,11 @@ def _tag(highlight: Highlight, names: TagNames, slash: str = "") -> str:
 
 
 def read_tags(tagged: str, names: TagNames) -> Marked:
-    """The text without its tags, and where they were.
+    """Return the text without its tags, and where they were.
 
-    The number may stand in quotes of either kind or in none, and white space inside a tag does not matter. A closing tag
-    without a number closes the only highlight of its name that is open; where several are open it is a mistake. Raises
-    `TagMistake` for anything else: what a tag means is never guessed.
+    The number may stand in quotes of either kind or in none, and white space inside a tag does not matter. A closing
+    tag without a number closes the only highlight of its name that is open; where several are open it is a mistake.
+    Raises `TagMistake` for anything else: what a tag means is never guessed.
     """
     feelings = {name: feeling for feeling, name in names.items()}
     tag = re.compile(
@@ -108,7 +113,7 @@ def read_tags(tagged: str, names: TagNames) -> Marked:
 
 
 def _without_tags(piece: str, names: TagNames) -> str:
-    """A piece of text between tags. Raises `TagMistake` when it contains what looks like a tag and is none."""
+    """Return a piece of text between tags. Raises `TagMistake` when it contains what looks like a tag and is none."""
     for name in names.values():
         if broken := _beginning(name).search(piece):
             raise TagMistake(f"{piece[broken.start() : broken.start() + 40]!r} cannot be read as a tag")

@@ -1,8 +1,9 @@
-"""Improvement chains: a response, and its rewrites that address one disliked passage after the other (CH-Wang et al. 2025).
+"""Improvement chains: a response, and its rewrites that address one disliked passage after the other (CH-Wang et al.
+2025).
 
-A chain is a `Sample`. Its responses are a0, a1, ..., a*, of which the last is chosen; a0 has the one annotation from which the
-chain was made, whose disliked spans name in `answered_by` the response that addresses them. `meta.chain` records how the
-chain was made, `meta.step` of each rewrite what changed and where the other spans are now.
+A chain is a `Sample`. Its responses are a0, a1, ..., a*, of which the last is chosen; a0 has the one annotation from
+which the chain was made, whose disliked spans name in `answered_by` the response that addresses them. `meta.chain`
+records how the chain was made, `meta.step` of each rewrite what changed and where the other spans are now.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
 from fgrl.types import Annotation, Highlight, Marked, Response, Sample, Span
 
 RECORD = "chain"
-"""In the `meta` of a chain's sample: `of` (the id of the sample that was annotated), `response` (the place of a0 in it),
-`annotator`, `rewriter`, `steps_per_call`, `steps`, `attempts`, and `refused` (what was wrong with earlier attempts)."""
+"""In the `meta` of a chain's sample: `of` (the id of the sample that was annotated), `response` (the place of a0 in
+it), `annotator`, `rewriter`, `steps_per_call`, `steps`, `attempts`, and `refused` (what was wrong with earlier
+attempts).
+"""
 STEP = "step"
-"""In the `meta` of a rewrite: `span` (the place of the addressed span in the annotation), `start`, `end`, `new_end` (the
-characters `start:end` of the response before became `start:new_end`), and `remaining` (`span`, `start`, `end` of each liked or
-disliked span that has not been addressed yet: where it is in this response)."""
+"""In the `meta` of a rewrite: `span` (the place of the addressed span in the annotation), `start`, `end`, `new_end`
+(the characters `start:end` of the response before became `start:new_end`), and `remaining` (`span`, `start`, `end` of
+each liked or disliked span that has not been addressed yet: where it is in this response).
+"""
 FAILED = "failed"
 """In the record of a response for which no chain could be written: the last attempt's problem."""
 OTHER = "other"
@@ -35,8 +39,9 @@ NO_REASON = "(no reason was given)"
 
 
 def highlights(annotation: Annotation) -> dict[int, Highlight]:
-    """The highlight of each disliked and liked span, by the span's place in the annotation. Numbers go from left to right;
-    neutral spans (label 0) have none."""
+    """Return the highlight of each disliked and liked span, by the span's place in the annotation. Numbers go from left
+    to right; neutral spans (label 0) have none.
+    """
     spans = annotation.spans
 
     def those(fits: Callable[[float], bool]) -> list[int]:
@@ -51,8 +56,9 @@ def highlights(annotation: Annotation) -> dict[int, Highlight]:
 
 
 def explanation(span: Span, texts: Mapping[str, str]) -> str:
-    """Why a span was marked, in sentences: its reasons in the words of `texts` (by the reason's id; one that has no text
-    stands for itself), and its note. "Other" alone says nothing."""
+    """Why a span was marked, in sentences: its reasons in the words of `texts` (by the reason's id; one that has no
+    text stands for itself), and its note. "Other" alone says nothing.
+    """
     reasons = [texts.get(reason, reason) for reason in span.reasons if reason != OTHER]
     written = [part.strip() for part in (*reasons, span.note or "") if part.strip()]
     return " ".join(part if part[-1] in ".!?\u3002" else f"{part}." for part in written) or NO_REASON
@@ -64,10 +70,10 @@ def explanation(span: Span, texts: Mapping[str, str]) -> str:
 def chain(
     sample: Sample, place: int, annotation: Annotation, steps: Sequence[tuple[Marked, Edit]], about: Mapping[str, Any]
 ) -> Sample:
-    """The record of a chain.
+    """Return the record of a chain.
 
-    place: of a0 among the sample's responses; steps: of each rewrite its text, with the highlights that remain, and what
-    changed; about: the rest of `meta.chain`, with `rewriter`.
+    place: of a0 among the sample's responses; steps: of each rewrite its text, with the highlights that remain, and
+    what changed; about: the rest of `meta.chain`, with `rewriter`.
     """
     numbered = highlights(annotation)
     span_of = {highlight.key: span for span, highlight in numbered.items()}
@@ -101,8 +107,9 @@ def chain(
 def failed_chain(
     sample: Sample, place: int, annotation: Annotation, attempts: Sequence[ChainAttempt], about: Mapping[str, Any]
 ) -> Sample:
-    """The record of a response for which no chain could be written: the response alone, and what was wrong with each
-    attempt, with its answer."""
+    """Return the record of a response for which no chain could be written: the response alone, and what was wrong with
+    each attempt, with its answer.
+    """
     first = sample.responses[place].model_copy(update={"annotations": [annotation]})
     refused = [{"problem": attempt.problem, "detail": attempt.detail, "answer": attempt.answer} for attempt in attempts]
     more = {FAILED: attempts[-1].problem, "attempts": len(attempts), "refused": refused}
@@ -131,8 +138,10 @@ def is_chain(sample: Sample) -> bool:
 
 
 def spans_at(sample: Sample, step: int) -> list[tuple[int, Span]]:
-    """The liked and disliked spans of a chain that are not addressed up to a step (0: the original response), where they are
-    in that step's response, each after its place in the annotation. Raises `DataError` for what is no chain."""
+    """Return the liked and disliked spans of a chain that are not addressed up to a step (0: the original response),
+    where they are in that step's response, each after its place in the annotation. Raises `DataError` for what is no
+    chain.
+    """
     if not is_chain(sample) or len(sample.responses[0].annotations) != 1:
         raise DataError(f"sample {sample.id} is not a chain that the annotator improvement_chain wrote")
     spans = sample.responses[0].annotations[0].spans
@@ -162,10 +171,10 @@ class RuleRewriter(Rewriter):
 
     @abstractmethod
     def edit(self, text: str, span: Span, case: ChainCase) -> tuple[int, int, str]:
-        """What addresses a disliked passage: `(start, end, new)` replaces `text[start:end]` by `new`.
+        """Return the edit that addresses a disliked passage: `(start, end, new)` replaces `text[start:end]` by `new`.
 
-        text: the response as the steps before have left it; span: the annotator's span with its reasons, where it is in this
-        text. Raises ValueError when there is no way to address it: the response then has no chain.
+        text: the response as the steps before have left it; span: the annotator's span with its reasons, where it is in
+        this text. Raises ValueError when there is no way to address it: the response then has no chain.
         """
 
     def about(self) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""A language model that criticises responses: what the annotator and the reward that ask one share (Text2Grad, section 3.3)."""
+"""A language model that criticises responses: what the annotator and the reward that ask one share (Text2Grad, section
+3.3).
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,17 @@ from fgrl.types import Request, Response, Sample
 PLACEHOLDERS = ("prompt", "response", "reference", "tests", "outcome")
 REQUIRED = ("prompt", "response")
 TESTS = "tests"
-"""In a response's `meta`: `{"passed": true | false | null, "detail": "what the tests printed"}`. In a sample's `meta`, or in the
-check of a criterion of its rubric: the source of the tests, a text or a list of texts."""
+"""In a response's `meta`: `{"passed": true | false | null, "detail": "what the tests printed"}`. In a sample's `meta`,
+or in the check of a criterion of its rubric: the source of the tests, a text or a list of texts.
+"""
 
 
 def shown(sample: Sample, response: Response) -> dict[str, str]:
-    """What a prompt about a response shows of it, by placeholder.
+    """Return what a prompt about a response shows of it, by placeholder.
 
-    {reference}: of several, all. {outcome}: whether the response passed its tests, by `meta.tests` of the response. {tests}:
-    the tests (`meta.tests` of the sample, or else those in the checks of its rubric), for a response that failed with what
-    they printed; nothing for one that passed (Text2Grad, appendix B.3). What is not known is "(none)".
+    {reference}: of several, all. {outcome}: whether the response passed its tests, by `meta.tests` of the response.
+    {tests}: the tests (`meta.tests` of the sample, or else those in the checks of its rubric), for a response that
+    failed with what they printed; nothing for one that passed (Text2Grad, appendix B.3). What is not known is "(none)".
     """
     references = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
     known = response.meta.get(TESTS)
@@ -66,21 +69,23 @@ class Critic(QuoteSearch, Prompted):
     """The JSON object that the critic writes."""
 
     def critique_request(self, template: Prompt, sample: Sample, response: Response) -> Request:
-        """What is asked about a response."""
+        """Return the request about a response."""
         return self.request(template, shown(sample, response), json_schema=self.format.json_schema())
 
     def read(self, output: str, response: str) -> Parsed[Critique]:
-        """The critique in an answer about a response. Raises as `read_critique` does."""
+        """Return the critique in an answer about a response. Raises as `read_critique` does."""
         return read_critique(output, response, self.format, self)
 
     def critique_question(self, request: Request, response: str) -> Question[Critique]:
-        """The question whose answer `read` reads."""
+        """Return the question whose answer `read` reads."""
         return Question(request, lambda output: self.read(output, response))
 
     def critiques(self, cases: Sequence[tuple[Sample, Response]]) -> list[Asked[Critique] | None]:
-        """The outcome of the question about each response; None for one without text, in which nothing can be quoted.
+        """Return the outcome of the question about each response; None for one without text, in which nothing can be
+        quoted.
 
-        Equal cases are one question. In a stage of several processes every rank has to call it, each with its own cases.
+        Equal cases are one question. In a stage of several processes every rank has to call it, each with its own
+        cases.
         """
         template = self.template()
         own = [

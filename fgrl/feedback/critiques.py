@@ -1,7 +1,7 @@
 """The JSON object in which a critic writes its critique of a response, and quotes what is good and poor in it.
 
-Written for training (the target z = [c; A(y)] of Text2Grad, section 3.4) and read from a model's answer. The reader never
-guesses: what it cannot read is a failure, and the response has no critique then.
+Written for training (the target z = [c; A(y)] of Text2Grad, section 3.4) and read from a model's answer. The reader
+never guesses: what it cannot read is a failure, and the response has no critique then.
 
 Left out: quotes with separate reasons, and quotes with a gap.
 """
@@ -42,9 +42,11 @@ class CritiqueFormat(Settings):
     labels: dict[str, float] = Field({"good_spans": 1.0, "poor_spans": -1.0}, min_length=1)
     """Keys of the lists of quotes, and the label of the spans in each: above 0 good, below 0 poor, 0 neutral."""
     units: Annotated[AnyUnit | None, KeyedUnless(None)] = None
-    """Instead of lists of quotes, one list that has every unit of the response with its label: what the annotators `dense_token`
-    (`word`) and `prm` (`sentence`, `clause`, `statement`) mark. The labels are the values of `labels`, and 0 for no mark:
-    `{"labels": [["The", 0], ["mill", 1]]}`. Quotes cannot express this: of equal words they would mean the first ones."""
+    """Instead of lists of quotes, one list that has every unit of the response with its label: what the annotators
+    `dense_token` (`word`) and `prm` (`sentence`, `clause`, `statement`) mark. The labels are the values of `labels`,
+    and 0 for no mark: `{"labels": [["The", 0], ["mill", 1]]}`. Quotes cannot express this: of equal words they would
+    mean the first ones.
+    """
 
     @model_validator(mode="after")
     def _one_meaning_each(self) -> CritiqueFormat:
@@ -60,16 +62,18 @@ class CritiqueFormat(Settings):
         return (*(() if self.text is None else (self.text,)), *(self.labels if self.units is None else (UNITS,)))
 
     def model(self) -> type[BaseModel]:
-        """The object as pydantic reads it: every key is required, and no other is allowed."""
+        """Return the object as pydantic reads it: every key is required, and no other is allowed."""
         return _model(self.text, tuple(self.labels) if self.units is None else None)
 
     def json_schema(self) -> dict[str, Any]:
-        """The object's JSON schema, for endpoints that can hold a model to one."""
+        """Return the object's JSON schema, for endpoints that can hold a model to one."""
         return deepcopy(_json_schema(self.model()))
 
 
 def _of_whole_characters(text: str) -> str:
-    """The text. Raises ValueError for one that no file can hold: it has half of a character (a lone surrogate)."""
+    """Return the text. Raises ValueError for one that no file can hold: it has half of a character (a lone
+    surrogate).
+    """
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("it has half of a character")
     return text
@@ -85,7 +89,9 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 @lru_cache
 def _model(text: str | None, lists: tuple[str, ...] | None) -> type[BaseModel]:
-    """lists: the keys of lists of quotes; None: there is one list of units with their labels."""
+    """Return the schema of an output. lists: the keys of lists of quotes; None: there is one list of units with their
+    labels.
+    """
     fields: dict[str, Any] = {} if text is None else {"text": (_Text, Field(alias=text))}
     if lists is None:
         fields |= {
@@ -111,11 +117,12 @@ class Critique:
 
 
 def write_critique(annotation: Annotation, response: str, form: CritiqueFormat) -> str:
-    """An annotation of a response as the JSON object that a critic should write about it.
+    """Return an annotation of a response as the JSON object that a critic should write about it.
 
-    A span is written as its text. Read again, a text that the response contains several times is its first place, and one
-    that is written n times its first n places. Neutral spans (label 0) are left out unless the format has a list for them.
-    Raises `DataError` for a span whose label has no list, and for an annotation without a critique if the format has one.
+    A span is written as its text. Read again, a text that the response contains several times is its first place, and
+    one that is written n times its first n places. Neutral spans (label 0) are left out unless the format has a list
+    for them. Raises `DataError` for a span whose label has no list, and for an annotation without a critique if the
+    format has one.
     """
     lists: dict[float, list[str]] = {label: [] for label in form.labels.values()}
     for span in sorted(annotation.spans, key=lambda span: (span.start, span.end)):
@@ -146,7 +153,7 @@ def _labelled_units(annotation: Annotation, response: str, kind: AnyUnit) -> lis
 
 
 def read_critique(output: str, response: str, form: CritiqueFormat, search: QuoteSearch) -> Parsed[Critique]:
-    """The critique of a response in a critic's answer.
+    """Return the critique of a response in a critic's answer.
 
     1. The answer is the JSON object of `form`, alone or in a fence: every key once, no other key, a text and lists of
        texts. What is not valid JSON is repaired by json-repair (`repaired`); an object that does not close is not, since
@@ -154,8 +161,8 @@ def read_critique(output: str, response: str, form: CritiqueFormat, search: Quot
     2. Each quote is searched for in the response, list by list. One that is not there loses only itself. So does one that
        the answer does not have as a whole between quotation marks: repair has made it up.
 
-    With `units` of the form, the answer has to contain every unit of the response, in order, each with one of the labels; the
-    units whose label is not 0 are the spans.
+    With `units` of the form, the answer has to contain every unit of the response, in order, each with one of the
+    labels; the units whose label is not 0 are the spans.
 
     Lists may be empty, also all of them. Raises ValueError with a reason that the model can act on, and nothing else;
     `Refused` for an answer that declines.
@@ -208,7 +215,7 @@ def _check_keys(output: str, keys: Iterable[str], *, repaired: bool) -> None:
 
 
 def _is_whole(quote: str, output: str) -> bool:
-    """Does the output have the quote between quotation marks, escaped or not?"""
+    """Return True if the output has the quote between quotation marks, escaped or not."""
     escaped = (json.dumps(quote)[1:-1], json.dumps(quote, ensure_ascii=False)[1:-1])
     forms: Collection[str] = {quote, quote.replace("'", "\\'"), *escaped}
     return any(f"{left}{form}{right}" in output for form in forms for left, right in QUOTATION_MARKS)

@@ -1,4 +1,6 @@
-"""What markers share: which responses of a sample are marked, the form of a marked sample, and how many labels mark a whole response."""
+"""What markers share: which responses of a sample are marked, the form of a marked sample, and how many labels mark a
+whole response.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +74,14 @@ class Marker(Settings):
     """Settings of whoever marks what is relevant in responses."""
 
     max_all: float | None = Field(None, ge=0, le=1)
-    """At most this share of the labels marks a whole response; a hash of their ids selects those left out. Null keeps all."""
+    """At most this share of the labels marks a whole response; a hash of their ids selects those left out. Null keeps
+    all.
+    """
 
     def select(self, labelled: Sequence[Sample]) -> tuple[list[Sample], dict[str, int]]:
-        """The labels that stay, and counts of them: how many, how much they mark, and how many `max_all` left out."""
+        """Return the labels that stay, and counts of them: how many, how much they mark, and how many `max_all` left
+        out.
+        """
         kept = thin(labelled, self.max_all)
         extents = Counter(sample.meta["relevant"] for sample in kept)
         counts = {"labels": len(kept), **{f"relevant: {extent}": extents[extent] for extent in get_args(Extent)}}
@@ -84,10 +90,10 @@ class Marker(Settings):
 
 
 def marked(case: Case, spans: Sequence[Span], rule: Verifier | None, *, kept: bool | None, **more: Any) -> Sample:
-    """The labelled sample of a case.
+    """Return the labelled sample of a case.
 
-    Its `meta` gets `kept` (null where nobody knows), `relevant` (an `Extent`), `scope` and `group` (the rule's name; null
-    without a rule), and `more`; the original's is kept as well.
+    Its `meta` gets `kept` (null where nobody knows), `relevant` (an `Extent`), `scope` and `group` (the rule's name;
+    null without a rule), and `more`; the original's is kept as well.
     """
     about = {
         "kept": kept,
@@ -110,8 +116,9 @@ def _extent(spans: Sequence[Span], length: int) -> Extent:
 
 
 def thin(labelled: Sequence[Sample], max_all: float | None) -> list[Sample]:
-    """The samples, in order, of which at most the share `max_all` is marked as a whole. Which of those stay depends
-    on their ids alone: a hash decides, not the order."""
+    """Return the samples, in order, of which at most the share `max_all` is marked as a whole. Which of those stay
+    depends on their ids alone: a hash decides, not the order.
+    """
     if max_all is None or max_all == 1:
         return list(labelled)
     whole = [sample.id for sample in labelled if sample.meta["relevant"] == "all"]

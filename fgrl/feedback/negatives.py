@@ -18,7 +18,7 @@ Status = Literal["broken", "kept", "undecided", "unknown"]
 
 
 def status(rule: Verifier | None, response: str) -> Status:
-    """The verdict of a criterion's rule on a response; `unknown` without a rule."""
+    """Return the verdict of a criterion's rule on a response; `unknown` without a rule."""
     if rule is None:
         return "unknown"
     kept = rule.verdict(response)
@@ -64,7 +64,7 @@ class Target:
         return self.sample.rubric[self.number]
 
     def status(self, response: str) -> Status:
-        """What is known of the criterion in a response."""
+        """Return what is known of the criterion in a response."""
         return status(self.rule, response)
 
 
@@ -80,10 +80,10 @@ class NegativeMaker(AskingAnnotator):
     max_tokens: int | None = Field(4096, ge=1)
 
     def negative(self, target: Target, response: str, how: str, *, certain: bool, **more: Any) -> Sample:
-        """A sample with a response that breaks (or was written without) the target's criterion.
+        """Return a sample with a response that breaks (or was written without) the target's criterion.
 
-        `meta` gets `negative` (how it was made), `broken` (the criterion's text), `criterion` (its number), `from` (the id of
-        what it was made of), `certain` (a rule decided that it is broken), and `more`.
+        `meta` gets `negative` (how it was made), `broken` (the criterion's text), `criterion` (its number), `from` (the
+        id of what it was made of), `certain` (a rule decided that it is broken), and `more`.
         """
         about = {
             "negative": how,

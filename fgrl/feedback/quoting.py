@@ -1,5 +1,6 @@
-"""What components share whose language model quotes passages of a response: how quotes are searched for, the spans that they
-give, and an alarm for quotes that are not found."""
+"""What components share whose language model quotes passages of a response: how quotes are searched for, the spans that
+they give, and an alarm for quotes that are not found.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +42,14 @@ class Quotes:
             )
 
     def spans(self, label: float = 1.0) -> list[Span]:
-        """The distinct places of all quotes, in order."""
+        """Return the distinct places of all quotes, in order."""
         places = {(match.start, match.end) for _quote, matches in self.located for match in matches}
         return [Span(start=start, end=end, label=label) for start, end in sorted(places)]
 
     def records(self) -> list[dict[str, Any]]:
-        """How each quote was found, for `meta`: one entry for each place; one with `kind` null for a quote that was not."""
+        """How each quote was found, for `meta`: one entry for each place; one with `kind` null for a quote that was
+        not.
+        """
         entries: list[dict[str, Any]] = []
         for quote, matches in self.located:
             entries += [
@@ -69,12 +72,14 @@ class QuoteSearch(Settings):
     occurrence: Literal["first", "all"] = "first"
     """Mark the first place of a quote (of one that is given n times, the first n), or every place."""
     fuzzy: float | None = Field(0.9, gt=0, le=1)
-    """Lowest similarity of a passage to a quote that does not stand in the response as it is; null accepts no such passage."""
+    """Lowest similarity of a passage to a quote that does not stand in the response as it is; null accepts no such
+    passage.
+    """
     ignore_case: bool = False
     """Also find quotes that differ from the response in upper and lower case."""
 
     def quotes_of(self, response: str) -> Quotes:
-        """Finds quotes in one response."""
+        """Find quotes in one response."""
         return Quotes(response, self.occurrence, self.fuzzy, ignore_case=self.ignore_case)
 
 
@@ -87,7 +92,9 @@ class QuotingAnnotator(QuoteSearch, AskingAnnotator):
     """What happens when more are not found: a warning, or the stage stops. (Answers are cached.)"""
 
     def check_unmatched(self, quotes: Iterable[Quotes]) -> dict[str, Any]:
-        """The counts of `Located`. Raises `Stopped`, or warns, when more quotes than `max_unmatched` were not found."""
+        """Return the counts of `Located`. Raises `Stopped`, or warns, when more quotes than `max_unmatched` were not
+        found.
+        """
         located = counted(quotes)
         message = located.alarm(self.max_unmatched)
         if message is not None and self.alarm == "stop":

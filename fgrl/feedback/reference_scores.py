@@ -17,10 +17,12 @@ class ReferenceScorer(Labelled, Annotator):
 
     @abstractmethod
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> Sequence[float | None]:
-        """The score of each row: a sample, one of its responses, and the sample's usable references. None is missing."""
+        """Return the score of each row: a sample, one of its responses, and the sample's usable references. None is
+        missing.
+        """
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: how many samples were dropped, by reason."""
+        """Return the scored samples. Counts: number of dropped samples by reason."""
         usable = [self.usable(sample.reference) for sample in samples]
         kept = [(sample, own) for sample, own in zip(samples, usable, strict=True) if own and sample.responses]
         scores = iter(

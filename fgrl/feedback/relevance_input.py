@@ -15,8 +15,9 @@ rollouts = lazy.load("fgrl.rollouts")
 
 
 def relevance_prompt(path: str) -> Prompt:
-    """The prompt in a file, with {criterion} and {response}. Raises `DataError` unless it is plain text that ends with
-    {response}."""
+    """Return the prompt in a file, with {criterion} and {response}. Raises `DataError` unless it is plain text that
+    ends with {response}.
+    """
     prompt = read_prompt(path, ("criterion", "response"), ("criterion", "response"))
     text = prompt.turns[0][1]
     if len(prompt.turns) > 1 or not text.endswith("{response}") or text.count("{response}") > 1:

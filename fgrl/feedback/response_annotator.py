@@ -1,4 +1,6 @@
-"""What annotators share that add an annotation to responses: which responses they take, and how a sample gets the result."""
+"""What annotators share that add an annotation to responses: which responses they take, and how a sample gets the
+result.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class ResponseCase:
         return self.sample.responses[self.place]
 
     def alone(self) -> Sample:
-        """The sample with this response as its only one."""
+        """Return the sample with this response as its only one."""
         return self.sample.only_with(self.response)
 
 
@@ -51,9 +53,10 @@ class ResponseAnnotator(NamedAnnotator):
     """Annotate the chosen response of a sample (or its only one), or every response."""
 
     def response_cases(self, samples: Sequence[Sample]) -> tuple[list[ResponseCase], dict[str, int]]:
-        """The responses to annotate, in order, and counts of samples `without a response` and of `empty responses`, which
-        have nothing to annotate. Raises `DataError` for a sample with several responses of which none is chosen, where the
-        chosen one is to be annotated."""
+        """Return the responses to annotate, in order, and counts of samples `without a response` and of `empty
+        responses`, which have nothing to annotate. Raises `DataError` for a sample with several responses of which none
+        is chosen, where the chosen one is to be annotated.
+        """
         cases: list[ResponseCase] = []
         skipped = {"without a response": 0, "empty responses": 0}
         for owner, sample in enumerate(samples):
@@ -79,7 +82,7 @@ class ResponseAnnotator(NamedAnnotator):
 
 
 def annotated(response: Response, annotation: Annotation, **meta: Any) -> Response:
-    """A copy with one more annotation, in place of an earlier one by the same annotator; `meta` is added."""
+    """Return a copy with one more annotation, in place of an earlier one by the same annotator; `meta` is added."""
     others = [other for other in response.annotations if other.by != annotation.by]
     return response.model_copy(
         update={"annotations": [*others, annotation], "meta": {**response.meta, **meta}},
@@ -87,7 +90,7 @@ def annotated(response: Response, annotation: Annotation, **meta: Any) -> Respon
 
 
 def with_responses(samples: Sequence[Sample], changed: Mapping[tuple[int, int], Response]) -> list[Sample]:
-    """Copies of the samples in which some responses, by `(owner, place)`, are replaced."""
+    """Return copies of the samples in which some responses, by `(owner, place)`, are replaced."""
     return [
         sample.model_copy(
             update={
@@ -99,5 +102,7 @@ def with_responses(samples: Sequence[Sample], changed: Mapping[tuple[int, int], 
 
 
 def with_matches(response: Response, by: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The `meta` entry that holds how the quotes of an annotation were found, beside those of other annotators."""
+    """Return the `meta` entry that holds how the quotes of an annotation were found, beside those of other
+    annotators.
+    """
     return {MATCHES: {**response.meta.get(MATCHES, {}), by: list(records)}}

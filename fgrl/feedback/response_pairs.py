@@ -18,7 +18,7 @@ class ResponsePairs(PairBuilder):
     """Leave out responses that ran into the length limit."""
 
     def usable(self, sample: Sample) -> list[Response]:
-        """The responses that may be in a pair. Raises `DataError` when the sample has no response at all."""
+        """Return the responses that may be in a pair. Raises `DataError` when the sample has no response at all."""
         if not sample.responses:
             raise DataError(
                 f"sample {sample.id} has no responses: {name_of(self)[1]} wants samples of a `sample` stage"
@@ -26,7 +26,9 @@ class ResponsePairs(PairBuilder):
         return [response for response in sample.responses if not (self.finished_only and response.finished is False)]
 
     def pair(self, sample: Sample, number: int, chosen: Response, rejected: Response, /, **about: Any) -> Pair:
-        """The sample's pair of this number; `meta` gets what is known `about` it beside what the sample's has."""
+        """Return the sample's pair of this number; `meta` gets what is known `about` it beside what the sample's
+        has.
+        """
         return Pair(
             id=f"{sample.id}#{number}",
             prompt=sample.prompt,
@@ -37,7 +39,7 @@ class ResponsePairs(PairBuilder):
 
 
 def distinct(responses: Iterable[Response]) -> list[Response]:
-    """The first response of each text; white space around it does not count."""
+    """Return the first response of each text; white space around it does not count."""
     first: dict[str, Response] = {}
     for response in responses:
         first.setdefault(response.text.strip(), response)

@@ -1,8 +1,8 @@
 """Units of a text that are labelled one by one: words, sentences, clauses, and the statements of a program.
 
-All functions return places (start, end) in code points, in order and without overlaps. A unit has no white space at its ends,
-and nothing but white space stands between two units, so the units cover every visible character of the text. Those of a
-program in a Markdown fence cover the program alone.
+All functions return places (start, end) in code points, in order and without overlaps. A unit has no white space at its
+ends, and nothing but white space stands between two units, so the units cover every visible character of the text.
+Those of a program in a Markdown fence cover the program alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LONGEST_PROGRAM = 100_000
 """Characters; a longer program is divided into lines without parsing it."""
 
 _SENTENCE_END = re.compile(r"[。！？｡]+[」』”’）]*|\n\s*\n|\n(?=[ \t]*(?:[-*•]|\d+[.)])[ \t])")
-"""Ends that `sentences.prose` does not know: those of Chinese and Japanese, empty lines, and the next item of a list."""
+"""Ends that `sentences.prose` does not know: those of Chinese and Japanese, empty lines, and the next item of a list.
+"""
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|[，、；：]|\s[\u2013\u2014-]+(?=\s)|\u2014")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _LINE = re.compile(r"[^\n]+")
@@ -38,13 +39,14 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def words(text: str) -> list[CharRange]:
-    """What white space separates. A text in a script without spaces is few, long words."""
+    """Return the stretches that white space separates. A text in a script without spaces is few, long words."""
     return ranges(CHUNK, text)
 
 
 def sentences(text: str) -> list[CharRange]:
-    """Sentences, as `fgrl.rules.sentences.prose` finds their ends; an empty line and an item of a list end one too, and so
-    do the marks of Chinese and Japanese."""
+    """Sentences, as `fgrl.rules.sentences.prose` finds their ends; an empty line and an item of a list end one too, and
+    so do the marks of Chinese and Japanese.
+    """
     return [
         sentence
         for piece in _cut(text, (match.end() for match in _SENTENCE_END.finditer(text)))
@@ -55,8 +57,8 @@ def sentences(text: str) -> list[CharRange]:
 def clauses(text: str) -> list[CharRange]:
     """Sentences divided behind commas, semicolons, colons and dashes.
 
-    A piece of fewer than `CLAUSE_WORDS` words ("However,", an item of an enumeration) is not a separate clause: it joins the
-    one before it, at the beginning of a sentence the one behind it.
+    A piece of fewer than `CLAUSE_WORDS` words ("However,", an item of an enumeration) is not a separate clause: it
+    joins the one before it, at the beginning of a sentence the one behind it.
     """
     return [clause for sentence in sentences(text) for clause in _clauses_of(text, sentence)]
 
@@ -71,12 +73,13 @@ class Statements:
 
 
 def statements(text: str) -> Statements:
-    """The statements of the Python program in a text, which is the one that tests run (`fgrl.rules.programs.extraction`).
+    """Return the statements of the Python program in a text, which is the one that tests run
+    (`fgrl.rules.programs.extraction`).
 
-    A simple statement is a unit. A compound statement (a function, a loop, a branch) is none: its header is one (`def f(x):`
-    with its decorators, `else:`, `except E:`, `case 1:`), and so is every statement in it. A comment on a separate line
-    belongs to the statement below it, one at the end of a line to that line's last statement. The program is parsed, never
-    run.
+    A simple statement is a unit. A compound statement (a function, a loop, a branch) is none: its header is one (`def
+    f(x):` with its decorators, `else:`, `except E:`, `case 1:`), and so is every statement in it. A comment on a
+    separate line belongs to the statement below it, one at the end of a line to that line's last statement. The program
+    is parsed, never run.
     """
     start, end = extraction.place(text)
     code = text[start:end]
@@ -102,13 +105,13 @@ def numbered(text: str, units: Iterable[CharRange]) -> str:
 
 
 def _cut(text: str, at: Iterable[int]) -> list[CharRange]:
-    """The visible pieces of a text that is cut at these places, in any order."""
+    """Return the visible pieces of a text that is cut at these places, in any order."""
     places = sorted({0, len(text), *at})
     return _visible(text, pairwise(places))
 
 
 def _visible(text: str, places: Iterable[CharRange]) -> list[CharRange]:
-    """The places without white space at their ends; a blank one is left out."""
+    """Return the places without white space at their ends; a blank one is left out."""
     return [place for place in (trimmed(text, bounds) for bounds in places) if place[0] < place[1]]
 
 
@@ -194,7 +197,7 @@ class _Program:
         return self._place(node.lineno, self._column(node.lineno, node.col_offset))
 
     def _column(self, line: int, byte: int) -> int:
-        """The character of a line at a byte."""
+        """Return the character of a line at a byte."""
         if line not in self.columns:
             text = self.lines[line - 1]
             sizes = (len(character.encode()) for character in text)

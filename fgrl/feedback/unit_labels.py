@@ -1,4 +1,6 @@
-"""What annotators share whose language model gives a label to every unit of a response: to every word, sentence or statement."""
+"""What annotators share whose language model gives a label to every unit of a response: to every word, sentence or
+statement.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ class UnitLabels(BaseModel):
 class UnitLabeller(ResponseAnnotator, AskingAnnotator):
     """Divides a response into units and asks for one label each; every unit with a label becomes a span.
 
-    An answer with more or fewer labels than there are units, or with other labels, is requested again with the reason; then
-    the response has no annotation. Labels are never shifted, cut or filled up.
+    An answer with more or fewer labels than there are units, or with other labels, is requested again with the reason;
+    then the response has no annotation. Labels are never shifted, cut or filled up.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (*PLACEHOLDERS, "units", "count")
@@ -43,17 +45,17 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
 
     @abstractmethod
     def divide(self, text: str) -> Sequence[CharRange]:
-        """The units of a response, which is not blank."""
+        """Return the units of a response, which is not blank."""
 
     def keeps(self, label: int) -> bool:
-        """Does a unit with this label become a span?"""
+        """Return True if a unit with this label becomes a span."""
         return True
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. divide and ask, 2. labels to spans, 3. count.
 
-        Counts: responses `annotated`, their `units`, how many units have each label, what became of the questions, and which
-        responses gave none.
+        Counts: responses `annotated`, their `units`, how many units have each label, what became of the questions, and
+        which responses gave none.
         """
         # 1.
         cases, skipped = self.cases(samples)
@@ -104,13 +106,15 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
 
 
 def labels_schema(count: int, allowed: Sequence[int]) -> dict[str, Any]:
-    """The JSON schema of an answer about this many units."""
+    """Return the JSON schema of an answer about this many units."""
     labels = {"type": "array", "items": {"enum": list(allowed)}, "minItems": count, "maxItems": count}
     return {"type": "object", "properties": {"labels": labels}, "required": ["labels"], "additionalProperties": False}
 
 
 def read_labels(text: str, count: int, allowed: Sequence[int]) -> Parsed[list[int]]:
-    """The labels of an answer, one for each unit. Raises ValueError for another number of labels, and for other labels."""
+    """Return the labels of an answer, one for each unit. Raises ValueError for another number of labels, and for other
+    labels.
+    """
     parsed = parse_json(text, UnitLabels, "it declines to label")
     labels = parsed.value.labels
     if len(labels) != count:

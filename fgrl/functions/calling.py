@@ -9,8 +9,9 @@
 | log_metric(name, value), log_extra(column, values) | a number for the log; a value for each completion |
 | every column that the reader keeps, `reference`, `rubric`, `id` | a list; None where a row does not have it |
 
-and, beyond TRL, `completion_tokens` (the text of each token) and `completion_offsets` (the characters that each covers). All are
-lists with one item per completion. A function gets what its signature takes, so it may leave out `**kwargs`.
+and, beyond TRL, `completion_tokens` (the text of each token) and `completion_offsets` (the characters that each
+covers). All are lists with one item per completion. A function gets what its signature takes, so it may leave out
+`**kwargs`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ else:
     asyncio = lazy.load("asyncio")
 
 Form = Literal["as_prompt", "text", "messages"]
-"""Completions as TRL has them (messages where the prompt is a list of messages, else texts), always texts, or always messages."""
+"""Completions as TRL has them (messages where the prompt is a list of messages, else texts), always texts, or always
+messages.
+"""
 OF_TEXTS = ("prompts", "completions")
 OF_TOKENS = ("completion_ids", "completion_tokens", "completion_offsets")
 OF_LOGS = ("log_extra", "log_metric")
@@ -121,7 +124,7 @@ class Texts:
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    """The columns of the data by name, each with one item per sample; None where a sample does not have it.
+    """Return the columns of the data by name, each with one item per sample; None where a sample does not have it.
 
     Raises `DataError` for a column with the name of another argument.
     """
@@ -145,8 +148,9 @@ class Caller:
     def __init__(
         self, paths: Sequence[str], *, allowed: Collection[Returns], arguments: Mapping[str, Any], form: Form
     ) -> None:
-        """paths: `/.../rewards.py:score`. allowed: what the functions may return. arguments: more keyword arguments, for the
-        functions that take them. Raises ValueError when the functions do not fit."""
+        """paths: `/.../rewards.py:score`. allowed: what the functions may return. arguments: more keyword arguments,
+        for the functions that take them. Raises ValueError when the functions do not fit.
+        """
         self.paths, self.allowed, self.given, self.form = paths, allowed, arguments, form
         self._loaded: list[Function] | None = None
         self.looked = [files.look(path) for path in paths]
@@ -159,7 +163,9 @@ class Caller:
                 raise ValueError(f"arguments: no function takes {name!r}: add it to the parameters")
 
     def functions(self) -> list[Function]:
-        """The functions, of files that were executed for this object alone: nothing is remembered from other stages."""
+        """Return the functions, of files that were executed for this object alone: nothing is remembered from other
+        stages.
+        """
         if self._loaded is None:
             self._loaded = files.load(self.paths)
         return self._loaded
@@ -174,13 +180,14 @@ class Caller:
         ]
 
     def needs_offsets(self) -> bool:
-        """True if a function returns spans, or asks for the text or the characters of tokens."""
+        """Return True if a function returns spans, or asks for the text or the characters of tokens."""
         asked = ("completion_tokens", "completion_offsets")
         return "spans" in self.kinds or any(name in function.parameters for function in self.looked for name in asked)
 
     def check_arguments(self, samples: Sequence[Sample], available: Collection[str]) -> None:
-        """Raises `UserCodeError` when a function requires an argument that there is not. available: of `GIVEN`, what there is
-        here beside the prompts and their columns."""
+        """Raise `UserCodeError` when a function requires an argument that there is not. available: of `GIVEN`, what
+        there is here beside the prompts and their columns.
+        """
         own = list(columns(samples))
         for function in self.looked:
             for name in function.requires():
@@ -261,7 +268,9 @@ class Caller:
 
 @contextmanager
 def running(function: Function) -> Iterator[None]:
-    """While a function runs: the files beside its own can be imported, and what it changes in the process is restored."""
+    """While a function runs: the files beside its own can be imported, and what it changes in the process is
+    restored.
+    """
     with function.code.importable(), shielded(function.place):
         yield
 
@@ -285,13 +294,15 @@ def reported(function: Function, how: str, hint: str) -> Iterator[None]:
 
 
 def _is_cancelled() -> bool:
-    """True if the task that runs was cancelled from outside of it."""
+    """Return True if the task that runs was cancelled from outside of it."""
     task = asyncio.current_task()
     return task is not None and bool(task.cancelling())
 
 
 def together(coroutines: Sequence[Any]) -> list[Any]:
-    """The results of coroutines that wait at the same time. Works inside a running event loop (a notebook), too."""
+    """Return the results of coroutines that wait at the same time. Works inside a running event loop (a notebook),
+    too.
+    """
 
     async def gather() -> list[Any]:
         return await asyncio.gather(*coroutines)

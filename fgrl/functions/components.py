@@ -1,4 +1,6 @@
-"""Checks of what the methods of components return, made where they are called, so that a mistake in a user's class is reported as theirs."""
+"""Checks of what the methods of components return, made where they are called, so that a mistake in a user's class is
+reported as theirs.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ else:
 
 
 def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
-    """Check the result of a reward's `score` for a rollout of B responses of at most T tokens. Raises `UserCodeError` (for a reward
-    of fgrl itself TypeError, and `Stopped` for numbers that are not finite)."""
+    """Check the result of a reward's `score` for a rollout of B responses of at most T tokens. Raises `UserCodeError`
+    (for a reward of fgrl itself TypeError, and `Stopped` for numbers that are not finite).
+    """
     rows, tokens = rollout.mask.shape
     expected = (
         f"Rewards (fgrl.types): response [{rows}], token [{rows}, {tokens}], credit_mask [{rows}, {tokens}] of bool"
@@ -77,8 +80,10 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
 
 
 def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:
-    """Return what an algorithm's `advantages` returned for a rollout of B responses of at most T tokens. Raises `UserCodeError` (TypeError
-    for an algorithm of fgrl itself) for other types and shapes, and where the user's own algorithm returns numbers that are not finite."""
+    """Return what an algorithm's `advantages` returned for a rollout of B responses of at most T tokens. Raises
+    `UserCodeError` (TypeError for an algorithm of fgrl itself) for other types and shapes, and where the user's own
+    algorithm returns numbers that are not finite.
+    """
     rows, tokens = rollout.mask.shape
     expected = f"Advantages (fgrl.types): advantage [{rows}, {tokens}], returns [{rows}, {tokens}] or None"
     method = "advantages"
@@ -106,7 +111,9 @@ def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Ad
 
 
 def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Number]]:
-    """Return what an algorithm's `loss` returned for a micro-batch. Raises `UserCodeError` (TypeError for an algorithm of fgrl itself)."""
+    """Return what an algorithm's `loss` returned for a micro-batch. Raises `UserCodeError` (TypeError for an algorithm
+    of fgrl itself).
+    """
     expected = "(loss, metrics): a tensor of one number on the model's autograd graph, and numbers by name"
     if not isinstance(value, tuple) or len(value) != 2:
         raise _wrong(algorithm, "loss", shape(value), expected)
@@ -131,7 +138,9 @@ def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Nu
 
 
 def written_at(component: Component, method: str) -> str:
-    """Return the place where the user wrote a method of a component, such as "own.py:12 (loss of the online_algorithm own)"; "" for one of fgrl itself."""
+    """Return the place where the user wrote a method of a component, such as "own.py:12 (loss of the online_algorithm
+    own)"; "" for one of fgrl itself.
+    """
     code = _code(component, method)
     if code is None:
         return ""
@@ -155,8 +164,9 @@ def _check_tensors(
 
 
 def checked_state(component: Component, state: Any) -> Any:
-    """Return the state of a component, after a check that a checkpoint can give it back. Raises `UserCodeError` (TypeError for a component of
-    fgrl itself) with the place of a value that cannot be loaded without executing code."""
+    """Return the state of a component, after a check that a checkpoint can give it back. Raises `UserCodeError`
+    (TypeError for a component of fgrl itself) with the place of a value that cannot be loaded without executing code.
+    """
     for place, value in _leaves(state, "state_dict()"):
         if isinstance(value, torch.Tensor) or type(value) in (str, int, float, bool, type(None)):
             continue
@@ -187,8 +197,9 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def own_code(component: Component, method: str) -> Iterator[None]:
-    """While a method of a component runs: what it changes in the process is restored where the user wrote it, and what it raises is then
-    reported as theirs, also `SystemExit`."""
+    """While a method of a component runs: what it changes in the process is restored where the user wrote it, and what
+    it raises is then reported as theirs, also `SystemExit`.
+    """
     code = _code(component, method)
     if code is None:
         yield
@@ -203,7 +214,8 @@ def own_code(component: Component, method: str) -> Iterator[None]:
 
 
 def as_filled(rewards: Rewards, reward: Component) -> Rewards:
-    """The rewards as an algorithm gets them: code of the user cannot read an optional field that the reward left empty without noticing.
+    """Return the rewards as an algorithm gets them: code of the user cannot read an optional field that the reward left
+    empty without noticing.
 
     Where it reads one, `NotFilled` is raised at its line. `getattr(rewards, name, None)` says that it can do without.
     """
@@ -265,7 +277,9 @@ def checked_measured(metric: Component, value: Any) -> dict[str, Any]:
 def _wrong(
     component: Component, method: str, got: str, expected: str, step: str = "", error: type[Exception] = TypeError
 ) -> Exception:
-    """The error about what a method returned, at the method's definition; `error` about a component of fgrl itself."""
+    """Return the error about what a method returned, at the method's definition; `error` about a component of fgrl
+    itself.
+    """
     kind, name = _named(component)
     what = f"{method} of the {kind} {name!r} returned {got}"
     code = _code(component, method)
@@ -292,7 +306,7 @@ def _code(component: Component, method: str) -> Any:
 
 
 def _definition(code: Any) -> int:
-    """The line of `def`, also below decorators."""
+    """Return the line of `def`, also below decorators."""
     try:
         lines, first = inspect.getsourcelines(code)
     except OSError:

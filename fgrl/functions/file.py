@@ -15,8 +15,9 @@ from fgrl.registry.settings import File
 
 
 class FunctionFile(File):
-    """Marks `file.py:function`. The file is relative to the recipe that names it, and its content counts for cache keys; a component
-    with such a field adds `key_of` to its `corrections`."""
+    """Marks `file.py:function`. The file is relative to the recipe that names it, and its content counts for cache
+    keys; a component with such a field adds `key_of` to its `corrections`.
+    """
 
     word: ClassVar[str] = "function of a file, as in rewards.py:score"
 
@@ -46,8 +47,9 @@ class FunctionFile(File):
 
 
 def load(values: Sequence[str]) -> list[Function]:
-    """The functions that checked fields name, of their files executed anew: each file once, however many of its functions are named.
-    Raises `Problems` when a file has changed and can no longer be used."""
+    """Return the functions that checked fields name, of their files executed anew: each file once, however many of its
+    functions are named. Raises `Problems` when a file has changed and can no longer be used.
+    """
     executed: set[Path] = set()
     codes: dict[str, loading.Code] = {}
     functions = []
@@ -63,14 +65,15 @@ def load(values: Sequence[str]) -> list[Function]:
 
 
 def look(value: str) -> Function:
-    """The function that a checked field names, to read its signature."""
+    """Return the function that a checked field names, to read its signature."""
     file, name = FunctionFile.parts(value)
     return signatures.read(loading.checked(Path(file)), name.removeprefix(":"))
 
 
 def key_of(values: Sequence[str]) -> list[str]:
-    """Return what counts for cache keys beside the contents of the files themselves: the functions' names, and the files that these files
-    import."""
+    """Return what counts for cache keys beside the contents of the files themselves: the functions' names, and the
+    files that these files import.
+    """
     return [
         ", ".join(
             [FunctionFile.parts(value)[1].removeprefix(":"), *loading.digests(Path(FunctionFile.parts(value)[0]))]

@@ -1,8 +1,9 @@
 """A user's file as a module, with the files beside it that it imports.
 
-A file may import others of its folder (`import helpers`), as when Python runs it. These siblings are found without running anything,
-so that their content counts for cache keys. Modules of the standard library keep their names. While no function of the file runs, the
-siblings cannot be imported by anybody else, so two folders may have a `helpers.py` each.
+A file may import others of its folder (`import helpers`), as when Python runs it. These siblings are found without
+running anything, so that their content counts for cache keys. Modules of the standard library keep their names. While
+no function of the file runs, the siblings cannot be imported by anybody else, so two folders may have a `helpers.py`
+each.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Code:
     def __init__(self, file: Path, executed: set[Path] | None = None) -> None:
         """Execute the file and its siblings anew, so that no value of an earlier execution is left.
 
-        executed: files that were executed for the same purpose and are not executed again; this object's files are added.
-        Raises `Problems` when a file cannot be imported.
+        executed: files that were executed for the same purpose and are not executed again; this object's files are
+        added. Raises `Problems` when a file cannot be imported.
         """
         self.file = file
         self.siblings = siblings(file)
@@ -69,7 +70,7 @@ class Code:
             sys.modules.update(before)
 
     def _taken(self) -> dict[str, ModuleType]:
-        """The loaded modules that have a sibling's name, taken out of `sys.modules`."""
+        """Return the loaded modules that have a sibling's name, taken out of `sys.modules`."""
         names = [name for name in sys.modules if name.partition(".")[0] in self.siblings]
         return {name: sys.modules.pop(name) for name in names}
 
@@ -86,7 +87,9 @@ class _Siblings:
 
 
 def siblings(file: Path) -> dict[str, list[Path]]:
-    """The files beside `file` that it imports, directly or through one another, by the name of their module or package."""
+    """Return the files beside `file` that it imports, directly or through one another, by the name of their module or
+    package.
+    """
     known: dict[str, list[Path]] = {}
     waiting = [file]
     while waiting:
@@ -104,7 +107,9 @@ def digests(file: Path) -> list[str]:
 
 
 def checked(file: Path) -> Code:
-    """The file's code to look at, executed once as long as it and its siblings do not change. Raises `Problems`."""
+    """Return the file's code to look at, executed once as long as it and its siblings do not change. Raises
+    `Problems`.
+    """
     now = [sha256_of_file(file), *digests(file)]
     if file not in _checked or _checked[file][0] != now:
         _checked[file] = now, Code(file)
@@ -112,7 +117,7 @@ def checked(file: Path) -> Code:
 
 
 def _beside(folder: Path, name: str) -> list[Path]:
-    """The file of a module of this folder, or all files of a package."""
+    """Return the file of a module of this folder, or all files of a package."""
     if (folder / f"{name}.py").is_file():
         return [folder / f"{name}.py"]
     return sorted((folder / name).rglob("*.py")) if (folder / name / "__init__.py").is_file() else []

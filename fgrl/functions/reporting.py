@@ -33,7 +33,9 @@ def report(file: Path | str, line: int, problem: str, *notes: str) -> str:
 
 
 def raised(error: BaseException, what: str, *notes: str, at: tuple[Path, int]) -> UserCodeError:
-    """The report about an exception that a user's function raised; `at`: where to point when none of its lines was running."""
+    """Return the report about an exception that a user's function raised; `at`: where to point when none of its lines
+    was running.
+    """
     place = _own_line(error)
     file, line = (place.file, place.line) if place is not None else at
     where = _elsewhere(error, place)
@@ -43,8 +45,9 @@ def raised(error: BaseException, what: str, *notes: str, at: tuple[Path, int]) -
 
 
 def as_user_error(error: BaseException) -> UserCodeError | None:
-    """The report about an exception that came out of the user's code (a component of an imported file, a function); None for any
-    other error, and for those that fgrl raises for people to act on."""
+    """Return the report about an exception that came out of the user's code (a component of an imported file, a
+    function); None for any other error, and for those that fgrl raises for people to act on.
+    """
     if isinstance(error, UserCodeError):
         return error
     if isinstance(error, FgrlError) and error.exit_code != FAILED:
@@ -73,7 +76,7 @@ def described(error: BaseException) -> str:
 
 
 def details(error: BaseException) -> str:
-    """The traceback."""
+    """Return the traceback."""
     return "".join(traceback.format_exception(error)).rstrip()
 
 

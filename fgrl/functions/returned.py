@@ -49,7 +49,9 @@ class Mismatch(Exception):
 def checked(
     function: Function, kind: Returns, value: Any, texts: Sequence[str], lengths: Sequence[int] | None
 ) -> Returned:
-    """The return value for these texts, of `lengths` tokens each. Raises `UserCodeError` when it is not what `kind` promises."""
+    """Return the return value for these texts, of `lengths` tokens each. Raises `UserCodeError` when it is not what
+    `kind` promises.
+    """
     try:
         if kind == "numbers":
             return Returned(function, kind, numbers=_numbers(value, len(texts), function))
@@ -63,8 +65,9 @@ def checked(
 
 
 def collected(value: Any, count: int) -> Any:
-    """A function's return value for `count` texts, with the items of generators, also of those inside of it: one that never ends is
-    left after one item more than there may be."""
+    """Return a function's return value for `count` texts, with the items of generators, also of those inside of it: one
+    that never ends is left after one item more than there may be.
+    """
     rows = _drawn(value, count)
     if not isinstance(rows, list | tuple) or len(rows) > count:
         return rows
@@ -73,13 +76,13 @@ def collected(value: Any, count: int) -> Any:
 
 
 def _drawn(value: Any, most: int) -> Any:
-    """The first `most` + 1 items of what has no length, as a list; anything else as it is."""
+    """Return the first `most` + 1 items of what has no length, as a list; anything else as it is."""
     endless = isinstance(value, Iterable) and not isinstance(value, Sized) and getattr(value, "ndim", 1) != 0
     return list(islice(value, most + 1)) if endless else value
 
 
 def mismatch(function: Function, wrong: Mismatch) -> UserCodeError:
-    """The report about a return value, at the function's `return`."""
+    """Return the report about a return value, at the function's `return`."""
     return UserCodeError(
         report(
             function.file, function.return_line(), f"{function.name} returned {wrong}",
@@ -231,7 +234,7 @@ def _rows(value: Any, count: int, expected: str) -> list[Any]:
 
 
 def _items(value: Any, most: int, expected: str) -> list[Any]:
-    """The items; one more than `most` of what has no length."""
+    """Return the items; one more than `most` of what has no length."""
     try:
         return list(islice(value, None if isinstance(value, Sized) else most + 1))
     except Exception as error:  # of a sparse tensor, of the user's own class
@@ -239,7 +242,7 @@ def _items(value: Any, most: int, expected: str) -> list[Any]:
 
 
 def _number(value: Any, at: str, expected: str) -> float | None:
-    """A finite number, or None. Raises `Mismatch`."""
+    """Return a finite number, or None. Raises `Mismatch`."""
     if value is None:
         return None
     _not_on_graph(value, expected)

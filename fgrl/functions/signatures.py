@@ -70,7 +70,7 @@ class Function:
         return self.takes_any or name in self.parameters
 
     def requires(self) -> list[str]:
-        """The keyword arguments that it cannot do without."""
+        """Return the keyword arguments that it cannot do without."""
         collected = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         return [
             name
@@ -83,7 +83,7 @@ class Function:
         return kind_of(self.returns)
 
     def return_line(self) -> int:
-        """The line of its only `return`; the line of its definition where it has none or several."""
+        """Return the line of its only `return`; the line of its definition where it has none or several."""
         node = definition(self.file, self.name)
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return self.line
@@ -100,7 +100,7 @@ class Unusable(Exception):
 
 
 def read(code: Code, name: str) -> Function:
-    """The function of this name. Raises `Unusable`."""
+    """Return the function of this name. Raises `Unusable`."""
     if not hasattr(code.module, name):
         names = functions_in(code.file)
         known = f"its functions: {', '.join(names)}" if names else "it defines no function"
@@ -125,7 +125,7 @@ def read(code: Code, name: str) -> Function:
 
 
 def _resolved(annotation: Any, call: Any, name: str, line: int) -> Any:
-    """The return annotation as an object: with `from __future__ import annotations` it is text."""
+    """Return the return annotation as an object: with `from __future__ import annotations` it is text."""
     if not isinstance(annotation, str):
         return annotation
     call = inspect.unwrap(_without_partial(call))
@@ -146,7 +146,9 @@ def _without_partial(call: Any) -> Any:
 
 
 def kind_of(annotation: Any) -> Returns | None:
-    """Return the form that a return annotation promises; None for one that promises something else. Without one it is TRL's list of numbers."""
+    """Return the form that a return annotation promises; None for one that promises something else. Without one it is
+    TRL's list of numbers.
+    """
     annotation = _bare(annotation)
     if annotation is inspect.Signature.empty or annotation is Any:
         return "numbers"
@@ -198,13 +200,13 @@ def _is_number(annotation: Any) -> bool:
 
 
 def _is_array(annotation: Any) -> bool:
-    """A tensor of torch, an array of NumPy."""
+    """Return a tensor of torch, an array of NumPy."""
     name = getattr(get_origin(annotation) or annotation, "__name__", "")
     return name in ("Tensor", "ndarray")
 
 
 def functions_in(file: Path) -> list[str]:
-    """The names of the functions that a file defines at its top."""
+    """Return the names of the functions that a file defines at its top."""
     tree = ast.parse(file.read_bytes())
     return [
         node.name
@@ -214,12 +216,12 @@ def functions_in(file: Path) -> list[str]:
 
 
 def names_at_top(file: Path) -> list[str]:
-    """The names that statements at the top of a file give a value, in order. Raises SyntaxError."""
+    """Return the names that statements at the top of a file give a value, in order. Raises SyntaxError."""
     return [name for node in ast.parse(file.read_bytes()).body for name in _bound(node)]
 
 
 def definition(file: Path, name: str) -> ast.stmt | None:
-    """The last statement at the top of a file that gives a name its value."""
+    """Return the last statement at the top of a file that gives a name its value."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # it has changed since it was imported

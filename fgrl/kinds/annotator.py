@@ -28,5 +28,6 @@ class Annotator(Asker, ABC):
 
     def failed(self) -> list[Sample]:
         """Return the samples that the last `annotate` left out because it failed, for `failed.jsonl` beside the
-        product."""
+        product.
+        """
         return []

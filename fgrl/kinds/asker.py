@@ -25,7 +25,8 @@ class Asker(Component):
 
     def asks(self, given: Any) -> list[Request]:
         """Return the requests about `given`, the input of the component's main method (of a reward: prompts with a
-        response each), before any question is retried."""
+        response each), before any question is retried.
+        """
         return []
 
     def counts(self) -> dict[str, Any]:

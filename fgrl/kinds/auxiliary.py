@@ -1,4 +1,6 @@
-"""Models that are trained beside the policy: a reward or an online algorithm declares them, the trainer does the rest."""
+"""Models that are trained beside the policy: a reward or an online algorithm declares them, the trainer does the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,18 @@ class AuxiliarySettings(Settings):
     start: ModelSpec | None = None
     """What it starts from; null: what the policy starts from."""
     lr: float | None = Field(None, gt=0, le=1)
-    """Peak learning rate; null: the policy's. The schedule, the weight decay and the limit of the gradient's norm are those of `train`."""
+    """Peak learning rate; null: the policy's. The schedule, the weight decay and the limit of the gradient's norm are
+    those of `train`.
+    """
 
 
 @dataclass(frozen=True)
 class Auxiliary:
     """A model that is trained in the policy's optimizer steps, on the same micro-batches of each iteration's responses.
 
-    It first reads the responses of an iteration with the weights that it has then, and the rollout (and each batch) gets the
-    columns `NAME_logp` (nats [B,T], at the temperature of sampling) or, with a scalar head, `NAME_values`; with
-    `reference` also those of a frozen copy of its start, `NAME_ref_logp` or `NAME_ref_values`.
+    It first reads the responses of an iteration with the weights that it has then, and the rollout (and each batch)
+    gets the columns `NAME_logp` (nats [B,T], at the temperature of sampling) or, with a scalar head, `NAME_values`;
+    with `reference` also those of a frozen copy of its start, `NAME_ref_logp` or `NAME_ref_values`.
     """
 
     settings: AuxiliarySettings

@@ -39,5 +39,6 @@ class Client(Component, ABC):
 
     def counts(self) -> dict[str, Any]:
         """Return what this stage used so far: `calls`, `prompt_tokens`, `completion_tokens`, `usd`; {} if it does not
-        count."""
+        count.
+        """
         return {}

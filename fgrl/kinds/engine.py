@@ -13,7 +13,9 @@ from fgrl.specs import Sampling
 
 @dataclass(frozen=True)
 class Early:
-    """Where a response is complete although it has no end-of-sequence token: behind the first token with which one of these holds."""
+    """Where a response is complete although it has no end-of-sequence token: behind the first token with which one of
+    these holds.
+    """
 
     strings: tuple[str, ...] = ()
     """The text of the response contains one of them."""
@@ -43,13 +45,15 @@ class Drawn:
     ids: list[int]
     """Token ids, with the end-of-sequence token unless the response was cut off or ended early."""
     finish: Literal["end", "early", "length"]
-    """How it ended: by an end-of-sequence token, by `DrawRequest.early`, or at `max_new_tokens`. There is no other way: a request
-    that an engine gave up is an error, never a response."""
+    """How it ended: by an end-of-sequence token, by `DrawRequest.early`, or at `max_new_tokens`. There is no other way:
+    a request that an engine gave up is an error, never a response.
+    """
     version: int = 0
     """Version of the weights it was drawn from (`Drawer.take`)."""
     logp: list[float] | None = None
-    """Log-probabilities of the tokens, nats, at the temperature of sampling, as the engine computed them; None where the engine draws
-    from the very model that is trained."""
+    """Log-probabilities of the tokens, nats, at the temperature of sampling, as the engine computed them; None where
+    the engine draws from the very model that is trained.
+    """
 
 
 class Drawer(ABC):
@@ -61,8 +65,8 @@ class Drawer(ABC):
     def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
         """Return a response to each request, in their order.
 
-        The drawer chooses its batches (`Sampling.batch_size` bounds them): neither they nor the order change a response. An engine that
-        computes elsewhere calls `fgrl.stops.point()` while it waits, so that a run can stop.
+        The drawer chooses its batches (`Sampling.batch_size` bounds them): neither they nor the order change a
+        response. An engine that computes elsewhere calls `fgrl.stops.point()` while it waits, so that a run can stop.
         """
 
     def stream(self, request: DrawRequest) -> Iterator[int]:
@@ -95,10 +99,12 @@ class Engine(Component, ABC):
 
     @abstractmethod
     def open(self, model: Any) -> Drawer:
-        """Return a drawer of a `fgrl.models.LanguageModel`. Each has a separate state, so an engine may have several models open."""
+        """Return a drawer of a `fgrl.models.LanguageModel`. Each has a separate state, so an engine may have several
+        models open.
+        """
 
     def copies_weights(self) -> bool:
-        """True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""
+        """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""
         return False
 
 

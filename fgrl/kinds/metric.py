@@ -30,7 +30,8 @@ class Meaning(NamedTuple):
 
 def meaning_in(meanings: Mapping[str, Meaning], number: str) -> Meaning | None:
     """Return the meaning of a number, or else of the first pattern (shell wildcards) that fits its name; None: not
-    declared."""
+    declared.
+    """
     fitting = (meaning for pattern, meaning in meanings.items() if fnmatchcase(number, pattern))
     meaning = meanings.get(number) or next(fitting, None)
     shown = number.replace(":", ": ").replace("_", " ")

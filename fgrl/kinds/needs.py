@@ -40,7 +40,8 @@ class Needing(Component):
 
     def needs(self) -> frozenset[str]:
         """Return the fields of `Rollout` to fill, of `ROLLOUT_NEEDS`. Read when a recipe is checked, and again after
-        `setup`."""
+        `setup`.
+        """
         return frozenset()
 
     @classmethod

@@ -23,7 +23,7 @@ class Normalizer(Component, ABC):
     """The statistics to apply: `${out:stage}` of a `calibrate` stage."""
 
     def ready(self) -> bool:
-        """True if `apply` can be called: no fit is needed, or the recipe names one."""
+        """Return True if `apply` can be called: no fit is needed, or the recipe names one."""
         return not self.needs_fit or self.fitted is not None
 
     @abstractmethod

@@ -39,7 +39,8 @@ class OfflineAlgorithm(Component, ABC):
 
     def reads(self) -> frozenset[str]:
         """Return the `columns` that come with the data: a number, or a list of one number per token, under this name
-        in the `meta` of each sample or pair. For a pair, {chosen: ..., rejected: ...} has a value for each response."""
+        in the `meta` of each sample or pair. For a pair, {chosen: ..., rejected: ...} has a value for each response.
+        """
         return frozenset()
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
@@ -65,7 +66,9 @@ class OfflineAlgorithm(Component, ABC):
         """
 
     def unit_by_unit(self) -> bool:
-        """True if `loss` reads each unit in a separate pass, so that larger micro-batches only take more memory."""
+        """Return True if `loss` reads each unit in a separate pass, so that larger micro-batches only take more
+        memory.
+        """
         return False
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:

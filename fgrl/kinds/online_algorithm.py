@@ -30,7 +30,7 @@ class OnlineAlgorithm(Component, ABC):
     """Passes over each rollout."""
 
     def uses_critic(self) -> bool:
-        """True if a value function is trained beside the policy."""
+        """Return True if a value function is trained beside the policy."""
         return self.critic
 
     def needs(self) -> frozenset[str]:
@@ -38,7 +38,7 @@ class OnlineAlgorithm(Component, ABC):
         return frozenset({"old_logp"})
 
     def can_skip_old_logp(self) -> bool:
-        """True if it can do without `old_logp` when an iteration is one optimizer step.
+        """Return True if it can do without `old_logp` when an iteration is one optimizer step.
 
         The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1.
         `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`
@@ -48,7 +48,8 @@ class OnlineAlgorithm(Component, ABC):
 
     def reads(self) -> frozenset[str]:
         """Return the optional fields and `columns` of `Rewards` that it requires: a reward that does not fill them is
-        refused."""
+        refused.
+        """
         return frozenset()
 
     @abstractmethod

@@ -129,12 +129,13 @@ class Planning(Protocol):
         """Return an upper bound of what a reader gives, or a stage makes; None: unknown without reading or running."""
 
     def makes_at_most(self, expected: Expected) -> Expected | None:
-        """Return an upper bound of what an annotator makes of samples that do not exist yet; None: unknown. An annotator without this
-        method makes what it gets."""
+        """Return an upper bound of what an annotator makes of samples that do not exist yet; None: unknown. An
+        annotator without this method makes what it gets.
+        """
 
     def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
-        """Return a bound on what is asked of a language model about input that does not exist yet: the requests, or only
-        their number; None: unknown.
+        """Return a bound on what is asked of a language model about input that does not exist yet: the requests, or
+        only their number; None: unknown.
 
         expected: `Expected` of an annotator, `ToDraw` of a metric or a reward.
         """

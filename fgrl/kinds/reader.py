@@ -36,10 +36,12 @@ class Reader(Component, ABC):
 
     def placed(self) -> Collection[str]:
         """Return the fields that name a place whose contents `identity` has: the place does not count for the stage's
-        key."""
+        key.
+        """
         return ()
 
     def identity(self) -> dict[str, Any]:
         """Return what identifies the data beyond the fields and the contents of `File` fields; part of the stage's
-        key."""
+        key.
+        """
         return {}

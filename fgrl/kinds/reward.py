@@ -27,12 +27,14 @@ class Reward(Asker, Needing, ABC):
 
     def fills(self) -> frozenset[str]:
         """Return the optional fields of `Rewards` that `score` fills, e.g. "criterion", and the names of its
-        `columns`."""
+        `columns`.
+        """
         return frozenset()
 
     def on_tokens(self) -> bool | None:
-        """True if rewards are on tokens or segments of a response, False if all is on the last token; None: not
-        declared."""
+        """Return True if rewards are on tokens or segments of a response, False if all is on the last token; None: not
+        declared.
+        """
         return None
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
@@ -64,7 +66,9 @@ class FollowsSteps(Protocol):
     """A reward that depends on the progress of a training."""
 
     def at_step(self, step: int, total: int) -> None:
-        """Called before the responses of each iteration are scored: `step` of `total` optimizer steps are taken."""
+        """Note the place in the training, before the responses of each iteration are scored: `step` of `total`
+        optimizer steps are taken.
+        """
 
 
 def note_step(reward: Reward, step: int, total: int) -> None:

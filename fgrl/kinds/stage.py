@@ -53,7 +53,8 @@ class Stage(Component, ABC):
 
     def warnings(self) -> list[str]:
         """Return what the stage will ignore or do otherwise than its settings suggest, for `validate`, `plan` and
-        `run`."""
+        `run`.
+        """
         return []
 
     def processes(self) -> int:
@@ -67,7 +68,8 @@ class Stage(Component, ABC):
     @classmethod
     def computes(cls, settings: Mapping[str, Any], path: Key) -> tuple[Accelerator, bool]:
         """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether
-        the path concerns a model all of whose weights are trained in float32."""
+        the path concerns a model all of whose weights are trained in float32.
+        """
         return "auto", False
 
     def temporary(self) -> Sequence[str]:
@@ -84,7 +86,8 @@ class Stage(Component, ABC):
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         """Yield mistakes that only show beside the other `stages` of the recipe: where in this stage, and what is
-        wrong."""
+        wrong.
+        """
         for path, (spec, head) in self.heads().items():
             if spec.head not in (None, head):
                 yield (*path, "head"), f"wants {head} or null here, got {spec.head}"

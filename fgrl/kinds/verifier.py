@@ -20,7 +20,7 @@ class Verifier(Component, ABC):
 
     @abstractmethod
     def check(self, response: str) -> bool:
-        """True if the response keeps the rule. Raises `Undecided` when that cannot be determined."""
+        """Return True if the response keeps the rule. Raises `Undecided` when that cannot be determined."""
 
     def verdict(self, response: str) -> bool | None:
         """Return `check`, or None if it is undecided: neither kept nor broken, but missing."""
@@ -42,12 +42,13 @@ class Verifier(Component, ABC):
         return {self.title(): self.verdict(response)}
 
     def may_be_undecided(self) -> bool:
-        """True if `check` can raise `Undecided`."""
+        """Return True if `check` can raise `Undecided`."""
         return False
 
     def reads_variants(self) -> bool:
-        """True if a variant of the response (without its first line, without asterisks) may be checked in its place.
-        False for programs, which are other programs then."""
+        """Return True if a variant of the response (without its first line, without asterisks) may be checked in its
+        place. False for programs, which are other programs then.
+        """
         return True
 
     def violations(self, response: str) -> list[Span] | None:
@@ -55,7 +56,7 @@ class Verifier(Component, ABC):
         return None
 
     def marks_breaks(self) -> bool:
-        """False if `violations` never returns characters: a broken rule is broken nowhere in particular."""
+        """Return False if `violations` never returns characters: a broken rule is broken nowhere in particular."""
         return True
 
     def evidence(self, response: str) -> list[Span] | None:

@@ -51,7 +51,7 @@ class FinishedStage(RunStage):
         return self.folder / "out"
 
     def log(self) -> Table:
-        """The numbers that the stage logged, a row for each step; empty for a stage that logs none."""
+        """Return the numbers that the stage logged, a row for each step; empty for a stage that logs none."""
         return Table([] if self.folder is None else read_log(self.folder / "log.jsonl"))
 
 
@@ -86,7 +86,7 @@ class FinishedRun:
         return finished.of_run(self.folder, self._run)
 
     def stage(self, name: str) -> FinishedStage:
-        """A stage by its name. Raises `UsageError` with the nearest name."""
+        """Return a stage by its name. Raises `UsageError` with the nearest name."""
         if name not in self.stages:
             raise UsageError(unknown("stage", name, list(self.stages)))
         return self.stages[name]
@@ -98,10 +98,12 @@ class FinishedRun:
     def answers(
         self, stage: str | None = None, model: str | None = None, *, reward: str | None = None
     ) -> list[ScoredText]:
-        """The answers that an evaluation recorded, with the token rewards of the evaluation's reward, ready to be drawn.
+        """Return the answers that an evaluation recorded, with the token rewards of the evaluation's reward, ready to
+        be drawn.
 
-        stage: by default the only finished one that recorded answers. model: by default all. reward: by default the first one of
-        the evaluation's `rewards`; without rewards the answers have none. Raises `UsageError` for a name that does not exist.
+        stage: by default the only finished one that recorded answers. model: by default all. reward: by default the
+        first one of the evaluation's `rewards`; without rewards the answers have none. Raises `UsageError` for a name
+        that does not exist.
         """
         recorded = [name for name, each in self.stages.items() if each.finished and (each.product / ANSWERS).is_file()]
         chosen = self._only_one(stage, recorded, "recorded answers")
@@ -116,7 +118,9 @@ class FinishedRun:
         ]
 
     def policy(self, stage: str | None = None, *, step: int | None = None, **options: Any) -> Policy:
-        """The language model that a stage trained or chose; see `fgrl.load`. stage: by default the only one with a language model."""
+        """Return the language model that a stage trained or chose; see `fgrl.load`. stage: by default the only one with
+        a language model.
+        """
         chosen = self._only_one(stage, self._with_policies(), "a language model")
         return policies.load_model(chosen.product, step=step, **options)
 
@@ -168,7 +172,7 @@ class FinishedRun:
 
 
 def open_run(folder: Path | str) -> FinishedRun:
-    """A run by its folder, `runs/<recipe>/<time>-<key>`; of a folder with several runs the newest.
+    """Return a run by its folder, `runs/<recipe>/<time>-<key>`; of a folder with several runs the newest.
 
     Raises `UsageError` where there is no run.
     """
@@ -191,14 +195,15 @@ def numbers(
 ) -> Table:
     """Return the numbers of finished evaluations, a row for each recipe, model and number. Nothing is run.
 
-    sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of the recipes,
-    as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept".
+    sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of
+    the recipes, as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept".
 
-    The columns: "recipe", "seed", "model", "number", "mean" with its interval "low" to "high", "n" (how many values), "difference"
-    to the baseline of the evaluation, paired by prompt, with "difference_low" and "difference_high", "note". None is missing.
+    The columns: "recipe", "seed", "model", "number", "mean" with its interval "low" to "high", "n" (how many values),
+    "difference" to the baseline of the evaluation, paired by prompt, with "difference_low" and "difference_high",
+    "note". None is missing.
 
-    Raises `UsageError` for a source without runs and for a text that is in no number's name, `DataError` for numbers that cannot be
-    read, `Problems` for a recipe with mistakes.
+    Raises `UsageError` for a source without runs and for a text that is in no number's name, `DataError` for numbers
+    that cannot be read, `Problems` for a recipe with mistakes.
     """
     every = [sources] if isinstance(sources, Path | str | FinishedRun) else list(sources)
     texts = override_texts(overrides)

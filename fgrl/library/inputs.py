@@ -1,5 +1,6 @@
 """Arguments of the functions of `fgrl`: recipes, overrides, the folder of runs; and the state of random generators
-around them."""
+around them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ Overrides = Mapping[str, Any]
 
 
 def load_recipe(source: Path | str, texts: Sequence[str] = ()) -> recipe.Recipe:
-    """The recipe with overrides as on the command line. Raises `Problems`, whose places say "overrides" for what came from there."""
+    """Return the recipe with overrides as on the command line. Raises `Problems`, whose places say "overrides" for what
+    came from there.
+    """
     try:
         return recipe.load(source, texts)
     except Problems as problems:
@@ -38,7 +41,9 @@ def load_recipe(source: Path | str, texts: Sequence[str] = ()) -> recipe.Recipe:
 
 
 def override_texts(overrides: Overrides | None, seed: int | None = None) -> list[str]:
-    """`a.b=value` for each override, the value as JSON, which is YAML. Raises `UsageError` for a value that has no such form."""
+    """`a.b=value` for each override, the value as JSON, which is YAML. Raises `UsageError` for a value that has no such
+    form.
+    """
     values = dict(overrides or {})
     if seed is not None:
         if "seed" in values:

@@ -27,11 +27,13 @@ def load(
 ) -> Policy:
     """Load a language model that a stage trained or chose, or any other.
 
-    source: the folder of a stage or of its product, a stage of a run, a run with one language model, a folder of a model, or a hub
-    id, of which `revision` is a commit, tag or branch. step: of a training that kept the models of several steps. dtype: of the
-    weights; None: as they were trained; "auto": bfloat16 where the device multiplies it natively. device: None is the GPU where there is one.
+    source: the folder of a stage or of its product, a stage of a run, a run with one language model, a folder of a
+    model, or a hub id, of which `revision` is a commit, tag or branch. step: of a training that kept the models of
+    several steps. dtype: of the weights; None: as they were trained; "auto": bfloat16 where the device multiplies it
+    natively. device: None is the GPU where there is one.
 
-    Raises `UsageError` for a source that contains no model, `DataError` for one that cannot be loaded as a language model.
+    Raises `UsageError` for a source that contains no model, `DataError` for one that cannot be loaded as a language
+    model.
     """
     if isinstance(source, FinishedRun):
         return source.policy(step=step, dtype=dtype, device=device)
@@ -60,16 +62,17 @@ def score(
 ) -> ScoredText:
     """Score a text with the reward of a stage: the reward of each token, of each segment and of the whole text.
 
-    source: a recipe, the folder of a run, or what `fgrl.run` returned. stage: one with a reward, as `rl`, or with several, as
-    `evaluate`; then `reward` names one of its `rewards`. prompt: a text, the turns of a chat, or a sample with everything that the
-    reward reads; otherwise `reference`, `rubric` and `meta` are what the prompt's row of data would have. ended: does the answer end
-    there, with an end-of-sequence token? overrides, runs: of a recipe.
+    source: a recipe, the folder of a run, or what `fgrl.run` returned. stage: one with a reward, as `rl`, or with
+    several, as `evaluate`; then `reward` names one of its `rewards`. prompt: a text, the turns of a chat, or a sample
+    with everything that the reward reads; otherwise `reference`, `rubric` and `meta` are what the prompt's row of data
+    would have. ended: does the answer end there, with an end-of-sequence token? overrides, runs: of a recipe.
 
-    The stages on whose products the reward depends must have run. The text is cut into the tokens of the model that the training
-    starts from, or that the evaluation compares with. Nothing is written but what components keep in the cache.
+    The stages on whose products the reward depends must have run. The text is cut into the tokens of the model that the
+    training starts from, or that the evaluation compares with. Nothing is written but what components keep in the
+    cache.
 
-    Raises `UsageError` for a stage without a reward or with unfinished dependencies, `DataError` for a prompt that lacks what the
-    reward reads.
+    Raises `UsageError` for a stage without a reward or with unfinished dependencies, `DataError` for a prompt that
+    lacks what the reward reads.
     """
     if isinstance(source, FinishedRun):
         done = source.finished_recipe

@@ -48,7 +48,9 @@ class Generated:
 
 
 class Policy:
-    """A language model with its tokenizer, as fgrl trains it: prompts go through the chat template, where there is one."""
+    """A language model with its tokenizer, as fgrl trains it: prompts go through the chat template, where there is
+    one.
+    """
 
     def __init__(self, language_model: LanguageModel, source: str) -> None:
         self.language_model = language_model
@@ -81,9 +83,10 @@ class Policy:
     ) -> list[Generated]:
         """`n` responses to every prompt, in the prompts' order.
 
-        prompts: one or several; a prompt is a text or the turns of a chat. temperature 0 is greedy. max_prompt_tokens: longer
-        prompts lose their beginning; None: as many as the model reads beside the response. The same arguments give the same responses.
-        Raises `UsageError` for a setting out of its bounds, `DataError` for a prompt that cannot be encoded.
+        prompts: one or several; a prompt is a text or the turns of a chat. temperature 0 is greedy. max_prompt_tokens:
+        longer prompts lose their beginning; None: as many as the model reads beside the response. The same arguments
+        give the same responses. Raises `UsageError` for a setting out of its bounds, `DataError` for a prompt that
+        cannot be encoded.
         """
         asked = [as_prompt(prompt) for prompt in ([prompts] if _is_one(prompts) else prompts)]  # type: ignore[arg-type]
         most = max_prompt_tokens or max(1, (self.language_model.max_tokens or 2**30) - max_new_tokens)
@@ -102,7 +105,8 @@ class Policy:
         ]
 
     def log_probs(self, prompt: Prompt, answer: str, *, finished: bool = True) -> ScoredText:
-        """The log-probability of each token of an answer to a prompt, in nats, at temperature 1: `values` [T] and `total`.
+        """Return the log-probability of each token of an answer to a prompt, in nats, at temperature 1: `values` [T]
+        and `total`.
 
         finished: does the answer end there? Then the last token is the one that ends an answer.
         """
@@ -134,7 +138,8 @@ def load_model(
     dtype: Literal["auto", "float32", "bfloat16"] | None = None,
     device: str | None = None,
 ) -> Policy:
-    """The model in a folder, or of the hub; with `step` that of a step which the folder of a training's product kept.
+    """Return the model in a folder, or of the hub; with `step` that of a step which the folder of a training's product
+    kept.
 
     See `fgrl.load` for the arguments and the errors.
     """
@@ -149,7 +154,7 @@ def load_model(
 
 
 def checked(settings: Any, **values: Any) -> Any:
-    """Settings from keyword arguments; a wrong value is a `UsageError` that names the argument."""
+    """Return settings from keyword arguments; a wrong value is a `UsageError` that names the argument."""
     try:
         return settings(**values)
     except ValidationError as error:
@@ -159,7 +164,8 @@ def checked(settings: Any, **values: Any) -> Any:
 
 
 def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool) -> dict[str, list[int]]:
-    """Token ids of a prompt ("prompt") and of an answer ("response"), which ends with an end-of-sequence token if it is finished.
+    """Token ids of a prompt ("prompt") and of an answer ("response"), which ends with an end-of-sequence token if it is
+    finished.
 
     Raises `UsageError` for an answer without a token, `DataError` for a prompt that cannot be encoded.
     """
@@ -171,12 +177,12 @@ def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool
 
 
 def _is_one(prompts: Any) -> bool:
-    """True for one prompt; False for a list of them."""
+    """Return True for one prompt; False for a list of them."""
     return isinstance(prompts, str) or (bool(prompts) and isinstance(prompts[0], Message | Mapping))
 
 
 def as_prompt(prompt: Prompt) -> str | list[Message]:
-    """A text, or turns as records."""
+    """Return a text, or turns as records."""
     if isinstance(prompt, str):
         return prompt
     return [turn if isinstance(turn, Message) else checked(Message, **turn) for turn in prompt]

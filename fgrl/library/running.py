@@ -20,8 +20,8 @@ from fgrl.registry import Problems, outside
 def register(name: str) -> Callable[[Any], Any]:
     """Give a component that you define in a notebook or a script its name in recipes: `@fgrl.register("every_third")`.
 
-    The component can then be used by `fgrl.run` in this process. Its source counts for cache keys, so that a changed component runs
-    its stages again. Raises TypeError and ValueError as `fgrl.registry.register` does.
+    The component can then be used by `fgrl.run` in this process. Its source counts for cache keys, so that a changed
+    component runs its stages again. Raises TypeError and ValueError as `fgrl.registry.register` does.
     """
     recipe.know_components()  # so that a name which fgrl uses is reported here
     declare = registry.register(name)
@@ -47,12 +47,14 @@ def run(
 ) -> FinishedRun:
     """Run what is missing of a recipe and return the run: its stages, folders and numbers.
 
-    source: a recipe's file, or a row of it (`FILE::ROW`). overrides: values by dotted key, `{"stages.policy.train.lr": 1e-5}`; None
-    drops a key, and a component may be given as an object. limit: at most so many samples and steps in every stage, as a trial.
-    only, start: run only these stages; this stage and those after it. progress: write messages and progress to stderr.
+    source: a recipe's file, or a row of it (`FILE::ROW`). overrides: values by dotted key, `{"stages.policy.train.lr":
+    1e-5}`; None drops a key, and a component may be given as an object. limit: at most so many samples and steps in
+    every stage, as a trial. only, start: run only these stages; this stage and those after it. progress: write messages
+    and progress to stderr.
 
-    Raises `Problems` with every mistake of the recipe, `UserCodeError` for an error in your own code, which names its file and line,
-    and otherwise the error that ended a stage. Finished stages stay, and a second call continues. The generators of Python, NumPy and torch are left as they were.
+    Raises `Problems` with every mistake of the recipe, `UserCodeError` for an error in your own code, which names its
+    file and line, and otherwise the error that ended a stage. Finished stages stay, and a second call continues. The
+    generators of Python, NumPy and torch are left as they were.
     """
     texts = override_texts(overrides, seed)
     loaded = load_recipe(source, texts)
@@ -88,8 +90,8 @@ def plan(
     """Return the stages that would run, those that are cached, and why; a row for each stage, in order of execution.
     Nothing is run or written.
 
-    The columns: "stage", "component", "makes", "cached", "why"; not drawn are "key", "folder" and "estimate" (calls, memory,
-    parameters; None where nothing is estimated). Raises `Problems` with every mistake of the recipe.
+    The columns: "stage", "component", "makes", "cached", "why"; not drawn are "key", "folder" and "estimate" (calls,
+    memory, parameters; None where nothing is estimated). Raises `Problems` with every mistake of the recipe.
     """
     planned = pipeline.plan(load_recipe(source, override_texts(overrides, seed)), Path(runs), limit=limit)
     with libraries_quiet():
@@ -140,7 +142,7 @@ def validate(source: Path | str, overrides: Overrides | None = None, *, seed: in
 
 
 def _command(address: str, texts: Sequence[str], runs: Path, limit: int | None) -> list[str]:
-    """The same on the command line, for the records of the run."""
+    """Return the same on the command line, for the records of the run."""
     where = [] if runs == Path(RUNS) else ["--runs", str(runs)]
     return ["fgrl", "run", address, *texts, *where, *([] if limit is None else ["--limit", str(limit)])]
 

@@ -38,8 +38,9 @@ class TokenSpan:
 class ScoredText:
     """A response with a value for each of its T tokens, by default the reward of each token.
 
-    At the end of a notebook's cell it draws itself: colour is the value, brackets are segments, and pointing at a token shows its
-    value. `draw()` does the same in the middle of a cell, and in a terminal; `print` shows the same as plain text.
+    At the end of a notebook's cell it draws itself: colour is the value, brackets are segments, and pointing at a token
+    shows its value. `draw()` does the same in the middle of a cell, and in a terminal; `print` shows the same as plain
+    text.
     """
 
     answer: Answer
@@ -152,7 +153,7 @@ class ScoredText:
 
 
 def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:
-    """A recorded answer with the token rewards of one of its rewards, by default of the first.
+    """Return a recorded answer with the token rewards of one of its rewards, by default of the first.
 
     Raises `UsageError` for a reward that did not score it.
     """
@@ -164,13 +165,13 @@ def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:
 
 
 def of_values(answer: Answer, what: str, values: Sequence[float], total: float) -> ScoredText:
-    """An answer with other values than rewards: `values` [T]."""
+    """Return an answer with other values than rewards: `values` [T]."""
     held: Mapping[str, Any] = {"token_rewards": {what: [float(value) for value in values]}}
     return ScoredText(answer.model_copy(update=held), what, what=what, total=total)
 
 
 def in_notebook() -> bool:
-    """True if this process runs the cells of a notebook."""
+    """Return True if this process runs the cells of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and "IPKernelApp" in shell.config

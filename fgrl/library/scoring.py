@@ -65,7 +65,9 @@ def score_text(
 
 
 def rewards_of(stage: Stage) -> dict[str, Reward]:
-    """The rewards that a stage names itself: `reward`, or its `rewards` by their names. Not the rewards inside of another one."""
+    """Return the rewards that a stage names itself: `reward`, or its `rewards` by their names. Not the rewards inside
+    of another one.
+    """
     rewards: dict[str, Reward] = {}
     for path, value in registry.walk(stage):
         if isinstance(value, Reward) and (len(path) == 1 or path[:-1] == ("rewards",)):
@@ -74,7 +76,7 @@ def rewards_of(stage: Stage) -> dict[str, Reward]:
 
 
 def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str, ended: bool, run: Run) -> Any:
-    """The answer's record. The model's weights are loaded only for a reward that needs them."""
+    """Return the answer's record. The model's weights are loaded only for a reward that needs them."""
     spec, needs = _reference(stage), reward.needs() | {"offsets"}
     model = run.model(spec) if attributing.of_a_model(needs) else models.read_vocabulary(spec, run.path)
     rollouts.check_same_tokens(model, reward=reward.tokenizer())
@@ -86,8 +88,9 @@ def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str
 
 
 def _reference(stage: Stage) -> ModelSpec:
-    """The model that cuts the text into tokens and computes what the reward asks for: the one that a training starts from, the
-    one that an evaluation compares with."""
+    """Return the model that cuts the text into tokens and computes what the reward asks for: the one that a training
+    starts from, the one that an evaluation compares with.
+    """
     named = getattr(stage, "models", None)
     model = getattr(stage, "model", None)
     if isinstance(named, Mapping) and named:
@@ -110,7 +113,7 @@ def _built(finished: FinishedRecipe, stage: str) -> Stage:
 
 
 def _warn_of_changes(finished: FinishedRecipe, stage: str, built: Stage, reward: Reward) -> None:
-    """A warning that names the files of a reward that have changed since the stage was made."""
+    """Print a warning that names the files of a reward that have changed since the stage was made."""
     record = find_stage(finished.folders[stage]) if stage in finished.folders else None
     if record is None:
         return

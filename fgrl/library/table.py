@@ -22,20 +22,22 @@ pandas = lazy.load("pandas")
 class Table(list[dict[str, Any]]):
     """Rows as dictionaries with the same keys. None is a missing value.
 
-    `table[0]["mean"]` is a value; `table.to_pandas()` is the same as a DataFrame. At the end of a notebook's cell the table draws
-    itself, and `print(table)` prints it.
+    `table[0]["mean"]` is a value; `table.to_pandas()` is the same as a DataFrame. At the end of a notebook's cell the
+    table draws itself, and `print(table)` prints it.
     """
 
     def __init__(
         self, rows: Iterable[Mapping[str, Any]] = (), names: Sequence[str] = (), hidden: Sequence[str] = ()
     ) -> None:
-        """names: of the columns; empty: the keys of all rows, in order of appearance. hidden: columns that are not drawn."""
+        """names: of the columns; empty: the keys of all rows, in order of appearance. hidden: columns that are not
+        drawn.
+        """
         super().__init__(dict(row) for row in rows)
         self.names = list(names) or list(dict.fromkeys(name for row in self for name in row))
         self.hidden = tuple(hidden)
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame. Raises `fgrl.errors.Unavailable` where pandas is not installed."""
+        """Return a pandas DataFrame. Raises `fgrl.errors.Unavailable` where pandas is not installed."""
         try:
             return pandas.DataFrame(list(self), columns=self.names)
         except ModuleNotFoundError as error:
@@ -44,7 +46,9 @@ class Table(list[dict[str, Any]]):
             raise Unavailable("to_pandas needs pandas, which is not installed: pip install pandas") from None
 
     def where(self, **values: Any) -> Table:
-        """The rows that have these values: `table.where(model="policy")`. Raises `UsageError` for an unknown column."""
+        """Return the rows that have these values: `table.where(model="policy")`. Raises `UsageError` for an unknown
+        column.
+        """
         if unknown := [name for name in values if name not in self.names]:
             raise UsageError(f'the table has no column "{unknown[0]}"; its columns: {", ".join(self.names)}')
         rows = [row for row in self if all(row.get(name) == value for name, value in values.items())]
@@ -71,7 +75,7 @@ class Table(list[dict[str, Any]]):
         return str(Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}").format(head, body, more))
 
     def _shown_names(self) -> list[str]:
-        """The columns that are drawn: those with a value in some row."""
+        """Return the columns that are drawn: those with a value in some row."""
         drawn = [name for name in self.names if name not in self.hidden]
         return [name for name in drawn if any(row.get(name) not in (None, "") for row in self)]
 

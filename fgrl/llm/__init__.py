@@ -1,0 +1,1 @@
+"""Questions to language models: requests, caches, limits, costs."""

@@ -1,8 +1,8 @@
 """Questions whose answers are read by a program: asked, read, and retried where the answer cannot be used.
 
-Every component that asks a language model goes through `ask`. Its questions go to the client in rounds, all open ones at
-once; questions whose answers `parse` rejects are retried with the reason. A question that is not answered in the end has a
-named failure, never a value.
+Every component that asks a language model goes through `ask`. Its questions go to the client in rounds, all open ones
+at once; questions whose answers `parse` rejects are retried with the reason. A question that is not answered in the end
+has a named failure, never a value.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Question(Generic[V]):
     request: Request
     """Of the first round."""
     parse: Callable[[str], V | Parsed[V]]
-    """The value of an answer's text, in a `Parsed` where the text may have been repaired; raises ValueError (or `Refused`)
-    with a reason that the model can act on."""
+    """The value of an answer's text, in a `Parsed` where the text may have been repaired; raises ValueError (or
+    `Refused`) with a reason that the model can act on.
+    """
     allow_truncated: bool = False
     """Also read an answer that was cut off at its length limit; otherwise it counts as a failed try."""
 
@@ -74,7 +75,7 @@ class Asked(Generic[V]):
 
 
 def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> list[Asked[V]]:
-    """The outcome of each question, in order.
+    """Return the outcome of each question, in order.
 
     1. all open questions go to the client in one `complete` (in a stage of several processes every rank has to call `ask`,
        with the same questions; see `fgrl.llm.together`)
@@ -145,15 +146,18 @@ def missing(asked: Sequence[Asked[Any]]) -> dict[str, int]:
 
 
 def summary(client: Client, asked: Sequence[Asked[Any]]) -> dict[str, Any]:
-    """What a stage's summary reports: the `tally` of the questions, and what the client used in this stage: `calls`, `prompt
-    tokens`, `completion tokens` and `usd` ("unknown" where the price is not known), unless it does not count."""
+    """Return what a stage's summary reports: the `tally` of the questions, and what the client used in this stage:
+    `calls`, `prompt tokens`, `completion tokens` and `usd` ("unknown" where the price is not known), unless it does not
+    count.
+    """
     counts = client.counts()
     return tally(asked) | {name.replace("_", " "): counts[name] for name in SPENT if name in counts}
 
 
 def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:
-    """Counts for a stage's summary: `questions`, `answered`, `cached`, `asked again`, `repaired`, `failed`, and
-    `failed: <failure>` for each kind of failure that occurred."""
+    """Return the counts for a stage's summary: `questions`, `answered`, `cached`, `asked again`, `repaired`, `failed`,
+    and `failed: <failure>` for each kind of failure that occurred.
+    """
     failures = Counter(outcome.failure for outcome in asked if outcome.failure is not None)
     return {
         "questions": len(asked),
@@ -170,12 +174,12 @@ def tally(asked: Sequence[Asked[Any]]) -> dict[str, int]:
 
 
 def parse_json(text: str, model: type[M], declined: str = "it declines to answer") -> Parsed[M]:
-    """The JSON of an answer as a `model`, for `Question.parse`.
+    """Return the JSON of an answer as a `model`, for `Question.parse`.
 
-    A fence around it is removed. Other text around it is passed over (`repaired`): of the JSON objects in the text exactly one
-    has to fit the model. Invalid JSON is repaired by json-repair (`repaired`), from the first brace on that a key follows;
-    valid JSON that does not fit the model is left as it is. Raises ValueError, and nothing else, with a reason that the model
-    can act on; `Refused` with the reason `declined` for text that begins by declining to answer.
+    A fence around it is removed. Other text around it is passed over (`repaired`): of the JSON objects in the text
+    exactly one has to fit the model. Invalid JSON is repaired by json-repair (`repaired`), from the first brace on that
+    a key follows; valid JSON that does not fit the model is left as it is. Raises ValueError, and nothing else, with a
+    reason that the model can act on; `Refused` with the reason `declined` for text that begins by declining to answer.
     """
     try:
         return _parse_json(text, model)
@@ -222,7 +226,7 @@ def _is_invalid_json(problem: ValidationError) -> bool:
 
 
 def _fitting_objects(text: str, model: type[M]) -> list[M]:
-    """The different JSON objects of a text that fit the model."""
+    """Return the different JSON objects of a text that fit the model."""
     fitting: list[M] = []
     for start, end in json_object.objects(text):
         try:
@@ -239,7 +243,9 @@ _OPENING = re.compile(r"\{\s*[\"'\u201c]")
 
 
 def _from_object(text: str) -> str:
-    """The text from the first brace on that a key follows, to its last brace; empty where there is no such brace."""
+    """Return the text from the first brace on that a key follows, to its last brace; empty where there is no such
+    brace.
+    """
     opening, end = _OPENING.search(text), text.rfind("}") + 1
     if opening is None:
         return ""
@@ -247,7 +253,7 @@ def _from_object(text: str) -> str:
 
 
 def _mistakes(problem: ValidationError) -> str:
-    """The first few mistakes, each with its place."""
+    """Return the first few mistakes, each with its place."""
     errors = problem.errors(include_url=False, include_input=False)
     shown = [f"{'.'.join(map(str, error['loc'])) or 'the JSON'}: {error['msg']}" for error in errors[:3]]
     more = f" and {len(errors) - 3} more mistakes" if len(errors) > 3 else ""

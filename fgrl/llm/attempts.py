@@ -1,11 +1,12 @@
 """The openai library over an HTTP client that reports every attempt: answered, refused, or lost with unknown cost.
 
-The library repeats an attempt that was refused (429, 5xx, waiting as long as the endpoint asks) or broke. Limits are about
-attempts, so the HTTP client below it asks an `AttemptObserver` before each attempt and reports how the attempt ended. An
-answer that is no chat completion is treated like a broken connection.
+The library repeats an attempt that was refused (429, 5xx, waiting as long as the endpoint asks) or broke. Limits are
+about attempts, so the HTTP client below it asks an `AttemptObserver` before each attempt and reports how the attempt
+ended. An answer that is no chat completion is treated like a broken connection.
 
-A redirect is not followed: the key and the prompts would go wherever an endpoint says. Nothing that an endpoint sends is parsed by a library: the body is read here, of bounded size, and the openai library gets
-a response that is made of it.
+A redirect is not followed: the key and the prompts would go wherever an endpoint says. Nothing that an endpoint sends
+is parsed by a library: the body is read here, of bounded size, and the openai library gets a response that is made of
+it.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ class AttemptObserver(Protocol):
     """Follows one request over all its attempts."""
 
     async def admit(self) -> None:
-        """Called before an attempt. Waits until it may start; raises `Abandoned` if no more attempts may be made."""
+        """Begin an attempt. Waits until it may start; raises `Abandoned` if no more attempts may be made."""
 
     def refused(self) -> None:
-        """The attempt did not reach the model."""
+        """Note that the attempt did not reach the model."""
 
     def lost(self, seconds: float) -> None:
-        """The attempt broke; the model may have answered."""
+        """Note that the attempt broke; the model may have answered."""
 
     def answered(self, body: dict[str, Any], seconds: float) -> None:
-        """The attempt returned this chat completion."""
+        """Note that the attempt returned this chat completion."""
 
 
 class Abandoned(openai.OpenAIError):
@@ -105,7 +106,9 @@ class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
 
 
 def connect(base_url: str, key: str | None, timeout: float, retries: int, connections: int) -> openai.AsyncOpenAI:
-    """A client of the openai library over an `ObservedHttpClient`. Without a key, the placeholder "none" is sent."""
+    """Return a client of the openai library over an `ObservedHttpClient`. Without a key, the placeholder "none" is
+    sent.
+    """
     return openai.AsyncOpenAI(
         base_url=base_url,
         api_key=key or "none",
@@ -120,7 +123,7 @@ def _phases(timeout: float) -> httpx2.Timeout:
 
 
 async def _content(response: httpx2.Response) -> bytes:
-    """The body; empty when it is compressed, which was not asked for, or too large."""
+    """Return the body; empty when it is compressed, which was not asked for, or too large."""
     content = bytearray()
     async with contextlib.aclosing(response):
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -139,7 +142,7 @@ def _place(response: httpx2.Response) -> str:
 
 
 def _chat_completion(content: bytes) -> dict[str, Any] | None:
-    """The body of a chat completion; None for anything else."""
+    """Return the body of a chat completion; None for anything else."""
     try:
         body = json.loads(content)
         message = body["choices"][0]["message"]
@@ -149,7 +152,7 @@ def _chat_completion(content: bytes) -> dict[str, Any] | None:
 
 
 def _error(content: bytes) -> bytes:
-    """The body of an error in OpenAI's form: its message, and its code where it has one."""
+    """Return the body of an error in OpenAI's form: its message, and its code where it has one."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

@@ -35,7 +35,8 @@ REASONS = 3
 
 
 class Cached(Client, ABC):
-    """A client whose answers are kept. A subclass defines who is asked (`identity`), what is sent (`parameters`), and how (`put`).
+    """A client whose answers are kept. A subclass defines who is asked (`identity`), what is sent (`parameters`), and
+    how (`put`).
 
     In a stage of several processes rank 0 looks answers up, asks, counts and stores; the other ranks get its answers. A
     model that lives in every process (`answer_share`) answers on every rank.
@@ -44,14 +45,18 @@ class Cached(Client, ABC):
     collective = True
 
     max_calls: Annotated[int | None, Unkeyed] = Field(None, ge=0)
-    """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429, 5xx)
-    are not counted. A hard limit: the stage stops with exit code 4. null: no limit."""
+    """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429,
+    5xx) are not counted. A hard limit: the stage stops with exit code 4. null: no limit.
+    """
     budget_usd: Annotated[float | None, Unkeyed] = Field(None, ge=0)
-    """At most this many USD in a stage, over all its runs. A call starts only if the most that it and the calls in flight can
-    cost still fits; else the stage stops with exit code 4. null: no limit."""
+    """At most this many USD in a stage, over all its runs. A call starts only if the most that it and the calls in
+    flight can cost still fits; else the stage stops with exit code 4. null: no limit.
+    """
     prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
-    """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of such
-    prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}: self-hosted, free."""
+    """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of
+    such prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}:
+    self-hosted, free.
+    """
 
     _books: Books | None = PrivateAttr(None)
     """On rank 0: other ranks neither read nor write answers and money."""
@@ -68,18 +73,21 @@ class Cached(Client, ABC):
 
     @abstractmethod
     def parameters(self, request: Request) -> dict[str, Any]:
-        """Every parameter that can change the answer to the request, JSON-ready; "max_tokens" bounds what it can cost."""
+        """Every parameter that can change the answer to the request, JSON-ready; "max_tokens" bounds what it can
+        cost.
+        """
 
     @abstractmethod
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
-        """Ask, on rank 0. For each call: `desk.may_start(call)`; then report how it ended (`desk.answer`, `desk.fail`, ...).
+        """Ask, on rank 0. For each call: `desk.may_start(call)`; then report how it ended (`desk.answer`, `desk.fail`,
+        ...).
 
-        Returns early when `desk.closing`; what has no outcome then is left for another run. Work that all ranks are to do
-        goes through `share`.
+        Returns early when `desk.closing`; what has no outcome then is left for another run. Work that all ranks are to
+        do goes through `share`.
         """
 
     def answer_share(self, work: list[Any]) -> list[Any]:
-        """This rank's part of the work that `put` shares out, on every rank."""
+        """Do this rank's part of the work that `put` shares out, on every rank."""
         raise NotImplementedError(f"{type(self).__name__} is asked by rank 0 alone")
 
     # -- what it inherits -----------------------------------------------------------------------------------------------
@@ -101,7 +109,7 @@ class Cached(Client, ABC):
             self._counts = self._counted(self._books)
 
     def tariff(self) -> Price | TieredPrice | None:
-        """What a call costs; None: unknown."""
+        """Return the price of a call; None: unknown."""
         if isinstance(self.prices, Price):
             return self.prices
         identity = self.identity()
@@ -134,12 +142,13 @@ class Cached(Client, ABC):
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
     def key(self, request: Request) -> str:
-        """What the answer to a request is cached by: sha256, in hex."""
+        """Return the cache key of the answer to a request: sha256, in hex."""
         return hashlib.sha256(self.question(request).encode()).hexdigest()
 
     def counts(self) -> dict[str, Any]:
-        """What this stage took so far, for its summary: calls and money over all its runs, the rest since it started. The same
-        on every rank, as of the last `complete`."""
+        """Return what this stage took so far, for its summary: calls and money over all its runs, the rest since it
+        started. The same on every rank, as of the last `complete`.
+        """
         self._check_setup()
         return dict(self._counts if self._books is None else self._counted(self._books))
 
@@ -155,8 +164,9 @@ class Cached(Client, ABC):
         }
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """See `Client`. In a stage of several processes every rank has to make the same calls in the same order, and gets the
-        same answers; `RuntimeError` on all of them when they ask for different things."""
+        """See `Client`. In a stage of several processes every rank has to make the same calls in the same order, and
+        gets the same answers; `RuntimeError` on all of them when they ask for different things.
+        """
         self._check_setup()
         if self._run.rank > 0 and together.ranks() == 1:
             raise RuntimeError(

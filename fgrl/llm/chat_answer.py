@@ -1,4 +1,6 @@
-"""A chat completion as an endpoint sends it, turned into a `Completion`. Nothing in it is trusted to have the right type."""
+"""A chat completion as an endpoint sends it, turned into a `Completion`. Nothing in it is trusted to have the right
+type.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MOST_TOKENS = 10**9
 
 
 def read(body: dict[str, Any], usage: Usage, model: str, scrub: Scrubber) -> Completion:
-    """An answer without text is an error, unless its `finish_reason` explains it; so is one of an unexpected form."""
+    """Return an answer without text is an error, unless its `finish_reason` explains it; so is one of an unexpected
+    form.
+    """
     choice = body["choices"][0]
     message, finish = choice["message"], choice.get("finish_reason")
     text = _text(message.get("content"))
@@ -34,14 +38,18 @@ def read(body: dict[str, Any], usage: Usage, model: str, scrub: Scrubber) -> Com
 
 
 def _text(content: object) -> str:
-    """The text of a message, which may come in parts; those that are no text (an image, thoughts) are left out."""
+    """Return the text of a message, which may come in parts; those that are no text (an image, thoughts) are left
+    out.
+    """
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return without_lone_surrogates("".join(text for text in texts if isinstance(text, str)))
 
 
 def read_usage(body: dict[str, Any], tariff: Price | TieredPrice | None) -> Usage:
-    """Tokens as the endpoint reports them, with their price; without both counts the price is unknown, unless it is 0."""
+    """Tokens as the endpoint reports them, with their price; without both counts the price is unknown, unless it
+    is 0.
+    """
     reported = body.get("usage")
     reported = reported if isinstance(reported, dict) else {}
     prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
@@ -61,7 +69,9 @@ def _count(counts: dict[str, Any], name: str) -> int | None:
 
 
 def _first_token(choice: dict[str, Any]) -> dict[str, float] | None:
-    """Log-probabilities (nats) of the most probable first tokens, where the endpoint gives them in the form of OpenAI."""
+    """Log-probabilities (nats) of the most probable first tokens, where the endpoint gives them in the form of
+    OpenAI.
+    """
     try:
         alternatives = choice["logprobs"]["content"][0]["top_logprobs"]
         known = [(without_lone_surrogates(item["token"]), float(item["logprob"])) for item in alternatives]

@@ -44,10 +44,11 @@ class Allowance:
         calls counted + calls in flight + 1 <= max_calls, and
         spent + the most that calls in flight can cost + the most that it can cost <= budget_usd.
 
-    A call that does not fit while others are in flight waits for them: they may turn out cheaper. When nothing is in flight
-    and it still does not fit, the limit is reached. So neither limit is ever exceeded, and the run stops with less money left
-    than one call can cost. Refused calls (429, 5xx, connection refused) cost nothing and are not counted; a call whose result
-    never arrived counts in full. `totals` counts what was spent, by earlier runs of the stage too.
+    A call that does not fit while others are in flight waits for them: they may turn out cheaper. When nothing is in
+    flight and it still does not fit, the limit is reached. So neither limit is ever exceeded, and the run stops with
+    less money left than one call can cost. Refused calls (429, 5xx, connection refused) cost nothing and are not
+    counted; a call whose result never arrived counts in full. `totals` counts what was spent, by earlier runs of the
+    stage too.
     """
 
     totals: Totals
@@ -57,7 +58,9 @@ class Allowance:
     reserved: float = 0.0
 
     def ask(self, at_most: float | None) -> Literal["go", "wait", "stop"]:
-        """May a call start that costs `at_most` USD (None: unknown, allowed only without a budget)? "go" reserves it."""
+        """May a call start that costs `at_most` USD (None: unknown, allowed only without a budget)? "go" reserves
+        it.
+        """
         if self._fits(at_most):
             self.flying += 1
             self.reserved += at_most or 0.0
@@ -104,7 +107,9 @@ class Books:
 
 @dataclass
 class Desk:
-    """The bookkeeping of one `complete`. Every call that may start must be ended by exactly one of `answer`, `charge`, `refuse`."""
+    """The bookkeeping of one `complete`. Every call that may start must be ended by exactly one of `answer`, `charge`,
+    `refuse`.
+    """
 
     calls: Sequence[Call]
     cached: int
@@ -137,7 +142,7 @@ class Desk:
         return self.over or self.interrupted or self.problem is not None
 
     def may_start(self, call: Call) -> Literal["go", "wait", "stop"]:
-        """ "go": make the call now. "wait": ask again when another call has ended. "stop": do not make it."""
+        """Return "go": make the call now. "wait": ask again when another call has ended. "stop": do not make it."""
         if self.closing:
             return "stop"
         verdict = self.allowance.ask(call.at_most)
@@ -166,13 +171,17 @@ class Desk:
         self.answered += 1
 
     def fail(self, call: Call, reason: str, usage: Usage | None = None) -> None:
-        """Record that a call has no answer for good. It is listed as failed and not cached, so that it is asked again next time."""
+        """Record that a call has no answer for good. It is listed as failed and not cached, so that it is asked again
+        next time.
+        """
         self.outcomes[call.key] = Completion(error=reason, usage=usage or Usage(usd=0.0))
         self.reasons[reason] += 1
         self.books.ledger.fail(self.books.name, call.key, reason)
 
     def halt(self, problem: BaseException) -> None:
-        """Start no further call, and raise this exception when those in flight have ended; only the first one is kept."""
+        """Start no further call, and raise this exception when those in flight have ended; only the first one is
+        kept.
+        """
         self.problem = self.problem or problem
 
     def listen(self) -> bool:
@@ -191,7 +200,9 @@ class Desk:
 
 
 class CacheWriter:
-    """Stores answers from one thread, as many in a transaction as arrived while it was busy, without blocking its event loop."""
+    """Stores answers from one thread, as many in a transaction as arrived while it was busy, without blocking its event
+    loop.
+    """
 
     def __init__(self, store: CompletionStore) -> None:
         self.store = store

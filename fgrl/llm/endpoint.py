@@ -1,9 +1,10 @@
 """Many requests at a time to one endpoint that speaks OpenAI's chat completions.
 
-A fixed number of workers take requests from one queue, so that 20,000 requests do not open 20,000 coroutines. Retries of
-refused and broken attempts are the openai library's own (it waits as long as `retry-after` specifies, up to two minutes). One bad
-request never ends the others: it is listed as failed, with the reason. An error that every request would meet ends the stage:
-a wrong key, an unknown model, a used-up quota, a pause of hours, a server that does not run (any more).
+A fixed number of workers take requests from one queue, so that 20,000 requests do not open 20,000 coroutines. Retries
+of refused and broken attempts are the openai library's own (it waits as long as `retry-after` specifies, up to two
+minutes). One bad request never ends the others: it is listed as failed, with the reason. An error that every request
+would meet ends the stage: a wrong key, an unknown model, a used-up quota, a pause of hours, a server that does not run
+(any more).
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ class Endpoint:
     # -- in the thread that asks -------------------------------------------------------------------------------------------
 
     def ask(self, calls: Sequence[Call], desk: Desk) -> None:
-        """Ask, and keep the progress line up to date. Returns early after a Ctrl-C, when the calls in flight have ended or
-        `GRACE` is over."""
+        """Ask, and keep the progress line up to date. Returns early after a Ctrl-C, when the calls in flight have ended
+        or `GRACE` is over.
+        """
         finished = threading.Event()
         work = _start(self._work(calls, desk, finished))
         deadline: float | None = None
@@ -251,8 +253,8 @@ class RateLimits:
 def _start(work: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
     """Start a coroutine in an event loop in a separate thread. Cancelling the future cancels it.
 
-    That works where `asyncio.run` does not (a notebook already runs a loop), keeps rate limits from one call
-    to the next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked child process
+    That works where `asyncio.run` does not (a notebook already runs a loop), keeps rate limits from one call to the
+    next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked child process
     gets its own.
     """
     global _loop, _process

@@ -1,4 +1,6 @@
-"""What an error of an endpoint means, and how it is reported: one request fails, or all of them would (`Unavailable`)."""
+"""What an error of an endpoint means, and how it is reported: one request fails, or all of them would
+(`Unavailable`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 attempts = lazy.load("fgrl.llm.attempts")
 
 LONGEST_PAUSE = 120.0
-"""Seconds that the openai library waits at most when an endpoint asks for a pause; after a longer one it does not try again."""
+"""Seconds that the openai library waits at most when an endpoint asks for a pause; after a longer one it does not try
+again.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class EndpointErrors:
     def status(self, error: openai.APIStatusError, *, reached: bool) -> str:
         """Why a request failed with an HTTP status, after all retries. `reached`: the endpoint has answered before.
 
-        Raises `Unavailable` if every other request would fail as well: wrong key, unknown model, used-up quota, long pause.
+        Raises `Unavailable` if every other request would fail as well: wrong key, unknown model, used-up quota, long
+        pause.
         """
         status, reply = error.status_code, self.message(error)
         if status == 401 or (status == 403 and not reached):
@@ -74,7 +79,7 @@ class EndpointErrors:
         raise Unavailable(f"no answer from {self.address} ({reason}): {advice}") from None
 
     def message(self, error: openai.APIStatusError) -> str:
-        """The endpoint's own message, on one line and without secrets."""
+        """Return the endpoint's own message, on one line and without secrets."""
         return self.scrub.line(error.body["message"] if isinstance(error.body, dict) else error.message)
 
 

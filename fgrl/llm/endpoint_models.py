@@ -1,7 +1,7 @@
 """What is known of the models of endpoints besides their prices: until when they answer, and how many tokens they read.
 
-The table beside this file has the ends, each with its source. Context lengths are those of the package genai-prices, or the
-table's where the package has none. Nothing is looked up over the network.
+The table beside this file has the ends, each with its source. Context lengths are those of the package genai-prices, or
+the table's where the package has none. Nothing is looked up over the network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class EndpointModel(Settings):
     ends: date | None = None
     """First day without answers. null: no end is known."""
     state: Literal["ended", "announced", "presumed"] = "announced"
-    """The provider says that it has ended, the provider named the day, or the model is no longer in the provider's lists."""
+    """The provider says that it has ended, the provider named the day, or the model is no longer in the provider's
+    lists.
+    """
     replacement: str | None = None
     """Name of the model that the provider names in its place."""
     context: int | None = Field(None, ge=1)

@@ -14,7 +14,8 @@ from fgrl.types import Request
 
 MILLION = 1_000_000
 TOO_LONG = "too long"
-"""In an estimate: calls that may have more `tokens`, prompt and answer together, than the `context` of their `model`."""
+"""In an estimate: calls that may have more `tokens`, prompt and answer together, than the `context` of their `model`.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Load:
 
 
 def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-    """A part of `Stage.estimate`: what `compute` gives, under "calls"; nothing for None.
+    """Return a part of `Stage.estimate`: what `compute` gives, under "calls"; nothing for None.
 
     Where it cannot be known yet, "after" names the stage that has to run first; where the data cannot be read, "calls"
     has the reason under "unknown".
@@ -48,7 +49,7 @@ def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
 
 
 def together(estimates: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The sum of several, number by number; what is unknown in one of them (None) is unknown."""
+    """Return the sum of several, number by number; what is unknown in one of them (None) is unknown."""
     total = {name: _sum(estimate[name] for estimate in estimates) for name in estimates[0] if name != TOO_LONG}
     too_long = {entry["model"]: entry for estimate in estimates for entry in estimate.get(TOO_LONG, ())}
     return total | ({TOO_LONG: list(too_long.values())} if too_long else {})
@@ -58,9 +59,9 @@ def together(estimates: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def estimate(client: Client, requests: Sequence[Request], peek: Peek) -> dict[str, Any]:
-    """`calls` to make, `cached` answers that exist already, `prompt tokens` of the calls, `completion tokens` that they can
-    come to at most (None: no limit is set), `usd` at most (None: unknown), and `too long` where a call may exceed the context
-    length of its model. Retries are not foreseen.
+    """Return `calls` to make, `cached` answers that exist already, `prompt tokens` of the calls, `completion tokens`
+    that they can come to at most (None: no limit is set), `usd` at most (None: unknown), and `too long` where a call
+    may exceed the context length of its model. Retries are not foreseen.
     """
     client.look(peek)
     new, cached = open_requests(client, requests, peek)
@@ -71,7 +72,9 @@ def estimate(client: Client, requests: Sequence[Request], peek: Peek) -> dict[st
 
 
 def open_requests(client: Client, requests: Sequence[Request], peek: Peek) -> tuple[list[Request], int]:
-    """The requests that the client will have to send, each different one once, and how many answers it has already."""
+    """Return the requests that the client will have to send, each different one once, and how many answers it has
+    already.
+    """
     if not isinstance(client, Cached):
         return list(requests), 0
     distinct = {client.key(request): request for request in requests}
@@ -97,7 +100,9 @@ def longest_answer(client: Client, request: Request) -> int | None:
 
 
 def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Load]]:
-    """Whom a component asks about responses to come, and the load at most; [] if it asks nobody or does not state its requests."""
+    """Whom a component asks about responses to come, and the load at most; [] if it asks nobody or does not state its
+    requests.
+    """
     client = asker.asked_client()
     if client is None:
         return []
@@ -107,7 +112,7 @@ def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Lo
 
 
 def bound(client: Client, most: Sequence[AtMost]) -> Load:
-    """What the requests come to when every text to come is as long as it may be."""
+    """Return the totals of the requests when every text to come is as long as it may be."""
     prompts = [client.count_tokens(ask.request) + ask.missing_tokens for ask in most]
     limits = [longest_answer(client, ask.request) for ask in most]
     return Load(
@@ -122,8 +127,8 @@ def bound(client: Client, most: Sequence[AtMost]) -> Load:
 def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
     """At most what `drawn` prompts come to, which are taken in passes of `per_pass` different ones.
 
-    loads: one for each prompt. Which prompts an unfinished pass takes is not known: those with the greatest numbers are counted,
-    for calls and tokens separately.
+    loads: one for each prompt. Which prompts an unfinished pass takes is not known: those with the greatest numbers are
+    counted, for calls and tokens separately.
     """
     passes, rest = divmod(drawn, per_pass)
 
@@ -142,8 +147,9 @@ def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
 
 
 def estimate_bound(loads: Sequence[tuple[Client, Load]], *, fewer: bool) -> dict[str, Any] | None:
-    """Like `estimate`, over several clients, with tokens as a `bound`, and calls too where there may be `fewer`; None when
-    nobody is asked. Which answers are cached is not known."""
+    """Like `estimate`, over several clients, with tokens as a `bound`, and calls too where there may be `fewer`; None
+    when nobody is asked. Which answers are cached is not known.
+    """
     if not loads:
         return None
     total = together([_bill(client, load, cached=0) for client, load in loads])

@@ -11,12 +11,14 @@ _OPENING = re.compile(r'\{(?=\s*(?:["}]|\Z))')
 
 
 def first_object(text: str) -> tuple[int, int] | None:
-    """Where the first complete JSON object of a text starts and ends (`text[start:end]`); None as long as there is none.
+    """Where the first complete JSON object of a text starts and ends (`text[start:end]`); None as long as there is
+    none.
 
     Braces inside strings do not count, a backslash in a string takes the meaning from the character behind it, and line
-    breaks are allowed inside strings. What starts with a brace and is not JSON, such as `{x}` in prose or code, is passed
-    over; an object inside it can then be the first. An object is outermost: as long as it is open, those inside it do not
-    count. So a text that grows has its first object from the character on that completes it, and always the same one.
+    breaks are allowed inside strings. What starts with a brace and is not JSON, such as `{x}` in prose or code, is
+    passed over; an object inside it can then be the first. An object is outermost: as long as it is open, those inside
+    it do not count. So a text that grows has its first object from the character on that completes it, and always the
+    same one.
     """
     return next(objects(text), None)
 

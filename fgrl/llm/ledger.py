@@ -3,9 +3,9 @@
     {"time": ..., "client": "openai gpt-4o https://api.openai.com/v1", "key": ..., "status": "answered",
      "prompt_tokens": 312, "completion_tokens": 1, "usd": 0.00079, "at_most": null, "seconds": 0.8}
 
-`status`: "answered", "empty" (an answer without text), or "lost": the connection was cut, timed out or returned garbage, so
-that it is not known whether the call was charged; `at_most` is then what it can have cost. A line is written before the
-answer is stored: a kill between the two loses an answer but hides no money.
+`status`: "answered", "empty" (an answer without text), or "lost": the connection was cut, timed out or returned
+garbage, so that it is not known whether the call was charged; `at_most` is then what it can have cost. A line is
+written before the answer is stored: a kill between the two loses an answer but hides no money.
 
 `failed.jsonl` in the same folder: one line for each request that ended without an answer, with its key and the reason.
 """
@@ -63,7 +63,7 @@ class Ledger:
         weakref.finalize(self, os.close, self._file)
 
     def totals(self, client: str) -> Totals:
-        """The totals of one client (kind, model and endpoint); they grow with its calls."""
+        """Return the totals of one client (kind, model and endpoint); they grow with its calls."""
         with self._lock:
             return self._totals.setdefault(client, Totals())
 
@@ -85,14 +85,15 @@ class Ledger:
             self._totals.setdefault(client, Totals()).add(line)
 
     def fail(self, client: str, key: str, reason: str) -> None:
-        """Note a request that ended without an answer. (What its attempts cost is noted by `add`.)"""
+        """Note a request that ended without an answer. What its attempts cost is noted by `add`."""
         line = {"time": round(time.time(), 3), "client": client, "key": key, "reason": reason}
         with self._lock, self.path.with_name(FAILED).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def _append(self, data: bytes) -> None:
-        """Write all of `data` (`os.write` may write only a part), or leave the file as it was and raise OSError. A line that an interrupt
-        finds complete stays: it is a paid call."""
+        """Write all of `data` (`os.write` may write only a part), or leave the file as it was and raise OSError. A line
+        that an interrupt finds complete stays: it is a paid call.
+        """
         size = os.fstat(self._file).st_size
         view = memoryview(data)
         try:
@@ -124,7 +125,7 @@ _open: weakref.WeakValueDictionary[Path, Ledger] = weakref.WeakValueDictionary()
 
 
 def open_at(folder: Path) -> Ledger:
-    """The ledger of a stage's folder; all callers share one object."""
+    """Return the ledger of a stage's folder; all callers share one object."""
     path = (folder / FILE).resolve()
     book = _open.get(path)
     if book is None or not path.exists():

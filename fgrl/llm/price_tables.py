@@ -1,7 +1,8 @@
 """Which price holds for a model: the user's own table, else the provider's list price.
 
-A model that neither knows costs "unknown" (None), never 0. The package genai-prices has list prices in its own tables, which it
-could update over the network (`UpdatePrices`); fgrl never starts that, so a price changes only with the package's version.
+A model that neither knows costs "unknown" (None), never 0. The package genai-prices has list prices in its own tables,
+which it could update over the network (`UpdatePrices`); fgrl never starts that, so a price changes only with the
+package's version.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _TABLES = TypeAdapter(list[PriceTable] | PriceTable)
 
 
 def find(model: str, endpoint: str, path: str | Path | None = None) -> Price | TieredPrice | None:
-    """The price of `model` at the URL `endpoint`, from the file at `path`, else from the provider's list prices.
+    """Return the price of `model` at the URL `endpoint`, from the file at `path`, else from the provider's list prices.
 
     Names in a file are compared whole: a new snapshot of a known model may have another price.
     """
@@ -66,7 +67,7 @@ def find(model: str, endpoint: str, path: str | Path | None = None) -> Price | T
 
 
 def read_tables(path: str | Path) -> list[PriceTable]:
-    """The tables of a JSON or YAML file. Raises `DataError` when it does not hold any."""
+    """Return the tables of a JSON or YAML file. Raises `DataError` when it does not hold any."""
     text = Path(path).read_text(encoding="utf-8")
     try:
         data = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
@@ -87,7 +88,9 @@ def _first_mistake(error: Exception) -> str:
 
 
 def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
-    """Return what genai-prices has of `model` at the provider whose API is at the URL `endpoint`; None for one that it lacks."""
+    """Return what genai-prices has of `model` at the provider whose API is at the URL `endpoint`; None for one that it
+    lacks.
+    """
     if not endpoint.startswith("https://"):  # no provider's; saves loading the package (about 0.7 s)
         return None
     try:
@@ -97,7 +100,7 @@ def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
 
 
 def list_price(model: str, endpoint: str) -> Price | TieredPrice | None:
-    """The list price of `model` at the provider whose API is at the URL `endpoint`.
+    """Return the list price of `model` at the provider whose API is at the URL `endpoint`.
 
     None when the package does not know the provider or its model, and when the provider also charges for something else
     than these tokens (a fee per request, reasoning tokens apart).
@@ -118,7 +121,7 @@ def list_price(model: str, endpoint: str) -> Price | TieredPrice | None:
 
 
 def _price(charges: dict[str, object], threshold: int) -> Price:
-    """The price of calls whose prompts have more than `threshold` tokens, and no more than the next tier's."""
+    """Return the price of calls whose prompts have more than `threshold` tokens, and no more than the next tier's."""
     return Price(**{field: _rate(charges[name], threshold) for field, name in FIELDS.items() if name in charges})
 
 

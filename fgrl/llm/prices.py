@@ -34,7 +34,7 @@ class Price(Settings):
         return (prompt + completion_tokens * self.completion) / MILLION
 
     def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """The highest USD of a call with at most so many tokens."""
+        """Return the highest USD of a call with at most so many tokens."""
         prompt = max(self.prompt, self.cached or 0.0, self.cache_write or 0.0)
         return (prompt_tokens * prompt + completion_tokens * self.completion) / MILLION
 
@@ -61,7 +61,7 @@ class TieredPrice:
         return self._reached(prompt_tokens)[-1].of(prompt_tokens, completion_tokens, cached_tokens, written_tokens)
 
     def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """The highest USD of a call with at most so many tokens."""
+        """Return the highest USD of a call with at most so many tokens."""
         return max(price.at_most(prompt_tokens, completion_tokens) for price in self._reached(prompt_tokens))
 
     def _reached(self, prompt_tokens: int) -> list[Price]:

@@ -14,7 +14,9 @@ from fgrl.types import Request
 
 
 class Prompted(Settings):
-    """A subclass names the placeholders of its prompt; which questions it asks, and how their answers are read, is its own."""
+    """A subclass names the placeholders of its prompt; which questions it asks, and how their answers are read, is its
+    own.
+    """
 
     placeholders: ClassVar[tuple[str, ...]]
     """What the prompt may contain."""
@@ -37,10 +39,10 @@ class Prompted(Settings):
         super().setup(run)
 
     def template(self) -> Prompt:
-        """The prompt. Raises `DataError` when it has an unknown placeholder, or lacks a required one."""
+        """Return the prompt. Raises `DataError` when it has an unknown placeholder, or lacks a required one."""
         return read_prompt(self.prompt, self.placeholders, self.required)
 
     def request(self, template: Prompt, values: Mapping[str, str], **more: Any) -> Request:
-        """The prompt with its placeholders replaced, within the component's own limits."""
+        """Return the prompt with its placeholders replaced, within the component's own limits."""
         limits = {"max_tokens": self.max_tokens, "temperature": self.temperature}
         return Request(messages=template.fill(values), **(limits | more))

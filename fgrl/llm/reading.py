@@ -1,4 +1,6 @@
-"""Reading a model's answer: fences, refusals, one word of a list, labels in brackets, probabilities of a first token."""
+"""Reading a model's answer: fences, refusals, one word of a list, labels in brackets, probabilities of a first
+token.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +28,26 @@ _DECLINE = re.compile(
 
 
 def strip_fences(text: str) -> str:
-    """The text inside the first fence (three backquotes) of an answer; the whole answer when it has none."""
+    """Return the text inside the first fence (three backquotes) of an answer; the whole answer when it has none."""
     fence = _FENCE.search(text)
     return (fence[1] if fence else text).strip()
 
 
 def declines(text: str) -> bool:
-    """Does an answer begin by declining to answer? (An English heuristic on the first 200 characters.)"""
+    """Return True if an answer begins by declining to answer: an English heuristic on the first 200 characters."""
     return bool(_DECLINE.search(text.replace("\u2019", "'")[:200]))
 
 
 def read_answer(text: str) -> str:
-    """An answer without the white space around it. Raises ValueError for an empty one."""
+    """Return an answer without the white space around it. Raises ValueError for an empty one."""
     if not text.strip():
         raise ValueError("it is empty")
     return text.strip()
 
 
 def read_verdict(text: str) -> Verdict:
-    """The answer to "which of the two is better?": 1, 2 or tie, in any case, alone but for quotes, brackets and asterisks
-    around it, and full stops, colons and exclamation marks after it.
+    """Return the answer to "which of the two is better?": 1, 2 or tie, in any case, alone but for quotes, brackets and
+    asterisks around it, and full stops, colons and exclamation marks after it.
 
     Raises `Refused` for an answer that declines, ValueError for any other.
     """
@@ -81,8 +83,8 @@ LABELS: dict[Scale, dict[str, int]] = {
 def read_label(text: str, scale: Scale = 3) -> int:
     """How much better the answer shown first is: -2 to 2, by the one label in double brackets, as in `[[1]]`.
 
-    On the scale of three the answer may also be nothing but 1, 2 or tie. A label twice is one label; two different labels
-    are none.
+    On the scale of three the answer may also be nothing but 1, 2 or tie. A label twice is one label; two different
+    labels are none.
 
     Raises `Refused` for an answer without a label that declines to judge, ValueError for any other.
     """
@@ -102,7 +104,7 @@ def read_label(text: str, scale: Scale = 3) -> int:
 
 
 def bracketed(text: str) -> set[str]:
-    """The texts in double brackets, as `7` in `[[7]]`."""
+    """Return the texts in double brackets, as `7` in `[[7]]`."""
     return set(_BRACKETED.findall(text))
 
 

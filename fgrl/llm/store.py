@@ -53,7 +53,7 @@ class CompletionStore:
                 raise
 
     def get(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The stored answers, by key, marked as cached and free of charge."""
+        """Return the stored answers, by key, marked as cached and free of charge."""
         stored: dict[str, Completion] = {}
         for first in range(0, len(keys), _KEYS_PER_QUERY):
             batch = list(keys[first : first + _KEYS_PER_QUERY])
@@ -85,7 +85,7 @@ class CompletionStore:
         return stored
 
     def _first(self, key: str, *, paid: Completion) -> Completion:
-        """The answer that another process stored first, with the cost of the one that was paid for in vain."""
+        """Return the answer that another process stored first, with the cost of the one that was paid for in vain."""
         (answer,) = self._database.execute("SELECT answer FROM completions WHERE key = ?", (key,)).fetchone()
         return self._read(key, answer).model_copy(update={"usage": paid.usage})
 
@@ -104,6 +104,6 @@ class CompletionStore:
 
 
 def free(completion: Completion) -> Completion:
-    """A copy for a caller that did not pay for it."""
+    """Return a copy for a caller that did not pay for it."""
     usage = completion.usage.model_copy(update={"usd": 0.0})
     return completion.model_copy(update={"cached": True, "usage": usage})

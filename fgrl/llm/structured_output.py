@@ -11,15 +11,18 @@ REFUSING_WORDS = ("response_format", "json_schema", "schema")
 
 
 class StructuredOutput:
-    """The mode that is used with an endpoint. With the setting "auto" it starts at "schema" and becomes weaker each time the
-    endpoint refuses it."""
+    """The mode that is used with an endpoint. With the setting "auto" it starts at "schema" and becomes weaker each
+    time the endpoint refuses it.
+    """
 
     def __init__(self, setting: Literal["auto", "schema", "json_object", "none"]) -> None:
         self.adapts = setting == "auto"
         self.mode: Mode = "schema" if setting == "auto" else setting
 
     def refuses(self, sent: Mode, status: int, message: str) -> bool:
-        """Does this error mean that the endpoint does not support `sent`, and is there a weaker mode to try?"""
+        """Return True if this error means that the endpoint does not support `sent`, and there is a weaker mode to
+        try.
+        """
         unsupported = status in REFUSING_STATUSES and any(word in message for word in REFUSING_WORDS)
         return self.adapts and unsupported and sent in WEAKER
 
@@ -32,7 +35,7 @@ class StructuredOutput:
 
 
 def response_format(schema: dict[str, Any], mode: Literal["schema", "json_object"]) -> dict[str, Any]:
-    """The value of `response_format` for a JSON schema."""
+    """Return the value of `response_format` for a JSON schema."""
     if mode == "json_object":
         return {"type": "json_object"}
     title = str(schema.get("title", "answer"))

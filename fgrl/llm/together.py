@@ -1,9 +1,10 @@
 """Questions of all processes of a distributed stage.
 
-Every function here is a collective operation: all ranks have to call it, in the same order, also with nothing to ask. Where
-they arrive with different questions all of them get a `RuntimeError`; a rank that has ended closes its connection, which is
-an error in the others; one that never arrives is found by the time limit of the process group. What is exchanged is pickled
-between our own processes. In a single process nothing is exchanged, and torch is not loaded.
+Every function here is a collective operation: all ranks have to call it, in the same order, also with nothing to ask.
+Where they arrive with different questions all of them get a `RuntimeError`; a rank that has ended closes its
+connection, which is an error in the others; one that never arrives is found by the time limit of the process group.
+What is exchanged is pickled between our own processes. In a single process nothing is exchanged, and torch is not
+loaded.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ def ranks() -> int:
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return distributed.get_rank() if _connected() else 0
 
 
 def everybody(items: Sequence[T]) -> list[T]:
-    """The items of all ranks, in the order of the ranks."""
+    """Return the items of all ranks, in the order of the ranks."""
     return [item for part in _gathered(list(items)) for item in part]
 
 
 def same_requests(requests: Sequence[Request]) -> None:
-    """Raises `RuntimeError` on every rank when they do not all ask the same."""
+    """Raise `RuntimeError` on every rank when they do not all ask the same."""
     if ranks() == 1:
         return
     digest = hashlib.sha256("\n".join(request.model_dump_json() for request in requests).encode()).hexdigest()
@@ -60,18 +61,19 @@ def same_requests(requests: Sequence[Request]) -> None:
 
 
 def complete(client: Client, requests: Sequence[Request]) -> list[Completion]:
-    """`client.complete(requests)` on every rank, all with the same requests. A client that is not `collective` is called by
-    rank 0 alone."""
+    """`client.complete(requests)` on every rank, all with the same requests. A client that is not `collective` is
+    called by rank 0 alone.
+    """
     if client.collective or ranks() == 1:
         return client.complete(requests)
     return lead(lambda share: client.complete(requests), _no_help)
 
 
 def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
-    """What `direct` returns on rank 0, returned on every rank.
+    """Return on every rank what `direct` returns on rank 0.
 
-    `direct` gets a function that shares work out: it is split over the ranks, each rank does its part with `answer`, and
-    the results come back in order. An exception, of rank 0 or of another one's `answer`, is raised on every rank.
+    `direct` gets a function that shares work out: it is split over the ranks, each rank does its part with `answer`,
+    and the results come back in order. An exception, of rank 0 or of another one's `answer`, is raised on every rank.
     """
     if ranks() == 1:
         return direct(answer)

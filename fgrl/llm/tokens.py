@@ -1,8 +1,8 @@
 """The number of tokens in a request's prompt: counted by a tokenizer, estimated, and an upper bound.
 
-Endpoints do not report which tokenizer they use, and the usual ones are downloads. The estimate counts words, digits and signs
-as byte-pair tokenizers of 50,000 to 200,000 tokens split English: within about 10% for prose, less exact for code and other
-languages.
+Endpoints do not report which tokenizer they use, and the usual ones are downloads. The estimate counts words, digits
+and signs as byte-pair tokenizers of 50,000 to 200,000 tokens split English: within about 10% for prose, less exact for
+code and other languages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def estimate(request: Request) -> int:
 
 
 def at_most(request: Request) -> int:
-    """An upper bound: no byte-level tokenizer makes more tokens than bytes."""
+    """Return an upper bound: no byte-level tokenizer makes more tokens than bytes."""
     prompt = sum(len(message.content.encode()) + TOKENS_PER_MESSAGE_AT_MOST for message in request.messages)
     schema = 0 if request.json_schema is None else len(json.dumps(request.json_schema).encode())
     return prompt + schema + TOKENS_PER_MESSAGE_AT_MOST
@@ -57,7 +57,9 @@ def _count_rendered(tokenizer: str, messages: tuple[tuple[str, str], ...]) -> in
 
 
 def load_tokenizer(model: ModelSpec, resolve: Callable[[Ref[Any]], Path] | None = None) -> Any:
-    """The tokenizer of a model, for counting only, without its weights; `resolve` maps `${out:stage}` to a folder."""
+    """Return the tokenizer of a model, for counting only, without its weights; `resolve` maps `${out:stage}` to a
+    folder.
+    """
     source = sources.locate(model, resolve)
     return _cached(source.name, source.revision, model.chat_template)
 

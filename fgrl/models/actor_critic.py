@@ -11,8 +11,9 @@ from fgrl.models.language_model import LanguageModel
 
 
 class ActorCritic(nn.Module):
-    """The policy, for algorithms that learn values its critic (a separate network with a scalar head), and `auxiliary` models
-    by name that a reward or an algorithm has trained beside it."""
+    """The policy, for algorithms that learn values its critic (a separate network with a scalar head), and `auxiliary`
+    models by name that a reward or an algorithm has trained beside it.
+    """
 
     def __init__(
         self,
@@ -32,7 +33,8 @@ class ActorCritic(nn.Module):
         weight_decay: float = 0.0,
         auxiliary_lr: Mapping[str, float | None] | None = None,
     ) -> list[dict[str, Any]]:
-        """Groups for an optimizer, named "actor", "critic" and as the auxiliary models: one each, or two with weight decay.
+        """Return groups for an optimizer, named "actor", "critic" and as the auxiliary models: one each, or two with
+        weight decay.
 
         Vectors (norms, biases) are never decayed: with `weight_decay` each group has a twin, "actor_no_decay" and
         "critic_no_decay". auxiliary_lr: peak learning rates by name, where they are not the actor's.

@@ -23,8 +23,8 @@ SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 def add(net: Any, folder: Path, name: str) -> Any:
     """`net` with the adapter of a folder, called `name`, beside those that it has.
 
-    Raises `DataError` for a folder without settings or weights, for weights that the settings do not ask for or `net` has no place
-    for, and for numbers that are not finite.
+    Raises `DataError` for a folder without settings or weights, for weights that the settings do not ask for or `net`
+    has no place for, and for numbers that are not finite.
     """
     _check_settings(folder, [name for name, _module in net.named_modules()])
     has = load_file(folder / WEIGHTS)
@@ -41,7 +41,9 @@ def add(net: Any, folder: Path, name: str) -> Any:
 
 
 def _check_settings(folder: Path, modules: Iterable[str]) -> None:
-    """What peft would take on trust: sizes, a scale, and an expression that is matched with every name of a module."""
+    """Check what peft would take on trust: sizes, a scale, and an expression that is matched with every name of a
+    module.
+    """
     settings = folders.read_settings(folder).get(SETTINGS)
     if settings is None:
         raise DataError(f"model {folder}: {SETTINGS}: no such file; {folders.AGAIN}")

@@ -162,7 +162,7 @@ def _chunks(count: int, chunk: int) -> Iterator[slice]:
 
 
 def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
-    """A fresh [n,V] that may be overwritten."""
+    """Return a fresh [n,V] that may be overwritten."""
     logits = (hidden.to(matrix.dtype) @ matrix.t()).to(wide)
     return logits if bias is None else logits.add_(bias)
 
@@ -186,18 +186,20 @@ def entropy_of(logprobs: Tensor) -> Tensor:
 
 
 def _expected(values: Tensor, logprobs: Tensor) -> Tensor:
-    """values x probabilities, [n,V]. An outcome of probability 0 contributes nothing, though its value be infinite; NaN stays."""
+    """Values x probabilities, [n,V]. An outcome of probability 0 contributes nothing, though its value be infinite; NaN
+    stays.
+    """
     p = logprobs.exp()
     return (p * values).masked_fill_(p == 0, 0.0)
 
 
 def _label_slope(logprobs: Tensor, label: Tensor, temperature: float) -> Tensor:
-    """d logp / d logits [n,V], from log-probabilities [n,V] and labels [n,1]."""
+    """D logp / d logits [n,V], from log-probabilities [n,V] and labels [n,1]."""
     return logprobs.exp().neg_().scatter_add_(1, label, torch.ones_like(logprobs[:, :1])).div_(temperature)
 
 
 def _entropy_slope(logprobs: Tensor, entropies: Tensor, temperature: float) -> Tensor:
-    """d H / d logits [n,V], from log-probabilities [n,V], and their entropies [n,1]."""
+    """D H / d logits [n,V], from log-probabilities [n,V], and their entropies [n,1]."""
     return _expected(logprobs + entropies, logprobs).div_(-temperature)
 
 
@@ -212,7 +214,9 @@ def scores_through(
     chunk: int = 64,
     barred: Barred | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`chunked_scores` for an output layer that is not a plain matrix (adapted, quantized): autograd, checkpointed per chunk."""
+    """`chunked_scores` for an output layer that is not a plain matrix (adapted, quantized): autograd, checkpointed per
+    chunk.
+    """
 
     def score(part: slice) -> tuple[Tensor, Tensor]:
         logits = bar(head(hidden[part]).float(), barred, part)
@@ -244,8 +248,8 @@ def chunked_kl(
 ) -> Tensor:
     """KL(p || q) [N] in nats, summed over the vocabulary, of the distributions at hidden [N,h] and other_hidden [N,h'].
 
-    Gradients flow to both, where they are on: the backward pass computes the logits of each chunk again. NaN where a logit is
-    NaN, infinite where q excludes what p allows.
+    Gradients flow to both, where they are on: the backward pass computes the logits of each chunk again. NaN where a
+    logit is NaN, infinite where q excludes what p allows.
     """
 
     def logits(part: slice) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,7 @@ class SentenceEncoder:
         cache: folder of the file in which embeddings are kept.
         device: where the model computes.
         resolve: maps `${out:stage}` to a folder.
+
     """
 
     def __init__(

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 def non_finite(module: nn.Module) -> list[str]:
     """Return the names of the weights in which a number is infinite or NaN, in the order of `state_dict`.
 
-    One pass over the weights, without a copy of them. A weight that has two names (tied) is read and named once. Weights of whole
-    numbers (quantized ones) and weights that are not in this process (meta, another rank's) are left out.
+    One pass over the weights, without a copy of them. A weight that has two names (tied) is read and named once.
+    Weights of whole numbers (quantized ones) and weights that are not in this process (meta, another rank's) are left
+    out.
     """
     seen: set[tuple[int, torch.Size]] = set()
     names = []
@@ -26,7 +27,7 @@ def non_finite(module: nn.Module) -> list[str]:
 
 @torch.no_grad()
 def is_finite(weight: Tensor) -> bool:
-    """True if no number of `weight`, which has at least one, is infinite or NaN."""
+    """Return True if no number of `weight`, which has at least one, is infinite or NaN."""
     if weight.element_size() == 1:  # torch has no arithmetic for floating-point numbers of 8 bits
         weight = weight.float()
     return all(

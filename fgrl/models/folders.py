@@ -1,5 +1,6 @@
-"""The files of a model folder, checked before a library reads them: what hangs, fills the memory or runs code is refused here,
-and a mistake is named with its file. Imports no torch."""
+"""The files of a model folder, checked before a library reads them: what hangs, fills the memory or runs code is
+refused here, and a mistake is named with its file. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return the contents of the files of settings by name. Raises `DataError` for one that is no settings, and for any file
-    that a reader of models opens and that is no file or too large."""
+    """Return the contents of the files of settings by name. Raises `DataError` for one that is no settings, and for any
+    file that a reader of models opens and that is no file or too large.
+    """
     for name, size in LARGEST.items():
         file = folder / name
         if (file.exists() or file.is_symlink()) and not file.is_file():
@@ -58,8 +60,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def check_weights(folder: Path, name: str = WHOLE) -> Shapes:
     """Return the shapes of the tensors in a folder's safetensors files; `name` is that of the only file.
 
-    Raises `DataError` for missing and damaged files, for pickles in their place, for shards outside the folder, for a tensor that
-    two shards have, for whole numbers as weights, and where config.json asks for more modules than there are tensors.
+    Raises `DataError` for missing and damaged files, for pickles in their place, for shards outside the folder, for a
+    tensor that two shards have, for whole numbers as weights, and where config.json asks for more modules than there
+    are tensors.
     """
     config = read_settings(folder).get("config.json", {})
     if name == WHOLE:
@@ -93,7 +96,7 @@ def check_weights(folder: Path, name: str = WHOLE) -> Shapes:
 
 
 def parts_of_encoder(folder: Path, modules: list[Any] | None) -> Iterator[tuple[Path, bool]]:
-    """The folder of each module of a sentence encoder, and whether it is a transformer.
+    """Yield the folder of each module of a sentence encoder, and whether it is a transformer.
 
     modules: its modules.json; None: the folder is a transformer. Raises `DataError` for a part in another folder.
     """
@@ -200,7 +203,7 @@ def _regular(file: Path) -> Path:
 
 
 def _is_inside(name: str) -> bool:
-    """True if a file name leads to no other folder."""
+    """Return True if a file name leads to no other folder."""
     return bool(name) and Path(name).name == name
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class NumberHead(nn.Module):
     """`Linear(hidden, 1)` kept and computed in float32, whatever the types of the backbone and of autocast.
 
-    Only DeepSpeed in bfloat16 keeps the float32 weights elsewhere, as it does with all that is trained, and gives the head a
-    copy rounded to bfloat16; it computes in float32 all the same.
+    Only DeepSpeed in bfloat16 keeps the float32 weights elsewhere, as it does with all that is trained, and gives the
+    head a copy rounded to bfloat16; it computes in float32 all the same.
 
     `scalar` has no bias, as in the segment paper's release; `token` has one (a classifier's prior). Weights start from
     N(0, 1/(hidden + 1)).

@@ -26,11 +26,14 @@ from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
 
 FEW_SCORES = 2**20
-"""Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward pass is
-slow there. It takes about ten bytes per score and layer until the backward pass."""
+"""Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward
+pass is slow there. It takes about ten bytes per score and layer until the backward pass.
+"""
 
 FEW_SCORES_OF_PAIRS = 2**22
-"""The same for pairs that are read as one sequence. They go through the model one at a time, so that more memory is left for each."""
+"""The same for pairs that are read as one sequence. They go through the model one at a time, so that more memory is
+left for each.
+"""
 
 NEWEST = "default"
 """peft's name of the adapter that is trained, saved and switched off; those that training began with are beside it."""
@@ -111,7 +114,7 @@ class LanguageModel(nn.Module):
 
     @property
     def output_layer(self) -> nn.Module:
-        """hidden -> logits."""
+        """Hidden -> logits."""
         layer = self.transformer.get_output_embeddings()
         if layer is None:
             raise TypeError(f"this model has a {self.head} head and gives no next-token probabilities")
@@ -124,7 +127,7 @@ class LanguageModel(nn.Module):
 
     @property
     def head(self) -> str:
-        """ "lm", "scalar" or "token"."""
+        """Either "lm", "scalar" or "token"."""
         return "lm" if self.number is None else "scalar" if self.number.bias is None else "token"
 
     @property
@@ -157,7 +160,7 @@ class LanguageModel(nn.Module):
                 parameter.requires_grad_(True)
 
     def embed(self, tokens: Tokens) -> Tensor:
-        """The embeddings [B,P+T,h] of prompts and responses, which the first layer reads; without gradient."""
+        """Return the embeddings [B,P+T,h] of prompts and responses, which the first layer reads; without gradient."""
         with torch.no_grad():
             return self.transformer.get_input_embeddings()(torch.cat([tokens.prompt_ids, tokens.response_ids], 1))
 
@@ -169,8 +172,8 @@ class LanguageModel(nn.Module):
         Row `[:, t]` is the state before response token t, `[:, t + 1]` the state at it. Position ids count real
         tokens, so padding changes nothing, also with absolute positions. Every row needs a prompt token.
 
-        gradient: make the products of a pass with a gradient, or of one without (None: of this one): with the same weights
-        and the same batch, both passes then round alike.
+        gradient: make the products of a pass with a gradient, or of one without (None: of this one): with the same
+        weights and the same batch, both passes then round alike.
 
         embeddings: [B,P+T,h] to read in place of those of the ids (see `embed`), with a gradient to them.
         """
@@ -196,7 +199,9 @@ class LanguageModel(nn.Module):
             return self.trunk(**inputs, use_cache=False).last_hidden_state[:, prompt - 1 :]
 
     def _mask(self, tokens: Tokens) -> Tensor:
-        """bool [B,P+T]: the real tokens. Raises ValueError for a row without a prompt, `DataError` for one that is too long."""
+        """Bool [B,P+T]: the real tokens. Raises ValueError for a row without a prompt, `DataError` for one that is too
+        long.
+        """
         if tokens.prompt_ids.shape[1] == 0 or not bool(tokens.prompt_mask[:, -1].all()):
             raise ValueError("every prompt needs a token in its last place (prompts are padded on the left)")
         mask = torch.cat([tokens.prompt_mask, tokens.mask], 1)
@@ -205,7 +210,9 @@ class LanguageModel(nn.Module):
         return mask
 
     def check_length(self, tokens: int, advice: str) -> None:
-        """Raise `DataError` for more tokens than the model has positions: it would misread them without a word, or not at all."""
+        """Raise `DataError` for more tokens than the model has positions: it would misread them without a word, or not
+        at all.
+        """
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise DataError(
                 f"{self.spec.base} reads at most {self.max_tokens:,} tokens, and a prompt with its response has up to "
@@ -213,7 +220,9 @@ class LanguageModel(nn.Module):
             )
 
     def shares_prompts(self, *, gradient: bool) -> bool:
-        """Are prompts that several rows of a batch share read once? Not if activations are recomputed for a gradient."""
+        """Are prompts that several rows of a batch share read once? Not if activations are recomputed for a
+        gradient.
+        """
         return self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
 
     def packs_pairs(self) -> bool:
@@ -243,7 +252,9 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def _attention(self, rows: int, length: int, gradient: bool, few: int) -> Iterator[None]:
-        """Inside, a short pass on a CPU uses unfused attention: the same sums, and a training pass takes a fifth less time."""
+        """Inside, a short pass on a CPU uses unfused attention: the same sums, and a training pass takes a fifth less
+        time.
+        """
         config: Any = self.trunk.config
         recomputed = gradient and self.spec.gradient_checkpointing  # outside of here
         fused = self.attention_heads and config._attn_implementation == "sdpa" and self.device.type == "cpu"
@@ -285,13 +296,14 @@ class LanguageModel(nn.Module):
     ) -> Scores:
         """Log-probabilities of the response tokens and entropies of the distributions from which they were drawn.
 
-        Logits are divided by `temperature`, those of the entropy by `entropy_temperature` (default: the same). Only real
-        tokens go through the output layer, `chunk` of them at a time (default: 16 MB of logits on a CPU, 128 elsewhere).
-        `adapter` and `gradient` are those of `hidden`. pairs: rows 2i and 2i+1 begin alike, as the answers of a preference pair
-        do, and what they have in common goes through the model once, where `packs_pairs` allows it.
+        Logits are divided by `temperature`, those of the entropy by `entropy_temperature` (default: the same). Only
+        real tokens go through the output layer, `chunk` of them at a time (default: 16 MB of logits on a CPU, 128
+        elsewhere). `adapter` and `gradient` are those of `hidden`. pairs: rows 2i and 2i+1 begin alike, as the answers
+        of a preference pair do, and what they have in common goes through the model once, where `packs_pairs` allows
+        it.
 
-        Where `tokens.no_end` is True, the tokens `ends` (default: this model's `eos_ids`) have probability 0, as when the
-        responses were drawn.
+        Where `tokens.no_end` is True, the tokens `ends` (default: this model's `eos_ids`) have probability 0, as when
+        the responses were drawn.
         """
         options: dict[str, Any] = {
             "temperature": temperature,
@@ -317,8 +329,9 @@ class LanguageModel(nn.Module):
     def barred(
         self, tokens: Tokens, mask: Tensor | None = None, *, ends: Collection[int] | None = None
     ) -> Barred | None:
-        """Which of the N real response tokens (those of `mask`) could not be an end token, and the end tokens; None where
-        there is no such bound."""
+        """Which of the N real response tokens (those of `mask`) could not be an end token, and the end tokens; None
+        where there is no such bound.
+        """
         if tokens.no_end is None:
             return None
         ids = torch.tensor(sorted(self.eos_ids if ends is None else ends), device=tokens.mask.device)
@@ -328,7 +341,7 @@ class LanguageModel(nn.Module):
         self, states: Tensor, tokens: Tokens, *, only: Tensor | None = None, chunk: int | None = None,
         ends: Collection[int] | None = None, **options: Any,
     ) -> Scores:  # fmt: skip
-        """The second half of `score`, for states [N,h] that `states` returned.
+        """Return the second half of `score`, for states [N,h] that `states` returned.
 
         only: bool [B,T], the response tokens that go through the output layer; the others get 0. None: all.
         """
@@ -365,11 +378,11 @@ class LanguageModel(nn.Module):
         return unflatten(self.number(states[mask]), mask)
 
     def values(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
-        """The number head at the state before each response token: [B,T] float32, 0 outside the mask."""
+        """Return the number head at the state before each response token: [B,T] float32, 0 outside the mask."""
         return self._numbers(self.hidden(tokens, adapter=adapter)[:, :-1], tokens.mask)
 
     def rewards(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
-        """The number head at each response token: [B,T] float32, 0 outside the mask."""
+        """Return the number head at each response token: [B,T] float32, 0 outside the mask."""
         return self._numbers(self.hidden(tokens, adapter=adapter)[:, 1:], tokens.mask)
 
 
@@ -393,7 +406,9 @@ def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
 
 
 def longest_input(config: Any) -> int | None:
-    """The positions that a config names, with those that a scaled rotary embedding adds; None where it names none."""
+    """Return the positions that a config names, with those that a scaled rotary embedding adds; None where it names
+    none.
+    """
     positions = getattr(config, "max_position_embeddings", None)
     rope = getattr(config, "rope_parameters", None) or {}
     if positions is None or not rope.get("factor"):
@@ -404,8 +419,8 @@ def longest_input(config: Any) -> int | None:
 def skip_casts(net: nn.Module) -> int:
     """Under autocast, adapters in `net` use their input unconverted. Returns the number of adapted layers.
 
-    peft converts a bfloat16 input to the float32 of its weights, and autocast converts it back: the same numbers, but two more
-    copies per layer in each pass and another activation to keep for the backward pass.
+    peft converts a bfloat16 input to the float32 of its weights, and autocast converts it back: the same numbers, but
+    two more copies per layer in each pass and another activation to keep for the backward pass.
     """
     layers: list[nn.Module] = [layer for layer in net.modules() if hasattr(layer, "_cast_input_dtype")]
     for layer in layers:

@@ -36,12 +36,13 @@ def load(
     `spec.head` overrides `head`. A frozen model has no trainable parameter; a trainable one trains its adapter and its
     head, or everything. The module is returned in evaluation mode (no dropout).
 
-    A folder that `save` wrote is restored: base, adapters, head, and the type and quantization of its weights unless the
-    spec names them. A new adapter is added to those that the model has, which stay as they are: switching the new one off gives
-    exactly the model that was loaded. Only where all weights are trained are adapters merged into them.
+    A folder that `save` wrote is restored: base, adapters, head, and the type and quantization of its weights unless
+    the spec names them. A new adapter is added to those that the model has, which stay as they are: switching the new
+    one off gives exactly the model that was loaded. Only where all weights are trained are adapters merged into them.
 
-    Raises `DataError` where a folder lacks weights or has others than its architecture, where they are not finite, and where its
-    settings, its tokenizer or its chat template cannot be used. No weight but those of a new adapter or head is random.
+    Raises `DataError` where a folder lacks weights or has others than its architecture, where they are not finite, and
+    where its settings, its tokenizer or its chat template cannot be used. No weight but those of a new adapter or head
+    is random.
     """
     kind = cast(Head, spec.head or head)
     if kind not in ("lm", "scalar", "token"):
@@ -79,7 +80,7 @@ def load(
 
 
 def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype, name: str) -> nn.Module:
-    """The model in `source`; its adapter, if it has one, is called `name`."""
+    """Return the model in `source`; its adapter, if it has one, is called `name`."""
     saved = source.saved_model()
     if kind == "lm" and saved and saved["head"] != "lm":
         raise DataError(f"{source.name}: was trained with a {saved['head']} head and gives no next-token probabilities")
@@ -197,7 +198,9 @@ def _restore(head: NumberHead, folder: str) -> None:
 
 
 def _check_ids(name: str, tokenizer: Any, net: Any, ends: list[int]) -> None:
-    """Raise `DataError` where the tokenizer makes a token that the model has no embedding for, or one of `ends` is no token."""
+    """Raise `DataError` where the tokenizer makes a token that the model has no embedding for, or one of `ends` is no
+    token.
+    """
     rows = net.get_input_embeddings().weight.shape[0]
     token, highest = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
     if highest >= rows:
@@ -236,7 +239,7 @@ def end_tokens(tokenizer: Any, generation: Any) -> set[int]:
 
 
 def end_of_answer(tokenizer: Any, eos_ids: set[int]) -> int:
-    """The token that ends an answer: the one that the chat template puts after it, else the tokenizer's own."""
+    """Return the token that ends an answer: the one that the chat template puts after it, else the tokenizer's own."""
     after = _after_an_answer(tokenizer)
     if after in eos_ids:
         return int(after)
@@ -244,7 +247,7 @@ def end_of_answer(tokenizer: Any, eos_ids: set[int]) -> int:
 
 
 def _after_an_answer(tokenizer: Any) -> int | None:
-    """The special token that the chat template puts directly after an assistant's turn, or None."""
+    """Return the special token that the chat template puts directly after an assistant's turn, or None."""
     if not tokenizer.chat_template:
         return None
     answer = "0"
@@ -258,9 +261,9 @@ def _after_an_answer(tokenizer: Any) -> int | None:
 def checkpoint_layers(model: nn.Module) -> int:
     """Make every transformer layer of `model` discard its activations and recompute them. Returns the number of layers.
 
-    In training mode and in evaluation mode alike: transformers' own switch works in training mode only, where dropout is
-    on as well. Reinforcement learning needs the first without the second: the ratio of new to old probabilities must be 1
-    before the first step.
+    In training mode and in evaluation mode alike: transformers' own switch works in training mode only, where dropout
+    is on as well. Reinforcement learning needs the first without the second: the ratio of new to old probabilities must
+    be 1 before the first step.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:

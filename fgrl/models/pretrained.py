@@ -1,7 +1,7 @@
 """Reading saved models and tokenizers, without running code that lies beside them.
 
-Every weight enters through `pretrained_model` (or `sentence_encoder`, which asks it): what is missing, not used, of another shape or
-not finite is refused. Adapters and heads are checked by the same words, `refuse_others`.
+Every weight enters through `pretrained_model` (or `sentence_encoder`, which asks it): what is missing, not used, of
+another shape or not finite is refused. Adapters and heads are checked by the same words, `refuse_others`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ OVERHEAD = 200_000
 def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
     """`auto.from_pretrained(name, ...)`, where `auto` is a class of transformers that has no weights.
 
-    Raises `Unavailable` for a model of the hub that cannot be reached, `DataError` for a folder without a model, for one that
-    cannot be read, and for a model whose class transformers does not know, because it brings the class along as code (`auto_map` in
-    its config). Where transformers knows the class, the weights load by it.
+    Raises `Unavailable` for a model of the hub that cannot be reached, `DataError` for a folder without a model, for
+    one that cannot be read, and for a model whose class transformers does not know, because it brings the class along
+    as code (`auto_map` in its config). Where transformers knows the class, the weights load by it.
     """
     with reading(name, READ_BY.get(auto.__name__, "config.json")):
         if Path(name).is_dir():
@@ -54,12 +54,12 @@ def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
 
 
 def pretrained_model(auto: Any, name: str | Path, *, unused: tuple[str, ...] = UNUSED, **options: Any) -> Any:
-    """A model with its weights, of which none is random: see `pretrained`.
+    """Return a model with its weights, of which none is random: see `pretrained`.
 
-    Before any memory is taken, names and shapes of the weights are compared with those of the architecture, and after that their
-    numbers are looked at: `DataError` names what is missing, what nothing uses, what has another shape, and what is not finite.
-    Weights that are tied to others may be missing, and so may the parts that `unused` names. Where only the trunk
-    is read (`AutoModel`), the weights of a head beside it are left alone.
+    Before any memory is taken, names and shapes of the weights are compared with those of the architecture, and after
+    that their numbers are looked at: `DataError` names what is missing, what nothing uses, what has another shape, and
+    what is not finite. Weights that are tied to others may be missing, and so may the parts that `unused` names. Where
+    only the trunk is read (`AutoModel`), the weights of a head beside it are left alone.
     """
     if "gguf_file" not in options:
         options["use_safetensors"] = True
@@ -137,7 +137,9 @@ def refuse_others(
 
 
 def tokenizer_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
-    """The tokenizer of a model; `chat_template` is a file with the template to use instead of the tokenizer's."""
+    """Return the tokenizer of a model; `chat_template` is a file with the template to use instead of the
+    tokenizer's.
+    """
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
     if (Path(name) / "config.json").is_file():  # read by AutoTokenizer, too: a mistake in it is told by its own name
@@ -146,10 +148,11 @@ def tokenizer_of(name: str, revision: str | None, chat_template: str | None = No
 
 
 def token_counter_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
-    """A tokenizer that only counts: the same tokens as `tokenizer_of`, without the seconds that importing torch takes.
+    """Return a tokenizer that only counts: the same tokens as `tokenizer_of`, without the seconds that importing torch
+    takes.
 
-    Reads `tokenizer.json`. A model without this file, or of the hub and not in the cache yet, is read by `tokenizer_of`.
-    Raises `Unavailable` at once where the hub is switched off and the cache has no such file.
+    Reads `tokenizer.json`. A model without this file, or of the hub and not in the cache yet, is read by
+    `tokenizer_of`. Raises `Unavailable` at once where the hub is switched off and the cache has no such file.
     """
     file = _tokenizer_file(name, revision)
     if file is None:
@@ -172,7 +175,9 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
 
 
 def _tried(tokenizer: Any, name: str, chat_template: str | None) -> Any:
-    """The tokenizer with its template, both of which have worked in a trial: a template is a program, and so is a normalizer."""
+    """Return the tokenizer with its template, both of which have worked in a trial: a template is a program, and so is
+    a normalizer.
+    """
     place = f"model {name}" if chat_template is None else f"{chat_template}, the chat_template of model {name}"
     if chat_template is not None:
         with reading(name, chat_template):
@@ -195,7 +200,7 @@ _PROBLEMS: dict[tuple[str, str, int], str] = {}
 
 
 def _problem(tokenizer: Any) -> str:
-    """What is wrong with a tokenizer or its template; "" where both work."""
+    """Return what is wrong with a tokenizer or its template; "" where both work."""
 
     def renders() -> str:
         for turns in (["user"], ["user", "assistant"]):
@@ -218,8 +223,9 @@ def _problem(tokenizer: Any) -> str:
 
 
 def sentence_encoder(name: str, **options: Any) -> Any:
-    """A model of sentence-transformers, with the weights that its folder has (see `pretrained_model`). Raises `DataError` for one that
-    brings its own classes."""
+    """Return a model of sentence-transformers, with the weights that its folder has (see `pretrained_model`). Raises
+    `DataError` for one that brings its own classes.
+    """
     import sentence_transformers
 
     if Path(name).is_dir():
@@ -250,7 +256,9 @@ def _check_encoder(folder: Path) -> None:
 
 @contextmanager
 def reading(name: str | Path, file: str) -> Iterator[None]:
-    """No progress bars and reports inside. What a library raises becomes `DataError` or `Unavailable`; `file` is what it reads."""
+    """No progress bars and reports inside. What a library raises becomes `DataError` or `Unavailable`; `file` is what
+    it reads.
+    """
     with no_progress_bars():
         try:
             yield
@@ -278,14 +286,16 @@ def reading(name: str | Path, file: str) -> Iterator[None]:
 
 
 def _short(error: BaseException) -> str:
-    """The message of a library in one line of limited length."""
+    """Return the message of a library in one line of limited length."""
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Inside, transformers shows no progress bars, and no reports on what it makes up: `refuse_others` has better words."""
+    """Inside, transformers shows no progress bars, and no reports on what it makes up: `refuse_others` has better
+    words.
+    """
     import transformers
 
     logging = transformers.utils.logging

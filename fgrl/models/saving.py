@@ -22,8 +22,9 @@ def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
     """Write `model` into `folder`, created if missing. The caller finishes by renaming a folder beside the final place.
 
     The adapter alone (`adapter_model.safetensors`) when the model has one, all weights otherwise; `head.safetensors`
-    for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", what `load` needs. An adapter's
-    configuration names its base and its task, so that `peft.AutoPeftModelForCausalLM.from_pretrained(folder)` loads both.
+    for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", what `load` needs. An
+    adapter's configuration names its base and its task, so that `peft.AutoPeftModelForCausalLM.from_pretrained(folder)`
+    loads both.
 
     Raises `Stopped` for a weight that is not finite.
     """
@@ -54,8 +55,9 @@ def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def copy(source: Path, folder: Path) -> None:
-    """A folder that `save` wrote, in another place, created if missing. Folders in it are left out; large files are shared on
-    the disk where the file system can (hard links), and an adapter's base is found from the new place, too."""
+    """Copy a folder that `save` wrote to another place, created if missing. Folders in it are left out; large files are
+    shared on the disk where the file system can (hard links), and an adapter's base is found from the new place, too.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
         if file.is_file() and file.name != "fgrl.json":
@@ -95,7 +97,7 @@ def _describe_adapter(model: LanguageModel, folder: Path) -> None:
 
 
 def _card(base: str, head: str, *, hub: bool, stacked: bool) -> str:
-    """A model card: what the folder holds, and how to load it."""
+    """Return a model card: what the folder holds, and how to load it."""
     load = "AutoPeftModelForCausalLM" if head == "lm" else "AutoPeftModelForFeatureExtraction"
     about = [f"A LoRA adapter for `{base}`, trained with fgrl."]
     if stacked:

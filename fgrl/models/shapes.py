@@ -1,7 +1,7 @@
 """The size of a model from its `config.json` alone: no torch, no network, no weights.
 
-Architectures like Llama are counted in closed form. For any other one, the headers of the safetensors files in a local folder
-list every tensor and its shape. If neither is possible, the size is `Unknown`, with the reason.
+Architectures like Llama are counted in closed form. For any other one, the headers of the safetensors files in a local
+folder list every tensor and its shape. If neither is possible, the size is `Unknown`, with the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Architecture:
 
 
 def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path | None]:
-    """The `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache.
+    """Return the `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache.
 
     Raises `Unknown` if it is not on this machine.
     """
@@ -83,7 +83,7 @@ def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path |
 
 
 def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Architecture:
-    """The sizes in a `config.json`; `folder` may contain the weights. Raises `Unknown`."""
+    """Return the sizes in a `config.json`; `folder` may contain the weights. Raises `Unknown`."""
     kind = config.get("model_type", "")
     hidden = _number(config, "hidden_size", "n_embd", "d_model")
     heads = _number(config, "num_attention_heads", "n_head", "num_heads")
@@ -170,7 +170,7 @@ def _in_files(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _in_hub_cache(base: str, revision: str | None) -> Path | None:
-    """The folder of a downloaded snapshot with a config in it."""
+    """Return the folder of a downloaded snapshot with a config in it."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
     hub = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home) / "hub"
     model = Path(hub).expanduser() / f"models--{base.replace('/', '--')}"
@@ -208,6 +208,6 @@ def _is_output(name: str) -> bool:
 
 
 def _block(name: str) -> int | None:
-    """The transformer block that a tensor belongs to."""
+    """Return the transformer block that a tensor belongs to."""
     number = re.search(r"\.(\d+)\.", name)
     return int(number[1]) if number else None

@@ -3,8 +3,8 @@
     row 1   a b c d e          packed   a b c d e x y
     row 2   a b c x y          a mask lets `x y` see `a b c` and themselves, not `d e`
 
-What is shared goes through the model once, forward and backward. The same function of the weights as reading each row whole, up
-to the rounding of differently shaped products. Dropout draws once for shared tokens.
+What is shared goes through the model once, forward and backward. The same function of the weights as reading each row
+whole, up to the rounding of differently shaped products. Dropout draws once for shared tokens.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from fgrl.models.shared_prompts import LEAST_SAVING, can_share
 from fgrl.types import Tokens
 
 ARCHITECTURES = ("gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
-"""`model_type` of models that take positions and a mask [B,1,N,N] as they are given; the tests read each of them both ways."""
+"""`model_type` of models that take positions and a mask [B,1,N,N] as they are given; the tests read each of them both
+ways.
+"""
 ATTENTION = ("sdpa", "eager")
 
 
 def can_pack(trunk: nn.Module) -> bool:
-    """Does the model take our own mask, and see all tokens that this mask allows (no sliding windows)?"""
+    """Return True if the model takes our own mask, and sees all tokens that this mask allows (no sliding windows)."""
     config: Any = trunk.config
     windows = getattr(config, "layer_types", None) or ["full_attention" if _no_window(config) else "sliding_attention"]
     return config.model_type in ARCHITECTURES and set(windows) == {"full_attention"} and can_share(trunk)
@@ -55,7 +57,7 @@ class Packed:
         return self.ids.numel()
 
     def allowed(self) -> Tensor:
-        """bool [G,1,N,N]: which tokens (last axis) each token sees."""
+        """Bool [G,1,N,N]: which tokens (last axis) each token sees."""
         length = self.ids.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=self.ids.device).tril()
         of_key, of_query = self.branch[:, None, :], self.branch[:, :, None]
@@ -63,7 +65,9 @@ class Packed:
 
 
 def pack(tokens: Tokens, each: int, pad_id: int) -> Packed | None:
-    """Rows `each * i` to `each * i + each - 1` as one sequence each; None where that saves too few tokens to be worth it."""
+    """Rows `each * i` to `each * i + each - 1` as one sequence each; None where that saves too few tokens to be worth
+    it.
+    """
     prompts = [ids[mask].tolist() for ids, mask in zip(tokens.prompt_ids, tokens.prompt_mask, strict=True)]
     responses = [ids[mask].tolist() for ids, mask in zip(tokens.response_ids, tokens.mask, strict=True)]
     rows = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]

@@ -26,7 +26,7 @@ LENGTH_DEPENDENT = ("longrope", "dynamic")
 
 
 def can_share(trunk: nn.Module) -> bool:
-    """Does a token depend on the keys and values of the tokens before it, and on nothing else?
+    """Return True if a token depends on the keys and values of the tokens before it, and on nothing else.
 
     Not in encoders, with recurrent layers, if layers share their keys, or if angles depend on the length.
     """
@@ -51,7 +51,9 @@ def _rope_kinds(parameters: Any) -> Iterator[str]:
 
 
 def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """`(first, place)`: the first row [D] of each distinct prompt, and for each row [B] the index of its prompt among these."""
+    """`(first, place)`: the first row [D] of each distinct prompt, and for each row [B] the index of its prompt among
+    these.
+    """
     ids = tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1)
     different, place = torch.unique(ids, dim=0, return_inverse=True)
     index = torch.arange(len(place), device=place.device)
@@ -65,8 +67,9 @@ def worth_sharing(rows: int, prompts: int, prompt_length: int, response_length: 
 
 
 class _PromptLayer(DynamicLayer):
-    """Stores the keys and values of the prompts, and returns them for each row, followed by those of the responses, which are not
-    stored."""
+    """Stores the keys and values of the prompts, and returns them for each row, followed by those of the responses,
+    which are not stored.
+    """
 
     def __init__(self, place: Tensor) -> None:
         super().__init__()
@@ -111,11 +114,11 @@ def arrange(
     each: int = 1,
     shared: bool = True,
 ) -> list[int]:
-    """The order in which units, cut into padded micro-batches of `micro_batch_sizes` units, cost the fewest tokens; the
-    longest first.
+    """Return the order in which units, cut into padded micro-batches of `micro_batch_sizes` units, cost the fewest
+    tokens; the longest first.
 
-    A unit is `each` rows with one prompt. Either units of similar length are placed together, or (if `shared` prompts are
-    read once) the units of a prompt.
+    A unit is `each` rows with one prompt. Either units of similar length are placed together, or (if `shared` prompts
+    are read once) the units of a prompt.
     """
     whole = [prompt + response for prompt, response in zip(prompt_lengths, response_lengths, strict=True)]
     by_length = sorted(range(len(whole)), key=lambda unit: -whole[unit])

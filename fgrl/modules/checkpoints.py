@@ -1,7 +1,7 @@
 """Checkpoints on disk: where a training goes on, and whether a file is still what was written.
 
-`torch.save` writes zip archives whose directory has a CRC-32 of every entry; `seal` adds the sha256 of that directory as the
-archive's comment. So a checkpoint is checked without a second file, and writing it costs nothing more.
+`torch.save` writes zip archives whose directory has a CRC-32 of every entry; `seal` adds the sha256 of that directory
+as the archive's comment. So a checkpoint is checked without a second file, and writing it costs nothing more.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDec
 
 
 def last(folder: Path) -> Path | None:
-    """The checkpoint to resume from, if there is one."""
+    """Return the checkpoint to resume from, if there is one."""
     return next((path for name in NAMES if (path := folder / name).exists()), None)
 
 
 def remove_damaged(run: Run, *, folder: bool = False) -> None:
-    """A checkpoint that is cut off, has changed since it was written, or holds something else is removed with a message.
+    """Remove, with a message, a checkpoint that is cut off, has changed since it was written, or holds something else.
 
     folder: of this strategy a checkpoint is a folder (DeepSpeed's), not a file.
     """
@@ -55,7 +55,9 @@ def seal(checkpoint: Path) -> None:
 
 
 def damage(checkpoint: Path) -> str:
-    """What is wrong with a checkpoint; empty: nothing, or there is none. One that was never sealed has only the CRC-32."""
+    """Return what is wrong with a checkpoint; empty: nothing, or there is none. One that was never sealed has only the
+    CRC-32.
+    """
     for file in _archives(checkpoint):
         try:
             with zipfile.ZipFile(file) as archive:
@@ -94,7 +96,7 @@ def foreign(checkpoint: Path, *, folder: bool) -> str:
 
 
 def _archives(checkpoint: Path) -> Iterator[Path]:
-    """The file itself; of a folder, as DeepSpeed writes it, the files of all processes."""
+    """Yield the file itself; of a folder, as DeepSpeed writes it, the files of all processes."""
     if checkpoint.is_dir():
         yield from checkpoint.rglob("*.pt")
     elif checkpoint.exists():

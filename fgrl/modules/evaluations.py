@@ -6,8 +6,8 @@ In the stage's folder:
     evaluations/<step>/<set>/          the answers, and what the metrics record about them
     policies/<step>/                   a model that was kept
 
-An evaluation falls between two rounds, after their checkpoint. Its model is kept and its numbers are logged before its folder
-gets its final name, so a training that was killed repeats at most one evaluation.
+An evaluation falls between two rounds, after their checkpoint. Its model is kept and its numbers are logged before its
+folder gets its final name, so a training that was killed repeats at most one evaluation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ random_state = lazy.load("lightning.pytorch.utilities.seed")
 torch = lazy.load("torch")
 
 START, TRAINED = "start", "policy"
-"""Under which names metrics see the answers before training, which are the baseline, and those of the model as it is."""
+"""Under which names metrics see the answers before training, which are the baseline, and those of the model as it is.
+"""
 HOLDOUT = "holdout"
 """The set of the units that `holdout` takes from the training data."""
 FOLDER, NUMBERS = "evaluations", "numbers.json"
@@ -70,11 +71,14 @@ class Best(Choice):
 
 
 class TrainingEvaluation(Settings):
-    """Evaluations while a model trains. Their numbers are in the log and in the report's curves; they change no weight."""
+    """Evaluations while a model trains. Their numbers are in the log and in the report's curves; they change no
+    weight.
+    """
 
     every: int = Field(ge=1, le=100_000_000)
-    """Iterations of `rl`, optimizer steps of `finetune`, from one evaluation to the next. There is one before the first and
-    one after the last, too."""
+    """Iterations of `rl`, optimizer steps of `finetune`, from one evaluation to the next. There is one before the first
+    and one after the last, too.
+    """
     sets: dict[str, HeldOutSet] = {}
     """Held-out prompts, by the names that the log shows. A metric that compares models compares with the model before
     training (`start`)."""
@@ -103,7 +107,7 @@ class TrainingEvaluation(Settings):
         return any(held_out.reads_reference() for held_out in self.sets.values())
 
     def asks(self) -> bool:
-        """Does a metric ask a language model?"""
+        """Return True if a metric asks a language model."""
         return any(metric.asked_client() for held_out in self.sets.values() for metric in held_out.metrics)
 
     def count(self, total: int) -> int:
@@ -125,7 +129,7 @@ class HeldOutData(Protocol):
     """Something that the model is measured on."""
 
     def measure(self, step: int, process: Process, folder: Path) -> dict[NumberName, Estimate]:
-        """What the model reaches after `step` iterations or optimizer steps. All processes call this."""
+        """Return what the model reaches after `step` iterations or optimizer steps. All processes call this."""
 
 
 class AnsweredSet:
@@ -141,8 +145,9 @@ class AnsweredSet:
         folder: Path,
         known: Collection[int] = (),
     ) -> None:
-        """`folder` is where metrics record; `reference` None means the model with its adapter switched off; `known` are digests of
-        the prompts that it is trained on."""
+        """`folder` is where metrics record; `reference` None means the model with its adapter switched off; `known` are
+        digests of the prompts that it is trained on.
+        """
         self.name, self.settings, self.model, self.reference, self.run = name, settings, model, reference, run
         for component in (settings.prompts, settings.engine):
             component.setup(run)
@@ -155,7 +160,9 @@ class AnsweredSet:
         self._start: list[Answer] = []
 
     def measure(self, step: int, process: Process, folder: Path) -> dict[NumberName, Estimate]:
-        """The numbers of all metrics. `answers.jsonl` and `metrics.json`, as an `evaluate` stage has them, go to `folder`."""
+        """Return the numbers of all metrics. `answers.jsonl` and `metrics.json`, as an `evaluate` stage has them, go to
+        `folder`.
+        """
         share = steps.split(range(len(self.prompts)), process.world)[process.rank]
         own = answering.answers(
             self.settings, self.name, self.model, self.reference, [self.prompts[i] for i in share], self.run,
@@ -216,13 +223,17 @@ class Evaluations:
         self._root = Path(self._elsewhere.name) if self._elsewhere else run.dir / FOLDER
 
     def add_set(self, name: str, model: Any, reference: Any, known: Collection[int] = ()) -> None:
-        """`reference` None means the model with its adapter switched off; `known` are digests of the prompts that it is trained on."""
+        """Set the models. `reference` None means the model with its adapter switched off; `known` are digests of the
+        prompts that it is trained on.
+        """
         self.data[name] = AnsweredSet(
             name, self.settings.sets[name], model, reference, self.run, self._folder(name), known
         )
 
     def resume(self, step: int) -> None:
-        """Read what is recorded of the first `step` iterations or steps; what a killed process did after them is deleted."""
+        """Read what is recorded of the first `step` iterations or steps; what a killed process did after them is
+        deleted.
+        """
         folders = sorted((self.run.dir / FOLDER).glob("[0-9]*"), key=lambda folder: int(folder.name))
         for folder in folders:
             if int(folder.name) <= step:
@@ -282,7 +293,9 @@ class Evaluations:
         return sum(step > (self.best or 0) for step in self.measured) >= best.patience
 
     def hand_on(self, out: Path) -> None:
-        """Copy the kept models into the stage's product: the best one as the product itself, all as `policies/<step>`."""
+        """Copy the kept models into the stage's product: the best one as the product itself, all as
+        `policies/<step>`.
+        """
         kept = self.run.dir / POLICIES
         if self.best is not None:
             models.copy(kept / str(self.best), out)
@@ -291,7 +304,7 @@ class Evaluations:
                 models.copy(kept / str(step), out / POLICIES / str(step))
 
     def summary(self) -> dict[str, Any]:
-        """What the stage's summary reports."""
+        """Return what the stage's summary reports."""
         if self.settings.best is None:
             return {"evaluations": len(self.measured)}
         number = str(self._number(self.measured[0]))
@@ -299,7 +312,7 @@ class Evaluations:
         return {"evaluations": len(self.measured), "best": {"step": self.best, "number": number, "value": value}}
 
     def _number(self, numbers: Mapping[StageNumber, Estimate]) -> StageNumber:
-        """The number that decides."""
+        """Return the number that decides."""
         assert self.settings.best is not None
         return self.settings.best.among(numbers)
 
@@ -329,7 +342,9 @@ class _RecordsIn:
 
 
 def _columns(numbers: Mapping[StageNumber, Estimate]) -> dict[str, float]:
-    """The log's names: `held_out/rubric.csr`, and the ends of its interval with `/low` and `/high`. Missing ones are left out."""
+    """Return the log's names: `held_out/rubric.csr`, and the ends of its interval with `/low` and `/high`. Missing ones
+    are left out.
+    """
     columns: dict[str, float] = {}
     for name, value in numbers.items():
         ends = {str(name): value.mean, f"{name}/low": value.low, f"{name}/high": value.high}

@@ -1,7 +1,8 @@
 """Numbers of a training that are not finite stop it before they reach a checkpoint or a product.
 
-Rewards are checked where they are scored (`fgrl.functions.checked_rewards`), and products where they are saved (`fgrl.models.save`). Every
-process reaches the same verdict: what is checked here is the same in all of them, or they agree on it.
+Rewards are checked where they are scored (`fgrl.functions.checked_rewards`), and products where they are saved
+(`fgrl.models.save`). Every process reaches the same verdict: what is checked here is the same in all of them, or they
+agree on it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ KEPT = "The last checkpoint, which is older, is kept, and no model is saved."
 
 
 def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards, when: str) -> None:
-    """Raise `Stopped` when an advantage or a return of a real token is not finite. The same rows are in all processes."""
+    """Raise `Stopped` when an advantage or a return of a real token is not finite. The same rows are in all
+    processes.
+    """
     for name, tensor in (("advantage", advantages.advantage), ("return", advantages.returns)):
         if tensor is not None and not bool(torch.isfinite(torch.where(rollout.mask, tensor, 0.0)).all()):
             response = rewards.response
@@ -61,7 +64,9 @@ def check_gradient(norm: float, network: str, when: str, clip_norm: float | None
 
 
 def check_weights(named: Iterable[tuple[str, Any]], when: str, agree: Agree) -> None:
-    """Raise `Stopped` in all processes when a trained weight is not finite in one of them. Of weights in shards each looks at its own."""
+    """Raise `Stopped` in all processes when a trained weight is not finite in one of them. Of weights in shards each
+    looks at its own.
+    """
     parts = [(name, _own_part(weight)) for name, weight in named]
     broken = [name for name, part in parts if part.numel() and not is_finite(part)]
     if not agree(not broken):
@@ -73,7 +78,7 @@ def check_weights(named: Iterable[tuple[str, Any]], when: str, agree: Agree) -> 
 
 
 def _own_part(weight: Any) -> torch.Tensor:
-    """What this process holds of a weight under FSDP (a DTensor) or ZeRO-3 (a partition)."""
+    """Return what this process holds of a weight under FSDP (a DTensor) or ZeRO-3 (a partition)."""
     data = weight.detach()
     if hasattr(data, "to_local"):
         return data.to_local()  # type: ignore[no-any-return]

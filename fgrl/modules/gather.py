@@ -12,7 +12,7 @@ from fgrl.types.tensors import concatenate
 
 
 def drop_missing(rollout: Rollout, rewards: Rewards) -> tuple[Rollout, Rewards, int]:
-    """The responses whose reward is not missing (NaN), their rewards, and how many were dropped."""
+    """Return the responses whose reward is not missing (NaN), their rewards, and how many were dropped."""
     missing = torch.isnan(rewards.response)
     if not missing.any():
         return rollout, rewards, 0
@@ -21,10 +21,10 @@ def drop_missing(rollout: Rollout, rewards: Rewards) -> tuple[Rollout, Rewards, 
 
 
 def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout, Rewards]:
-    """The responses of all ranks on every rank, in the order in which one process would have drawn them.
+    """Return the responses of all ranks on every rank, in the order in which one process would have drawn them.
 
-    Rank r holds the r-th slice of the iteration's prompts; groups are renumbered so that each rank continues the numbers of
-    the rank before.
+    Rank r holds the r-th slice of the iteration's prompts; groups are renumbered so that each rank continues the
+    numbers of the rank before.
     """
     device, lent_policy = rollout.mask.device, rollout.lent_policy
     rollout = replace(rollout, lent_policy=None)  # each process has it

@@ -1,4 +1,5 @@
-"""Group relative policy optimization (Shao et al. 2024, DeepSeekMath, section 4.1): no critic, the group is the baseline.
+"""Group relative policy optimization (Shao et al. 2024, DeepSeekMath, section 4.1): no critic, the group is the
+baseline.
 
 Left out: ratios of whole sequences, group rewards that are centred but not scaled, and clipping of large negative
 advantages.
@@ -20,15 +21,18 @@ torch = lazy.load("torch")
 
 
 class GroupRelative(PolicyGradient):
-    """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to its
-    prompt; a variant changes it in `combine`, and leaves tokens out in `credited`."""
+    """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to
+    its prompt; a variant changes it in `combine`, and leaves tokens out in `credited`.
+    """
 
     min_per_prompt = 2
     reads_token_rewards = False
 
     kl: Literal["k1", "k2", "k3"] = "k3"
     measure_kl: Annotated[bool, KeyedUnless(False)] = False
-    """Measure the KL to the reference although `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the reference is read."""
+    """Measure the KL to the reference although `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the reference is
+    read.
+    """
     skip_zero_variance: bool = False
     """Leave out the groups that teach nothing because every advantage in them is 0 (before any KL). If all groups of an
     iteration are such, all are kept."""
@@ -40,8 +44,9 @@ class GroupRelative(PolicyGradient):
         return frozenset({"old_logp", "ref_logp"} if self.kl_coef or self.measure_kl else {"old_logp"})
 
     def can_skip_old_logp(self) -> bool:
-        """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the step,
-        because their entropy and KL would not be measured."""
+        """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the
+        step, because their entropy and KL would not be measured.
+        """
         return not (self.kl_coef and self.kl_in == "reward") and not self.skip_zero_variance
 
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
@@ -77,15 +82,16 @@ class GroupRelative(PolicyGradient):
         return Advantages(advantage=advantage, keep=keep, trained=trained, metrics=metrics)
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
-        """The advantage [B,T] to train with, computed from the group's, and metrics of it.
+        """Return the advantage [B,T] to train with, computed from the group's, and metrics of it.
 
         A variant that reads `rollout.old_logp` has to return False from `can_skip_old_logp`.
         """
         return advantage, {}
 
     def credited(self, rollout: Rollout, rewards: Rewards) -> Tensor | None:
-        """bool [B,T]: the tokens that every term of the loss counts (surrogate, KL, entropy bonus); None = all. Responses without
-        such a token are left out."""
+        """Bool [B,T]: the tokens that every term of the loss counts (surrogate, KL, entropy bonus); None = all.
+        Responses without such a token are left out.
+        """
         return None
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:

@@ -1,7 +1,8 @@
 """The other processes (ranks) of a training on several devices, seen from rank 0, which has started them.
 
-Rank 0 decides for all. When it is asked to stop it ends the others at once, and itself stops at its next point, or where a collective
-operation misses them. Nothing has to be agreed: a checkpoint gets its name when it is complete, and the next run continues from it.
+Rank 0 decides for all. When it is asked to stop it ends the others at once, and itself stops at its next point, or
+where a collective operation misses them. Nothing has to be agreed: a checkpoint gets its name when it is complete, and
+the next run continues from it.
 
 - A rank that has ended is noticed within `POLL`, and named with its exit code or signal.
 - A rank that does not come to a collective operation is named after the limit of the process group (`train.wait_limit`): it is the
@@ -33,10 +34,13 @@ distributed = lazy.load("torch.distributed")
 POLL = 0.2
 """Seconds between two looks at the other ranks."""
 SETTLE = 3.0
-"""Seconds after a failed collective operation in which the ranks that cause it end, or leave word that they waited, too."""
+"""Seconds after a failed collective operation in which the ranks that cause it end, or leave word that they waited,
+too.
+"""
 LEAVE = 8.0
-"""Seconds in which rank 0 has to leave after a rank is lost, or a collective operation after the others were ended; then the process is
-ended. On a GPU such an operation does not end by itself."""
+"""Seconds in which rank 0 has to leave after a rank is lost, or a collective operation after the others were ended;
+then the process is ended. On a GPU such an operation does not end by itself.
+"""
 LEAVE_ASKED = 20.0
 """Seconds in which rank 0 has to come to its next pass after it was asked to stop: schedulers often kill after 30."""
 WAITED = "waited-rank-{}"
@@ -46,7 +50,7 @@ OF_LIMIT = re.compile("timed ?out|timeout", re.IGNORECASE)
 
 
 def is_of_connections(error: BaseException) -> bool:
-    """True if a collective operation failed because another process has ended, or did not come."""
+    """Return True if a collective operation failed because another process has ended, or did not come."""
     return isinstance(error, RuntimeError) and (
         type(error).__name__.startswith("Dist") or "gloo" in str(error) or "NCCL" in str(error)
     )
@@ -66,15 +70,16 @@ def forget_waits(folder: Path) -> None:
 
 
 def lost_to_signal_or_hung(rank: int, code: int, folder: Path) -> RankLost:
-    """Why a rank has ended with the exit code `code`, negative for a signal: another one, which waited for it in vain, may have
-    killed it."""
+    """Why a rank has ended with the exit code `code`, negative for a signal: another one, which waited for it in vain,
+    may have killed it.
+    """
     if any(folder.glob(WAITED.format("*"))):
         return hung([rank])
     return ended(rank, code)
 
 
 def ended(rank: int, code: int) -> RankLost:
-    """A rank has ended by itself, or was killed."""
+    """Return a rank has ended by itself, or was killed."""
     if code >= 0:
         how = f"ended with exit code {code}"
     else:
@@ -105,7 +110,9 @@ def _end_here(message: str, code: int) -> NoReturn:
 
 
 class Ranks:
-    """The processes of ranks 1, 2, ... that this process has started (none: in another rank, or where a launcher started all)."""
+    """The processes of ranks 1, 2, ... that this process has started (none: in another rank, or where a launcher
+    started all).
+    """
 
     def __init__(
         self, rank: int, world: int, folder: Path, processes: Callable[[], list[subprocess.Popen[bytes]]]
@@ -134,7 +141,7 @@ class Ranks:
             self._over.set()
 
     def _cause(self, error: BaseException) -> BaseException | None:
-        """What `error` follows from; None where it stands for itself."""
+        """Return what `error` follows from; None where it stands for itself."""
         if self.lost is None and not is_of_connections(error):
             return None
         if self.lost is None and stops.asked(self._thread):
@@ -168,11 +175,11 @@ class Ranks:
         os._exit(RankLost.exit_code)
 
     def _words(self) -> set[int]:
-        """The ranks that have waited in vain."""
+        """Return the ranks that have waited in vain."""
         return {int(word.name.rpartition("-")[2]) for word in self.folder.glob(WAITED.format("*"))}
 
     def _missing(self, *, here: bool) -> list[int]:
-        """The ranks that were waited for; `here`: this one, too."""
+        """Return the ranks that were waited for; `here`: this one, too."""
         words = self._words()
         others = [rank for rank in range(1, self.world) if rank not in words]
         return others if others and not here else [0, *others]
@@ -180,7 +187,9 @@ class Ranks:
     # -- in the thread ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """End the others when one is lost or a stop is asked for, and this process when its main thread then goes on waiting."""
+        """End the others when one is lost or a stop is asked for, and this process when its main thread then goes on
+        waiting.
+        """
         killed: float | None = None
         while not self._over.wait(POLL):
             processes = self._processes()
@@ -202,7 +211,7 @@ class Ranks:
         _end_here(self.lost.at_terminal(), RankLost.exit_code)
 
     def _ended(self) -> RankLost | None:
-        """The first rank that has ended badly. One that was asked to stop asks this one."""
+        """Return the first rank that has ended badly. One that was asked to stop asks this one."""
         if stops.asked(self._thread):
             return None  # `_kill` has ended it
         codes = [(rank, code) for rank, process in enumerate(self._processes(), 1) if (code := process.poll())]
@@ -221,7 +230,7 @@ class Ranks:
         return hung(self._missing(here=not self._waits()))
 
     def _waits(self) -> bool:
-        """True if the main thread is in a collective operation."""
+        """Return True if the main thread is in a collective operation."""
         frame = sys._current_frames().get(self._thread)
         file = "" if frame is None else Path(frame.f_code.co_filename).as_posix()
         return "torch/distributed" in file or "torch/autograd" in file

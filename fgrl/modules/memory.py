@@ -1,7 +1,7 @@
 """Parameters and memory of the models that a stage loads, computed from their configs without torch, for `fgrl plan`.
 
-Memory is an estimate per device of weights, gradients, optimizer states, keys and values of the longest responses, and the
-activations of a full micro-batch. Left out: the memory of the device's own libraries, and fragmentation.
+Memory is an estimate per device of weights, gradients, optimizer states, keys and values of the longest responses, and
+the activations of a full micro-batch. Left out: the memory of the device's own libraries, and fragmentation.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Loaded:
 def estimate(workload: Workload, peek: Peek) -> dict[str, Any]:
     """`{"parameters": {role: {"total", "trainable"}}, "memory": {role: {"weights", ...}, ..., "peak"}}`.
 
-    Counts of parameters, and bytes on each device. For a model whose size is not known a text gives the reason, and `peak` is
-    None.
+    Counts of parameters, and bytes on each device. For a model whose size is not known a text gives the reason, and
+    `peak` is None.
     """
     parameters: dict[str, Any] = {}
     memory: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def estimate(workload: Workload, peek: Peek) -> dict[str, Any]:
 
 
 def loaded(role: Role, peek: Peek) -> Loaded:
-    """A model, as `fgrl.models.load` would make it. Raises `Unknown` or `NotYet`."""
+    """Return a model, as `fgrl.models.load` would make it. Raises `Unknown` or `NotYet`."""
     origin = _origin(role.spec, peek)
     last = origin[-1]
     config, folder = shapes.find(str(peek.path(last.base)) if isinstance(last.base, Ref) else last.base, last.revision)
@@ -134,7 +134,7 @@ def loaded(role: Role, peek: Peek) -> Loaded:
 
 
 def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
-    """The spec, that of the stage which makes its base, and so on to weights that no stage makes."""
+    """Return the spec, that of the stage which makes its base, and so on to weights that no stage makes."""
     chain = [spec]
     while isinstance(chain[-1].base, Ref):
         made = peek.stage(chain[-1].base).makes_model()
@@ -148,9 +148,10 @@ def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
 def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str, int]:
     """Bytes on each device.
 
-    AdamW keeps two numbers per weight in the weight's own type. DeepSpeed keeps them in float32, with a float32 copy of the
-    weights and sums of gradients in float32, and stores weights in bfloat16 in both of Lightning's bfloat16 precisions; DDP
-    copies gradients into buckets. ZeRO-1 shards optimizer states over the devices, ZeRO-2 gradients, too, ZeRO-3 and FSDP also the weights.
+    AdamW keeps two numbers per weight in the weight's own type. DeepSpeed keeps them in float32, with a float32 copy of
+    the weights and sums of gradients in float32, and stores weights in bfloat16 in both of Lightning's bfloat16
+    precisions; DDP copies gradients into buckets. ZeRO-1 shards optimizer states over the devices, ZeRO-2 gradients,
+    too, ZeRO-3 and FSDP also the weights.
     """
     width, own_width = BYTES[model.dtype], 4.0
     base = model.parameters - model.own
@@ -213,7 +214,9 @@ def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
 
 
 def _peak(memory: dict[str, Any]) -> int:
-    """Sampling and training take turns: gradients and activations in one, keys and values in the other."""
+    """Return the peak: sampling and training take turns, gradients and activations in one, keys and values in the
+    other.
+    """
     roles = [value for value in memory.values() if isinstance(value, dict)]
     stays = sum(role["weights"] + role.get("optimizer", 0) for role in roles)
     training = sum(role.get("gradients", 0) for role in roles) + memory.get("activations", 0)
@@ -233,9 +236,9 @@ def _keys_and_values(model: Loaded, batch: PassShape, width: int) -> int:
 def _activations(model: Loaded, spec: ModelSpec, batch: PassShape, width: int) -> int:
     """Bytes that the forward pass of a full micro-batch, with rows of the maximum length, keeps for the backward pass.
 
-    A block keeps its input, the inputs and outputs of two norms, queries, keys, values, and the outputs of attention and of
-    each step of the gated feed-forward layer; with checkpointing only its input, and one block at a time is recomputed. Eager
-    attention keeps every attention weight.
+    A block keeps its input, the inputs and outputs of two norms, queries, keys, values, and the outputs of attention
+    and of each step of the gated feed-forward layer; with checkpointing only its input, and one block at a time is
+    recomputed. Eager attention keeps every attention weight.
     """
     size, tokens = model.size, batch.rows * batch.tokens
     blocks = size.layers if spec.lora is None or spec.lora.last_blocks is None else spec.lora.last_blocks

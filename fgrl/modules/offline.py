@@ -87,7 +87,7 @@ class OfflineRounds(Rounds):
 
     @torch.no_grad()
     def measure(self, units: Sequence[Sequence[EncodedRow]]) -> dict[str, float]:
-        """The algorithm's metrics on held-out units."""
+        """Return the algorithm's metrics on held-out units."""
         self.model.eval()
         tally, encoded, micro_batch_size = Tally(), self._encoded(units), self.settings.micro_batch_size
         for start in range(0, len(units), micro_batch_size):
@@ -96,7 +96,7 @@ class OfflineRounds(Rounds):
         return tally.take()
 
     def metrics_of(self, units: Sequence[Sequence[EncodedRow]]) -> Callable[[int], Numbers]:
-        """A function that gives the algorithm's metrics on one of the units: a separate step."""
+        """Return a function that gives the algorithm's metrics on one of the units: a separate step."""
         encoded = self._encoded(units)
         return lambda unit: self._metrics(encoded, [unit])[1]
 

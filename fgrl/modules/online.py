@@ -165,8 +165,9 @@ class OnlineRounds(Rounds):
         return {name: everything[name] for name in shown if name in everything}
 
     def _scored(self, rollout: Rollout) -> Rewards:
-        """The rewards of this process's responses. An error that a person can act on, the user's own code's among them, is raised by
-        all processes at once."""
+        """Return the rewards of this process's responses. An error that a person can act on, the user's own code's
+        among them, is raised by all processes at once.
+        """
         rewards: Rewards | None = None
         failure: FgrlError | None = None
         try:
@@ -200,7 +201,7 @@ class OnlineRounds(Rounds):
     # -- what it takes ------------------------------------------------------------------------------------------------
 
     def prompts_of(self, number: int) -> list[Sample]:
-        """The prompts of a round: passes over all prompts, each in a different order."""
+        """Return the prompts of a round: passes over all prompts, each in a different order."""
         per_epoch = len(self.prompts) // self.prompts_per_iteration
         epoch, place = divmod(number, per_epoch)
         generator = torch.Generator().manual_seed(seeds.of_round(self.run.seed, epoch))
@@ -217,7 +218,7 @@ class OnlineRounds(Rounds):
         return groups
 
     def position(self, number: int, done: int) -> float:
-        """An iteration with fewer steps than planned goes through its part of the schedule in longer strides."""
+        """Return an iteration with fewer steps than planned goes through its part of the schedule in longer strides."""
         planned = self.total_steps // self.count
         return number * planned + (done * planned / len(self.steps) if done else 0)
 
@@ -252,7 +253,9 @@ def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, 
 
 
 def check_columns(reward: Reward, rewards: Rewards, algorithm: OnlineAlgorithm) -> None:
-    """Raise `DataError` where rewards have columns that the reward does not declare, or lack what the algorithm reads."""
+    """Raise `DataError` where rewards have columns that the reward does not declare, or lack what the algorithm
+    reads.
+    """
     undeclared = sorted(rewards.columns.keys() - reward.fills())
     if undeclared:
         raise DataError(

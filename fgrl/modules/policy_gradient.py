@@ -1,4 +1,6 @@
-"""What PPO and GRPO share: the clipped surrogate, a KL to the reference in the loss, an entropy bonus, and their metrics."""
+"""What PPO and GRPO share: the clipped surrogate, a KL to the reference in the loss, an entropy bonus, and their
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class PolicyGradient(OnlineAlgorithm):
     kl: Literal["k1", "k2", "k3", "full"] = "k3"
     """Estimator of KL(policy || reference) per token."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Add the KL to the loss, or subtract from each token's advantage the KL from that token to the end of the response."""
+    """Add the KL to the loss, or subtract from each token's advantage the KL from that token to the end of the
+    response.
+    """
     entropy_coef: float = Field(0.0, ge=0, le=100)
     """Weight of an entropy bonus (a bonus: it is subtracted from the loss)."""
     aggregate: Aggregation = "seq_mean"
@@ -40,17 +44,17 @@ class PolicyGradient(OnlineAlgorithm):
         return self
 
     def current_kl_coef(self) -> float:
-        """The coefficient of the KL at this point of the training."""
+        """Return the coefficient of the KL at this point of the training."""
         return self.kl_coef
 
     def policy_loss(
         self, batch: Batch, *, logp: Tensor, old_logp: Tensor, entropy: Tensor | None
     ) -> tuple[Tensor, Numbers]:
-        """The share of `batch` in the policy's loss of the optimizer step, a scalar, and its metrics.
+        """Return the share of `batch` in the policy's loss of the optimizer step, a scalar, and its metrics.
 
-        logp: [B,T] nats, with gradient; old_logp: [B,T] nats, of the policy that drew the responses; entropy: [B,T] nats,
-        read when `entropy_coef` is not 0. Of the batch's columns it reads "advantage", and "ref_logp" where the KL is in
-        the loss.
+        logp: [B,T] nats, with gradient; old_logp: [B,T] nats, of the policy that drew the responses; entropy: [B,T]
+        nats, read when `entropy_coef` is not 0. Of the batch's columns it reads "advantage", and "ref_logp" where the
+        KL is in the loss.
         """
         column, mask = batch.columns, self.trained(batch)
         surrogate, clipped = ops.clip_loss(logp, old_logp, column["advantage"], mask, self.clip, self.clip_high)
@@ -73,14 +77,16 @@ class PolicyGradient(OnlineAlgorithm):
         return loss, metrics
 
     def total(self, per_token: Tensor, batch: Batch) -> Tensor:
-        """The share of `batch` in the optimizer step's average of a value per token [B,T], a scalar."""
+        """Return the share of `batch` in the optimizer step's average of a value per token [B,T], a scalar."""
         return ops.aggregate(per_token, self.trained(batch), self.aggregate, **batch.totals())
 
     def trained(self, batch: Batch) -> Tensor:
-        """bool [B,T]: the tokens of `batch` that the loss counts (`Advantages.trained`)."""
+        """Bool [B,T]: the tokens of `batch` that the loss counts (`Advantages.trained`)."""
         chosen = batch.columns.get("trained")
         return batch.mask if chosen is None else batch.mask & chosen
 
     def score(self, model: Any, batch: Batch) -> Any:
-        """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they count."""
+        """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they
+        count.
+        """
         return model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)

@@ -51,18 +51,19 @@ class ReferencedAlgorithm(OfflineAlgorithm):
             self._separate(model)
 
     def loads_at_once(self) -> bool:
-        """True if the reference is read in every step, and is loaded before the first."""
+        """Return True if the reference is read in every step, and is loaded before the first."""
         return True
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
         return {} if self.reference is None and model.lora else {"reference": self.reference or model.frozen()}
 
     def is_below(self, policy: Any) -> bool:
-        """True if the reference is the policy with its adapter switched off."""
+        """Return True if the reference is the policy with its adapter switched off."""
         return self.reference is None and bool(policy.adapted)
 
     def _separate(self, policy: Any) -> Any:
-        """Return a frozen model beside the policy. The model that training starts from has the type that the policy has now.
+        """Return a frozen model beside the policy. The model that training starts from has the type that the policy has
+        now.
 
         `policy` may be another than that: the best model of a training is measured under its own specification.
         """
@@ -80,7 +81,8 @@ class ReferencedAlgorithm(OfflineAlgorithm):
         return self._frozen
 
     def reference_logp(self, policy: Any, batch: Tokens) -> Tensor:
-        """Return log-probabilities of the response tokens under the reference, nats [B,T], without gradient and dropout.
+        """Return log-probabilities of the response tokens under the reference, nats [B,T], without gradient and
+        dropout.
 
         `policy.score(batch, gradient=True, pairs=True)` makes the same products: with the same weights it rounds alike.
         """
@@ -91,8 +93,9 @@ class ReferencedAlgorithm(OfflineAlgorithm):
         return logp
 
     def compared(self, policy: Any, batch: Tokens) -> Compared:
-        """Return log-probabilities under policy and reference, and the KL of whole distributions, which are computed for a few
-        tokens at a time: there is no tensor [B,T,V]."""
+        """Return log-probabilities under policy and reference, and the KL of whole distributions, which are computed
+        for a few tokens at a time: there is no tensor [B,T,V].
+        """
         below = self.is_below(policy)
         reference = policy if below else self._separate(policy)
         with torch.no_grad(), models.evaluating(reference), policy.low_precision():

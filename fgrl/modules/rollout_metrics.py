@@ -1,4 +1,6 @@
-"""Metrics of one iteration before it is trained on: reward, length, endings, entropy, repetition, agreement inside groups."""
+"""Metrics of one iteration before it is trained on: reward, length, endings, entropy, repetition, agreement inside
+groups.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from fgrl.types.metrics import as_numbers
 
 
 def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) -> dict[str, float]:
-    """The metrics of responses, and those that the reward (as reward/...) and the algorithm report."""
+    """Return the metrics of responses, and those that the reward (as reward/...) and the algorithm report."""
     of_reward = {
         name if name.startswith("seconds/") else f"reward/{name}": value
         for name, value in as_numbers(rewards.metrics).items()

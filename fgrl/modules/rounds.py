@@ -1,7 +1,8 @@
 """What a kind of training supplies, so that `TrainingModule` can run it with Lightning.
 
-A training is a sequence of rounds. A round is one Lightning epoch and is what a checkpoint falls between: an iteration of online
-training, or some optimizer steps of offline training. Everything random inside a round is seeded by its number.
+A training is a sequence of rounds. A round is one Lightning epoch and is what a checkpoint falls between: an iteration
+of online training, or some optimizer steps of offline training. Everything random inside a round is seeded by its
+number.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Rounds(ABC):
 
     @abstractmethod
     def start(self, number: int, process: Process) -> Iterable[Batch]:
-        """The micro-batches of a round. Every library's random generator has been seeded for it."""
+        """Return the micro-batches of a round. Every library's random generator has been seeded for it."""
 
     def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
         """Loss and metrics of a micro-batch."""
@@ -69,14 +70,16 @@ class Rounds(ABC):
 
     @abstractmethod
     def position(self, number: int, done: int) -> float:
-        """The place in the learning-rate schedule, of `total_steps`, after `done` optimizer steps of round `number`."""
+        """Return the place in the learning-rate schedule, of `total_steps`, after `done` optimizer steps of round
+        `number`.
+        """
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Groups with their own peak learning rates; each network is clipped separately."""
+        """Return groups with their own peak learning rates; each network is clipped separately."""
         return [{"params": [p for p in self.model.parameters() if p.requires_grad], "lr": self.settings.lr}]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds besides the trained weights."""
+        """Return what a checkpoint holds besides the trained weights."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027

@@ -1,7 +1,7 @@
 """Optimizer steps cut into micro-batches in such a way that the cut does not change the loss.
 
-An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches of nearly equal
-size, and each of them knows the totals of the step.
+An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches of nearly
+equal size, and each of them knows the totals of the step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Step:
 def order(count: int, batch_size: int, epochs: int, seed: int, *, even: bool = False) -> list[Step]:
     """All optimizer steps of a training, shuffled anew each epoch, with `batch_size` units at most.
 
-    Units that are left over make the last step of an epoch smaller; with `even` all steps of an epoch, by one unit at most.
+    Units that are left over make the last step of an epoch smaller; with `even` all steps of an epoch, by one unit at
+    most.
     """
     steps = []
     for epoch in range(epochs):
@@ -80,8 +81,9 @@ class StepLoader:
                 yield batch
 
     def _arranged(self, units: Sequence[int], parts: int) -> tuple[list[int], float, float]:
-        """The units in the cheapest order (which of them share a micro-batch changes nothing else), and the step's totals of
-        response tokens and of rows."""
+        """Return the units in the cheapest order (which of them share a micro-batch changes nothing else), and the
+        step's totals of response tokens and of rows.
+        """
         shapes = [self.units.shape(unit) for unit in units]
         chosen = models.arrange(
             [shape.prompt for shape in shapes], [len(shape.prompt) for shape in shapes],

@@ -4,9 +4,9 @@ In the stage's folder, while it trains:
 
     rollouts/<iteration>.jsonl    one `StoredRollout` per line, written before the iteration is trained on
 
-and at the end rollouts.jsonl of the product, all of them in order. Which iteration is the last one is not known before (a training
-may end early), so the newest one is kept, and replaces the one before it. An iteration that is repeated after a kill writes the
-same lines again.
+and at the end rollouts.jsonl of the product, all of them in order. Which iteration is the last one is not known before
+(a training may end early), so the newest one is kept, and replaces the one before it. An iteration that is repeated
+after a kill writes the same lines again.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ MOST_SPANS = 200
 class StoredRollout(Answer):
     """A response of the training, with what it was trained on.
 
-    `token_rewards`, `segments` and `annotations` have one entry, by the reward's name, as the reward gave them (`TokenRewards` changes
-    the advantages alone); `response.score` is the reward of the whole
-    response, None where it is missing. Long texts are cut.
+    `token_rewards`, `segments` and `annotations` have one entry, by the reward's name, as the reward gave them
+    (`TokenRewards` changes the advantages alone); `response.score` is the reward of the whole response, None where it
+    is missing. Long texts are cut.
     """
 
     iteration: int
     """From 0, as the log counts its steps."""
     advantages: list[float | None] | None = None
-    """[T] what the loss weighs each token's probability with, a number a token, None for a token that the loss does not count; None
-    where the response was not trained on."""
+    """[T] what the loss weighs each token's probability with, a number a token, None for a token that the loss does not
+    count; None where the response was not trained on.
+    """
     tokens_left_out: int = 0
     """Tokens at the end of the response that are not stored."""
     spans_left_out: int = 0
@@ -71,8 +72,9 @@ class RolloutStore:
         self.always = {0, iterations // 2}
 
     def add(self, iteration: int, rollout: Rollout, rewards: Rewards, advantages: Advantages) -> None:
-        """Store rollouts of an iteration. `rollout` and `rewards` have all responses, `advantages` those whose reward is not
-        missing."""
+        """Store rollouts of an iteration. `rollout` and `rewards` have all responses, `advantages` those whose reward
+        is not missing.
+        """
         # 1. responses that are evenly spaced over the iteration, whatever their rewards are
         size = len(rollout.mask)
         rows = sorted({i * size // self.count for i in range(self.count)})
@@ -136,7 +138,7 @@ class RolloutStore:
 
 
 def parts(folder: Path) -> list[Path]:
-    """The stored iterations of a training whose stage has this folder, in order."""
+    """Return the stored iterations of a training whose stage has this folder, in order."""
     return sorted((folder / FOLDER).glob("[0-9]*.jsonl"), key=lambda path: int(path.stem))
 
 
@@ -156,7 +158,7 @@ def _short_prompt(prompt: str | Sequence[Message]) -> str | list[Message]:
 
 
 def _short_annotation(annotation: Annotation, size: int) -> Annotation:
-    """An annotation with short texts, and without the passages that are not in the first `size` characters."""
+    """Return an annotation with short texts, and without the passages that are not in the first `size` characters."""
     spans = [
         span.model_copy(
             update={

@@ -32,7 +32,7 @@ CONNECTED = 1800.0
 
 
 def arguments(settings: TrainSettings) -> dict[str, Any]:
-    """The arguments of Lightning's `Trainer` for `settings.strategy` and `settings.precision`."""
+    """Return the arguments of Lightning's `Trainer` for `settings.strategy` and `settings.precision`."""
     if settings.precision == "auto":
         raise ValueError("precision: auto is replaced while a recipe is built; name the precision")
     precision: dict[str, Any] = {"precision": settings.precision}
@@ -59,7 +59,9 @@ def _strategy(settings: TrainSettings) -> Any:
 
 
 class Launcher(_SubprocessScriptLauncher):
-    """Starts ranks that end when this one does. Lightning's own would kill this process within seconds of the end of another."""
+    """Starts ranks that end when this one does. Lightning's own would kill this process within seconds of the end of
+    another.
+    """
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
@@ -107,7 +109,9 @@ class EnginePrecision(DeepSpeedPrecision):
 
 
 class DeepSpeed(DeepSpeedStrategy):
-    """Lightning's strategy, on CPUs, too: there it would refuse to start, and hand DeepSpeed a device without a number."""
+    """Lightning's strategy, on CPUs, too: there it would refuse to start, and hand DeepSpeed a device without a
+    number.
+    """
 
     @property
     def root_device(self) -> torch.device:
@@ -138,8 +142,8 @@ def shard(module: Any) -> None:
 def clip(settings: TrainSettings, parameters: Sequence[Any]) -> float | None:
     """Scale the gradients of an optimizer step, of all micro-batches and processes, to a norm of at most `clip_norm`.
 
-    Returns the norm that they had; None under ZeRO-3, whose engine clips in its own step. ZeRO-1 and ZeRO-2 would clip actor and
-    critic together.
+    Returns the norm that they had; None under ZeRO-3, whose engine clips in its own step. ZeRO-1 and ZeRO-2 would clip
+    actor and critic together.
     """
     limit = settings.clip_norm
     if settings.strategy == "deepspeed_stage_3":
@@ -162,7 +166,7 @@ def clip(settings: TrainSettings, parameters: Sequence[Any]) -> float | None:
 
 
 def deepspeed_config(settings: TrainSettings) -> dict[str, Any]:
-    """The DeepSpeed configuration of `strategy: deepspeed_stage_1|2|3`; Lightning adds the keys of batches."""
+    """Return the DeepSpeed configuration of `strategy: deepspeed_stage_1|2|3`; Lightning adds the keys of batches."""
     stage = int(settings.strategy[-1])
     zero: dict[str, Any] = {
         "stage": stage,

@@ -23,7 +23,8 @@ class Tally:
         self._metrics = merged([(self._metrics, 1), (metrics, rows)])
 
     def take(self, reduce: Reduce | None = None) -> dict[str, float]:
-        """The metrics since the last call. With `reduce`, those of all processes: then every process has to call this.
+        """Return the metrics since the last call. With `reduce`, those of all processes: then every process has to call
+        this.
 
         Metrics without any count are left out.
         """

@@ -1,7 +1,8 @@
 """Token rewards as a training reads them: centred, with a reward of the end token.
 
-A reward is on tokens of the text, and the token that ends a response earns 0. Whitened advantages compare the two: where the mean
-token reward is negative, ending early looks good, where it is positive, it looks bad, whatever the text is worth.
+A reward is on tokens of the text, and the token that ends a response earns 0. Whitened advantages compare the two:
+where the mean token reward is negative, ending early looks good, where it is positive, it looks bad, whatever the text
+is worth.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ torch = lazy.load("torch")
 
 
 class TokenRewards(Settings):
-    """Changes to token rewards between the reward and the algorithm: first `center`, then `end_reward`. The KL is not changed."""
+    """Changes to token rewards between the reward and the algorithm: first `center`, then `end_reward`. The KL is not
+    changed.
+    """
 
     center: Literal["none", "batch", "prompt"] = "none"
-    """Subtract the mean token reward of the iteration (`batch`) or of the responses to the same prompt (`prompt`) from each token of
-    a response but its end token, so that an ordinary token is worth as much as the end. The mean is taken over all these tokens;
-    one without a reward counts as 0. Rewards of single criteria, which `rtt_grpo` reads, are centred too: `prompt` each criterion
-    alone, `batch` all of them together."""
+    """Subtract the mean token reward of the iteration (`batch`) or of the responses to the same prompt (`prompt`) from
+    each token of a response but its end token, so that an ordinary token is worth as much as the end. The mean is taken
+    over all these tokens; one without a reward counts as 0. Rewards of single criteria, which `rtt_grpo` reads, are
+    centred too: `prompt` each criterion alone, `batch` all of them together.
+    """
     end_reward: float = 0.0
-    """Added to the reward of the token that ends a response, which is 0 with most rewards. A response that was cut off has none."""
+    """Added to the reward of the token that ends a response, which is 0 with most rewards. A response that was cut off
+    has none.
+    """
 
     def check(self, reward: Reward, algorithm: OnlineAlgorithm, per_prompt: int) -> None:
         """Raise ValueError where the settings would change nothing, or lose what the reward tells."""
@@ -52,7 +58,9 @@ class TokenRewards(Settings):
             )
 
     def applied(self, rollout: Rollout, rewards: Rewards) -> tuple[Rewards, dict[str, float]]:
-        """The rewards to train on, and metrics. Only `token` and `criterion` change; rollout and rewards are those of all processes."""
+        """Return the rewards to train on, and metrics. Only `token` and `criterion` change; rollout and rewards are
+        those of all processes.
+        """
         mask, criterion = rollout.mask, rewards.criterion
         token = self._changed(torch.where(mask, rewards.token, 0.0)[:, None], mask[:, None], rollout)[:, 0]
         if criterion is not None:

@@ -1,8 +1,8 @@
 """Typed settings of training, and the Lightning trainer made of them.
 
-A training is a sequence of rounds (Lightning epochs): an iteration of online training, or some optimizer steps of offline
-training. Checkpoints are written between rounds. Everything random inside a round is seeded by its number, so a training
-that was killed resumes after its last checkpoint and ends with the same weights, bit for bit.
+A training is a sequence of rounds (Lightning epochs): an iteration of online training, or some optimizer steps of
+offline training. Checkpoints are written between rounds. Everything random inside a round is seeded by its number, so a
+training that was killed resumes after its last checkpoint and ends with the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class TrainSettings(Settings):
     batch_size: int = Field(ge=1, le=10_000_000)
     """Rows (pairs, for preference data) of one optimizer step, over all devices."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
-    """Rows (pairs, for preference data) that go through the model at once on one device. Changes memory and speed, never the loss.
-    In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this is, unless `strategy` is fsdp or DeepSpeed."""
+    """Rows (pairs, for preference data) that go through the model at once on one device. Changes memory and speed,
+    never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this is,
+    unless `strategy` is fsdp or DeepSpeed.
+    """
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
     """Adam's decay rates."""
     eps: float = Field(1e-8, gt=0, le=1)
@@ -64,9 +66,11 @@ class TrainSettings(Settings):
     precision: Annotated[
         Literal["auto", "32-true", "bf16-mixed", "bf16-true"], ByDevice("32-true", "bf16-true", whole="bf16-mixed")
     ] = "32-true"
-    """`32-true`: weights and passes as loaded. `bf16-mixed`: passes compute in bfloat16, over the weights as loaded. `bf16-true`:
-    frozen weights become bfloat16; adapters and heads stay float32. With DeepSpeed both train bfloat16 copies of float32 weights.
-    `auto`: where the device multiplies bfloat16 natively, `bf16-true` under adapters and `bf16-mixed` without; else `32-true`."""
+    """`32-true`: weights and passes as loaded. `bf16-mixed`: passes compute in bfloat16, over the weights as loaded.
+    `bf16-true`: frozen weights become bfloat16; adapters and heads stay float32. With DeepSpeed both train bfloat16
+    copies of float32 weights. `auto`: where the device multiplies bfloat16 natively, `bf16-true` under adapters and
+    `bf16-mixed` without; else `32-true`.
+    """
     strategy: Strategy = "auto"
     """Lightning's strategy. `deepspeed_stage_1` is for `32-true` only."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
@@ -74,8 +78,10 @@ class TrainSettings(Settings):
     nodes: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
     """Machines that train together. More than one is refused: that does not work yet."""
     wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
-    """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the longest wait of a healthy
-    run: for the process that draws and scores the longest responses, or for the one that asks an endpoint for all."""
+    """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the
+    longest wait of a healthy run: for the process that draws and scores the longest responses, or for the one that asks
+    an endpoint for all.
+    """
     accelerator: Annotated[Accelerator, Unkeyed] = "auto"
     """Kind of device, of frozen models, too."""
     keep_checkpoint: Annotated[bool, Unkeyed] = False
@@ -123,8 +129,9 @@ class TrainSettings(Settings):
         return self.strategy.startswith("deepspeed")
 
     def units_at_once(self, unit_by_unit: bool) -> int:
-        """The most units (rows or pairs) of a micro-batch on one device. unit_by_unit: the loss reads each unit in a separate pass,
-        so that larger micro-batches would only take more memory."""
+        """Return the most units (rows or pairs) of a micro-batch on one device. unit_by_unit: the loss reads each unit
+        in a separate pass, so that larger micro-batches would only take more memory.
+        """
         # where gradients are reduced after each micro-batch, more of them would cost time
         return 1 if unit_by_unit and not self.sharded and not self.deepspeed else self.micro_batch_size
 
@@ -206,7 +213,8 @@ def trainer(
     between: BetweenRounds,
     parallel: Mapping[str, Any],
 ) -> Trainer:
-    """A Lightning trainer for `rounds` rounds whose optimizer steps take `micro_batches` micro-batches on each device.
+    """Return a Lightning trainer for `rounds` rounds whose optimizer steps take `micro_batches` micro-batches on each
+    device.
 
     parallel: Lightning's strategy and precision, of `fgrl.modules.strategies.arguments`.
     """
@@ -236,8 +244,9 @@ def trainer(
 def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSettings, launcher: Any = None) -> None:
     """Train, resuming from `last.ckpt` if it exists. launcher: starts the other processes, where there are any.
 
-    Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter, and `RankLost` where
-    another process has ended. A process that fails kills those that it started, because they would wait for it.
+    Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter,
+    and `RankLost` where another process has ended. A process that fails kills those that it started, because they would
+    wait for it.
     """
     if run.rank == 0:  # the launcher starts the other processes later
         checkpoints.remove_damaged(run, folder=settings.deepspeed)

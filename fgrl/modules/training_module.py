@@ -27,8 +27,9 @@ from fgrl.types import Batch
 
 
 class TrainingModule(LightningModule):
-    """Trains `rounds.model`: Lightning calls the hooks below, in the order in which they stand, and `rounds` decides what
-    is learned from."""
+    """Trains `rounds.model`: Lightning calls the hooks below, in the order in which they stand, and `rounds` decides
+    what is learned from.
+    """
 
     def __init__(
         self, rounds: Rounds, evaluations: Evaluations | None = None, save: Callable[[Path], None] | None = None
@@ -116,7 +117,9 @@ class TrainingModule(LightningModule):
         return self.rounds.start(self.round, self._process())
 
     def when(self, taken: int = 0) -> str:
-        """`iteration 3, step 12`, both from 0: where the training is, for messages. taken: steps that are counted already."""
+        """Return `iteration 3, step 12`, both from 0: where the training is, for messages. taken: steps that are
+        counted already.
+        """
         iteration = f"iteration {self.round}, " if self.rounds.reports == "round" else ""
         return f"{iteration}step {self.trainer.global_step - taken}"
 
@@ -156,7 +159,9 @@ class TrainingModule(LightningModule):
                 self._step_metrics["grad_norm" if name in ("", "actor") else f"{name}_grad_norm"] = norm
 
     def accumulated(self) -> bool:
-        """Are all micro-batches of the optimizer step done? DeepSpeed has the hooks of a step called after each of them."""
+        """Are all micro-batches of the optimizer step done? DeepSpeed has the hooks of a step called after each of
+        them.
+        """
         engine: Any = self.trainer.model
         return not self.settings.deepspeed or engine.is_gradient_accumulation_boundary()
 
@@ -205,7 +210,9 @@ class TrainingModule(LightningModule):
         return self.evaluations is not None and self.evaluations.due(*self.rounds.progress(self.round))
 
     def evaluate(self) -> bool:
-        """The evaluation after the rounds so far, where it is due. Is it the last one, because no better model is in sight?"""
+        """Return the evaluation after the rounds so far, where it is due. Is it the last one, because no better model
+        is in sight?
+        """
         if self.evaluations is None:
             return False
         if self.evaluation_is_due():

@@ -1,4 +1,6 @@
-"""Units of training: a unit is a row (a prompt and a response), or a pair of rows. Any choice of them becomes a `Batch`."""
+"""Units of training: a unit is a row (a prompt and a response), or a pair of rows. Any choice of them becomes a
+`Batch`.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Units(ABC):
 
     @abstractmethod
     def batch(self, units: Sequence[int]) -> Batch:
-        """The rows of these units, with their own totals."""
+        """Return the rows of these units, with their own totals."""
 
 
 class EncodedUnits(Units):
@@ -89,7 +91,9 @@ def collate(rows: Sequence[EncodedRow], pad_id: int, eos_ids: set[int], columns:
 
 
 class RolloutUnits(Units):
-    """The responses of a rollout, each one a unit, with every column of the rollout and of `others` (rewards, advantages)."""
+    """The responses of a rollout, each one a unit, with every column of the rollout and of `others` (rewards,
+    advantages).
+    """
 
     def __init__(self, rollout: Rollout, *others: TensorRows, pad_id: int) -> None:
         self.rollout, self.pad_id = rollout.to("cpu"), pad_id

@@ -20,7 +20,8 @@ def complete(strategy: str) -> bool:
 
 
 def full_state(module: TrainingModule) -> dict[str, Tensor] | None:
-    """The trained weights of `module.model` in float32 by name, read from the last checkpoint; needs no other process.
+    """Return the trained weights of `module.model` in float32 by name, read from the last checkpoint; needs no other
+    process.
 
     None when the model of this process has them itself (`auto`, `ddp`). DeepSpeed keeps float32 weights sharded in its
     optimizer, next to a model in bfloat16 (complete with ZeRO-2, sharded with ZeRO-3); FSDP shards every weight.
@@ -43,7 +44,9 @@ def full_state(module: TrainingModule) -> dict[str, Tensor] | None:
 
 
 def fill(model: Any, state: Mapping[str, Tensor]) -> Any:
-    """Copy the weights of `full_state` into a freshly loaded `model`. Raises RuntimeError when a trained one is missing."""
+    """Copy the weights of `full_state` into a freshly loaded `model`. Raises RuntimeError when a trained one is
+    missing.
+    """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     mistakes = [f"{name}: missing" for name in trained if name not in state]
     mistakes += [

@@ -1,6 +1,7 @@
 """Pure tensor functions: masked statistics, segments, credit, advantages, losses.
 
-Letters as in `fgrl.types`: `B` responses, `T` response tokens, `S` segments, `C` criteria. A mask is True on real tokens.
+Letters as in `fgrl.types`: `B` responses, `T` response tokens, `S` segments, `C` criteria. A mask is True on real
+tokens.
 
 Two promises hold for every function here. What stands in a masked slot, NaN and infinity included, changes neither the
 value nor the gradient of anything. And a function that takes a `mask` puts 0 into the masked slots of its result.

@@ -1,4 +1,6 @@
-"""Advantages of tokens and of groups of responses, the KL to a reference, losses per token, and their average over a step."""
+"""Advantages of tokens and of groups of responses, the KL to a reference, losses per token, and their average over a
+step.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ def standardize(
 ) -> Tensor:
     """(x - mean) / (std + eps) inside each cell, without gradient; shaped as `x`, in its type, 0 where not `mask`.
 
-    x, mask (bool), cell (long, from 0): same shape; entries with the same `cell` are standardised together. std divides by
-    their count, or by one less when `unbiased`. A cell whose entries are all equal, or that has one, gives exactly 0,
-    whatever rounding makes of its mean; so does one whose std is less than `min_std`.
+    x, mask (bool), cell (long, from 0): same shape; entries with the same `cell` are standardised together. std divides
+    by their count, or by one less when `unbiased`. A cell whose entries are all equal, or that has one, gives exactly
+    0, whatever rounding makes of its mean; so does one whose std is less than `min_std`.
     """
     if not x.shape == mask.shape == cell.shape:
         raise ValueError(f"x {tuple(x.shape)}, mask {tuple(mask.shape)}, cell {tuple(cell.shape)} differ in shape")
@@ -54,13 +56,13 @@ def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def group_index(group: Tensor) -> Tensor:
-    """The groups numbered from 0 without gaps: long [B]."""
+    """Return the groups numbered from 0 without gaps: long [B]."""
     index: Tensor = torch.unique(group, return_inverse=True)[1]
     return index
 
 
 def known_criteria(criterion: Tensor, mask: Tensor) -> Tensor:
-    """bool [B,C]: which criteria have a reward on every real token; the others are absent or missing (NaN).
+    """Bool [B,C]: which criteria have a reward on every real token; the others are absent or missing (NaN).
 
     criterion: [B,C,T]; mask: bool [B,T].
     """
@@ -71,15 +73,16 @@ def criterion_advantage(
     criterion: Tensor, mask: Tensor, group: Tensor, partition: Partition, *, union: bool = False, eps: float = 1e-6,
     min_std: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Token advantage of rewards for several criteria, [B,C,T] -> [B,T] ("Rubrics to Tokens", section 4.2.2, appendix D).
+    """Token advantage of rewards for several criteria, [B,C,T] -> [B,T] ("Rubrics to Tokens", section 4.2.2, appendix
+    D).
 
-    criterion: r = score (+1 kept, -1 broken) x relevance; NaN where a criterion is absent or its verdict missing: such a
-    criterion takes no part. mask: bool [B,T]. group: long [B]; criterion c of all responses of a group is the same one.
-    partition: rewards are standardised (population std + eps) over the tokens of one response (`intra_sample`), over all
-    tokens of all responses of the group, so that long ones weigh more (`inter_sample`), or not at all (`none`).
-    union: False standardises each criterion by itself and then takes the mean over a response's known criteria, as the
-    paper does; True takes the mean first and standardises that once. Rewards that do not vary, or whose std is less than
-    `min_std`, give 0.
+    criterion: r = score (+1 kept, -1 broken) x relevance; NaN where a criterion is absent or its verdict missing: such
+    a criterion takes no part. mask: bool [B,T]. group: long [B]; criterion c of all responses of a group is the same
+    one. partition: rewards are standardised (population std + eps) over the tokens of one response (`intra_sample`),
+    over all tokens of all responses of the group, so that long ones weigh more (`inter_sample`), or not at all
+    (`none`). union: False standardises each criterion by itself and then takes the mean over a response's known
+    criteria, as the paper does; True takes the mean first and standardises that once. Rewards that do not vary, or
+    whose std is less than `min_std`, give 0.
     """
     check_choice("partition", partition, ("intra_sample", "inter_sample", "none"))
     valid = known_criteria(criterion, mask)[:, :, None] & mask[:, None, :]
@@ -108,8 +111,9 @@ def gae(
     A_t = sum over l of (gamma lam)^l delta_{t+l},  delta_t = r_t + gamma V_{t+1} - V_t,  return_t = A_t + V_t.
     values[t] is of the state before token t. After the last real token the value is 0.
 
-    gap: with `pass` masked tokens are skipped as if they did not exist: credit passes them undiscounted. With `stop` no credit
-    crosses a masked token: each run of real tokens between masked ones is a separate episode, with value 0 after it.
+    gap: with `pass` masked tokens are skipped as if they did not exist: credit passes them undiscounted. With `stop` no
+    credit crosses a masked token: each run of real tokens between masked ones is a separate episode, with value 0 after
+    it.
     """
     check_choice("gap", gap, ("pass", "stop"))
     rewards, values = zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)
@@ -127,13 +131,14 @@ def gae(
 
 
 def amplification(rewards: Tensor, mask: Tensor, decay: float) -> Tensor:
-    """How much more credit token rewards give than their sum on the last token would: [B] float64 (Text2Grad, appendix A).
+    """How much more credit token rewards give than their sum on the last token would: [B] float64 (Text2Grad, appendix
+    A).
 
-    alpha(k, T) = decay^-(T - k), decay = gamma lam, is the factor for a reward on token k of T; the result is its mean over
-    the tokens k of a response, weighted by the absolute reward: sum_k |r_k| alpha(k, T) / sum_k |r_k|. It is 1 where all
-    reward is on the last token and grows with the distance from it; NaN for a response without rewards. Masked tokens do not
-    count, neither as rewards nor as distance. rewards, mask: [B,T]. Raises ValueError unless decay is positive: without it no
-    credit goes back from the last token.
+    alpha(k, T) = decay^-(T - k), decay = gamma lam, is the factor for a reward on token k of T; the result is its mean
+    over the tokens k of a response, weighted by the absolute reward: sum_k |r_k| alpha(k, T) / sum_k |r_k|. It is 1
+    where all reward is on the last token and grows with the distance from it; NaN for a response without rewards.
+    Masked tokens do not count, neither as rewards nor as distance. rewards, mask: [B,T]. Raises ValueError unless decay
+    is positive: without it no credit goes back from the last token.
     """
     if decay <= 0:
         raise ValueError(f"decay is gamma x lam and has to be positive, got {decay:g}")

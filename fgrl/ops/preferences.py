@@ -25,7 +25,8 @@ def preference_loss(
     label_smoothing: float = 0.0,
     dpop_lambda: float = 0.0,
 ) -> Tensor:
-    """The loss of each pair, [N], from w = winner and l = loser, [N] each: log p(response) - log p_reference(response), in nats.
+    """Return the loss of each pair, [N], from w = winner and l = loser, [N] each: log p(response) - log
+    p_reference(response), in nats.
 
     With s the sigmoid and b = beta:
 
@@ -36,8 +37,8 @@ def preference_loss(
         apo_zero  (1 - s(b w)) + s(b l)                        D'Oosterlinck et al. 2025, Eq. 7
         apo_down  s(b w) + (1 - s(b (w - l)))                  the same, Eq. 8
 
-    Where w = l = 0 the values are log 2, 1 / (4 b^2), 1 and 1; the penalty has no gradient there. Raises ValueError for an unknown
-    objective, and for a penalty or smoothing of another objective than dpo.
+    Where w = l = 0 the values are log 2, 1 / (4 b^2), 1 and 1; the penalty has no gradient there. Raises ValueError for
+    an unknown objective, and for a penalty or smoothing of another objective than dpo.
     """
     check_choice("objective", objective, ("dpo", "ipo", "apo_zero", "apo_down"))
     if objective != "dpo" and (label_smoothing or dpop_lambda):

@@ -18,7 +18,7 @@ Spread = Literal["even", "repeat", "last"]
 
 
 def inside_segments(mask: Tensor, eos: Tensor, include_eos: bool) -> Tensor:
-    """bool [B,T]: which tokens may belong to a segment.
+    """Bool [B,T]: which tokens may belong to a segment.
 
     Real tokens, without the end-of-sequence token unless `include_eos`. A response that is only an end-of-sequence
     token keeps it, so every response with a real token has a segment. mask, eos: bool [B,T].
@@ -42,7 +42,7 @@ def segment_ids(starts: Tensor, inside: Tensor) -> Tensor:
 
 
 def segment_ends(ids: Tensor) -> Tensor:
-    """bool [B,T]: True at the last token of each segment. ids: long [B,T] as from `segment_ids`."""
+    """Bool [B,T]: True at the last token of each segment. ids: long [B,T] as from `segment_ids`."""
     beyond = torch.iinfo(ids.dtype).max
     ahead = torch.where(ids < 0, beyond, ids).flip(1).cummin(dim=1).values.flip(1)  # smallest id from here on
     later = torch.cat([ahead[:, 1:], ahead.new_full((len(ids), 1), beyond)], dim=1)
@@ -50,7 +50,7 @@ def segment_ends(ids: Tensor) -> Tensor:
 
 
 def _valid(ids: Tensor) -> Tensor:
-    """bool [B,S]: which of the S = (most segments of a row, at least 1) columns are segments of the row."""
+    """Bool [B,S]: which of the S = (most segments of a row, at least 1) columns are segments of the row."""
     if ids.shape[1] == 0:
         return torch.zeros(len(ids), 1, dtype=torch.bool, device=ids.device)
     count = ids.max(dim=1).values + 1
@@ -68,7 +68,8 @@ def _lengths(ids: Tensor, columns: int) -> Tensor:
 def to_segments(x: Tensor, ids: Tensor, how: Reduce) -> tuple[Tensor, Tensor]:
     """Reduce tokens to segments: x [B,T] -> [B,S], and valid bool [B,S]; 0 where not valid.
 
-    `last` reads a segment's last token (where a reward model has seen all of it); `mean` and `sum` go over its tokens. S is the largest number of segments in a row, at least 1. Differentiable in x.
+    `last` reads a segment's last token (where a reward model has seen all of it); `mean` and `sum` go over its tokens.
+    S is the largest number of segments in a row, at least 1. Differentiable in x.
     """
     check_choice("to_segments", how, ("last", "mean", "sum"))
     valid = _valid(ids)
@@ -82,7 +83,8 @@ def to_segments(x: Tensor, ids: Tensor, how: Reduce) -> tuple[Tensor, Tensor]:
 
 
 def locations(segments: Tensor) -> Tensor:
-    """Normalized location of each segment, float64 [B,S]: p = (i + 1) / S_row for i = 0.., so 0 < p <= 1 (section 2.3).
+    """Return normalized location of each segment, float64 [B,S]: p = (i + 1) / S_row for i = 0.., so 0 < p <= 1
+    (section 2.3).
 
     segments: segment ids, long [B,T], or `valid`, bool [B,S]. Slots without a segment get 0, which no location is. The
     quotients are those of Python's floats, so that rounding them to decimals gives what formatting them gives.
@@ -109,7 +111,7 @@ def spread(x: Tensor, ids: Tensor, how: Spread) -> Tensor:
 
 
 def aggregate_segments(x: Tensor, valid: Tensor, how: Literal["mean", "sum", "last"]) -> Tensor:
-    """The score of a response from its segments' rewards, [B,S] -> [B] (f in Eq. 3; `mean` is Eq. 4).
+    """Return the score of a response from its segments' rewards, [B,S] -> [B] (f in Eq. 3; `mean` is Eq. 4).
 
     0 for a response without segments. `last` is the reward of the last valid segment. Differentiable in x.
     """

@@ -39,7 +39,7 @@ def tokens_of_spans(
     *,
     partial: bool = False,
 ) -> list[list[int]]:
-    """Indices of the tokens of each span, in order.
+    """Return indices of the tokens of each span, in order.
 
     1. Conflicts are resolved on characters: where spans of different signs (of label x weight) meet, the characters stay with
        the lowest sign (`poor`), with the highest (`good`), or with neither of good and poor (`cancel`). None: spans of
@@ -51,9 +51,10 @@ def tokens_of_spans(
     So a token that lies across the place where good and poor meet belongs to neither, except by `start` and `overlap`:
     Text2Grad's appendix L gives such tokens no reward.
 
-    offsets: characters [start, end) of each token in `text`, as `fgrl.rollouts.offsets` gives them: tokens that hold parts of
-    one character (the bytes of an emoji) all cover it. A token that covers none (start = end: a special token, the mark before
-    a first word) is in no span. partial: a span that no whole token belongs to has the tokens that share a character with it.
+    offsets: characters [start, end) of each token in `text`, as `fgrl.rollouts.offsets` gives them: tokens that hold
+    parts of one character (the bytes of an emoji) all cover it. A token that covers none (start = end: a special token,
+    the mark before a first word) is in no span. partial: a span that no whole token belongs to has the tokens that
+    share a character with it.
     """
     check_choice("policy", policy, POLICIES)
     if conflict is not None:
@@ -93,7 +94,7 @@ def _sign(value: float) -> int:
 
 
 def _yields(own: int, other: int, conflict: Conflict | None) -> bool:
-    """True if a span of the sign `own` loses the characters that it shares with one of the sign `other`."""
+    """Return True if a span of the sign `own` loses the characters that it shares with one of the sign `other`."""
     if conflict is None:
         return False
     return own * other < 0 if conflict == "cancel" else (other < own if conflict == "poor" else other > own)
@@ -117,8 +118,8 @@ def spans_to_tokens(
 ) -> Tensor:
     """Label of each token, float [T], from labelled character spans of the response; 0 where no span is.
 
-    Which tokens a span has: see `tokens_of_spans`. Of several spans of a token the lowest label counts (`poor`), the highest
-    (`good`), or 0 if signs differ and else the mean (`cancel`).
+    Which tokens a span has: see `tokens_of_spans`. Of several spans of a token the lowest label counts (`poor`), the
+    highest (`good`), or 0 if signs differ and else the mean (`cancel`).
 
     A span may have no token at all: count those with `uncovered_spans` and report them.
     """
@@ -228,10 +229,11 @@ def _weights(tokens: Sequence[int], within: Within, importance: Sequence[float] 
 
 
 def fading_weights(tokens: int, after: float) -> Tensor:
-    """[T]: 1 / (1 + exp(clip(t - after, -10, 6))) of the tokens t = 0, 1, ...: 1 at first, 1/2 at `after`, then close to 0.
+    """[T]: 1 / (1 + exp(clip(t - after, -10, 6))) of the tokens t = 0, 1, ...: 1 at first, 1/2 at `after`, then close
+    to 0.
 
-    Text2Grad's release weights the rewards of summaries in this way, with 54 for tokens counted from 1, which is `after=53`; the
-    paper has no such weight.
+    Text2Grad's release weights the rewards of summaries in this way, with 54 for tokens counted from 1, which is
+    `after=53`; the paper has no such weight.
     """
     return torch.sigmoid(-(torch.arange(tokens) - after).clamp(-10, 6))
 
@@ -244,16 +246,19 @@ def uncovered_spans(
     *,
     partial: bool = False,
 ) -> list[int]:
-    """Indices of the spans that have no token: empty ones, spans of text that the tokens do not reach, parts of a token."""
+    """Return indices of the spans that have no token: empty ones, spans of text that the tokens do not reach, parts of
+    a token.
+    """
     tokens = tokens_of_spans(spans, offsets, text, policy, partial=partial)
     return [number for number, own in enumerate(tokens) if not own]
 
 
 def without_characters(labels: Tensor, offsets: Sequence[tuple[int, int]]) -> Tensor:
-    """`labels` [T] with 1 for tokens that cover no character where every other token's label is above 0, else 0 for them.
+    """`labels` [T] with 1 for tokens that cover no character where every other token's label is above 0, else 0 for
+    them.
 
-    No span contains such tokens (the end of a response, the mark before a first word), but a criterion on the whole response
-    includes them ("Rubrics to Tokens", appendix C.3: all tokens): with 0, they alone would be outliers.
+    No span contains such tokens (the end of a response, the mark before a first word), but a criterion on the whole
+    response includes them ("Rubrics to Tokens", appendix C.3: all tokens): with 0, they alone would be outliers.
     """
     bare = torch.tensor([start >= end for start, end in offsets], dtype=torch.bool, device=labels.device)
     rest = labels[~bare]
@@ -264,7 +269,8 @@ def without_characters(labels: Tensor, offsets: Sequence[tuple[int, int]]) -> Te
 def overlaps(source: Sequence[tuple[int, int]], target: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
     """Which tokens of two tokenizations of one text share a character: indices [N] into `source` and into `target`.
 
-    Offsets are characters [start, end), in order: neither starts nor ends decrease. A token that covers nothing is in no pair.
+    Offsets are characters [start, end), in order: neither starts nor ends decrease. A token that covers nothing is in
+    no pair.
     """
     pairs: list[tuple[int, int]] = []
     first = 0

@@ -44,12 +44,12 @@ def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 
 def mean_metric(x: Tensor, mask: Tensor) -> Mean:
-    """The mean of the real entries, without gradient, as a metric that can be merged."""
+    """Return the mean of the real entries, without gradient, as a metric that can be merged."""
     return Mean(masked_sum(x.detach(), mask), mask.sum())
 
 
 def masked_var(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
-    """Population variance of the real entries, over everything or along `dim`; 0 where there are none.
+    """Return population variance of the real entries, over everything or along `dim`; 0 where there are none.
 
     Shapes as in `masked_mean`.
     """

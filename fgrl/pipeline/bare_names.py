@@ -1,4 +1,6 @@
-"""Names of runs, stages and shipped recipes that are given without their folder: `quickstart`, `policy`, `quickstart:policy`."""
+"""Names of runs, stages and shipped recipes that are given without their folder: `quickstart`, `policy`,
+`quickstart:policy`.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ MOST_LISTED = 8
 
 
 def with_folder(word: str, runs: Path) -> str:
-    """The word with the path of the recipe, run or stage that it names; unchanged if it is a path or names nothing.
+    """Return the word with the path of the recipe, run or stage that it names; unchanged if it is a path or names
+    nothing.
 
-    A recipe that `fgrl run` finds by its name goes before runs and stages. Raises `UsageError` where several runs and stages have
-    the name.
+    A recipe that `fgrl run` finds by its name goes before runs and stages. Raises `UsageError` where several runs and
+    stages have the name.
     """
     if files.exists(Address.parse(word).file):
         return word

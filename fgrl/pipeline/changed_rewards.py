@@ -18,8 +18,9 @@ from fgrl.results.differing import inside
 
 
 def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> list[str]:
-    """Names of the files of a reward whose content is another one than when a stage was made: files that the reward's settings name,
-    those that a file with functions imports, and files of the recipe's `imports` that define the reward or a component in it.
+    """Names of the files of a reward whose content is another one than when a stage was made: files that the reward's
+    settings name, those that a file with functions imports, and files of the recipe's `imports` that define the reward
+    or a component in it.
 
     identity: of the stage; path: of the reward in the stage's settings.
     """
@@ -40,9 +41,10 @@ def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> lis
 
 
 def _changed_imports(reward: Reward, identity: Mapping[str, Any]) -> list[str]:
-    """Names of the imported files with the reward's code, and of the files beside them that they import, whose content the stage did
-    not record. One without sources is that of a stage that used no imported file: nothing is known of its rewards'
-    files."""
+    """Names of the imported files with the reward's code, and of the files beside them that they import, whose content
+    the stage did not record. One without sources is that of a stage that used no imported file: nothing is known of its
+    rewards' files.
+    """
     recorded = set(identity.get("sources", {}).values())
     if not recorded:
         return []

@@ -26,17 +26,18 @@ POLL = 0.2
 
 
 def is_needed(stage: Planned, options: Options) -> bool:
-    """True if the stage needs a separate process: not when this process was started for it alone."""
+    """Return True if the stage needs a separate process: not when this process was started for it alone."""
     return stage.stage.processes() > 1 and list(options.only) != [stage.name]
 
 
 def run(
     stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
 ) -> None:
-    """`fgrl run R --only stage`, which works in `folder`; it writes to the folder of `invocation` and takes the stage's lock itself.
+    """`fgrl run R --only stage`, which works in `folder`; it writes to the folder of `invocation` and takes the stage's
+    lock itself.
 
-    A stop is passed on; when this process is aborted, so is the child, and it ends when this process does. Raises `ChildFailed`, and
-    `RankLost` where a signal has ended the child.
+    A stop is passed on; when this process is aborted, so is the child, and it ends when this process does. Raises
+    `ChildFailed`, and `RankLost` where a signal has ended the child.
     """
     launching.forget_waits(folder)
     environment = {

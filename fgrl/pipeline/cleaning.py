@@ -1,7 +1,8 @@
 """Deletion of what is not needed from a folder of runs.
 
-Only folders that fgrl made are ever deleted: runs (`<recipe>/<time>-<key>/`), stages (`stages/<name>-<key>/`) and checkpoints of
-finished stages. Never what a process is working on, never a stage that a remaining run needs, never anything behind a link.
+Only folders that fgrl made are ever deleted: runs (`<recipe>/<time>-<key>/`), stages (`stages/<name>-<key>/`) and
+checkpoints of finished stages. Never what a process is working on, never a stage that a remaining run needs, never
+anything behind a link.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ class Wanted:
     older_than: timedelta | None = None
     """Runs that started longer ago, with the stages that no other run needs."""
     recipes: Sequence[str] = ()
-    """Runs of these recipes (names or patterns), with the stages that no other run needs; with `unreferenced` or `checkpoints` no
-    runs, and only stages of these recipes."""
+    """Runs of these recipes (names or patterns), with the stages that no other run needs; with `unreferenced` or
+    `checkpoints` no runs, and only stages of these recipes.
+    """
     unreferenced: bool = False
-    """Stages that no run needs; with `older_than` only those last worked on longer ago. Also what killed processes left half written."""
+    """Stages that no run needs; with `older_than` only those last worked on longer ago. Also what killed processes left
+    half written.
+    """
     checkpoints: bool = False
     """Checkpoints of finished stages, which nothing reads any more."""
 
@@ -132,7 +136,8 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
 
 
 def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
-    """Delete them, stages under their locks. Returns how many bytes were freed; `report` gets what could not be deleted.
+    """Delete them, stages under their locks. Returns how many bytes were freed; `report` gets what could not be
+    deleted.
 
     Looks again at what remains before each stage: one that a new run is to use stays.
     """
@@ -186,13 +191,14 @@ def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
 
 
 def _is_linked(path: Path, runs: Runs) -> bool:
-    """True if it is a link, or lies behind one inside the folder of runs."""
+    """Return True if it is a link, or lies behind one inside the folder of runs."""
     return path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents)
 
 
 class _Usage:
     """The stages that the runs need. Read again when runs have come or gone: what a run needs is known from its
-    start."""
+    start.
+    """
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
@@ -236,7 +242,7 @@ def _is_wanted(entry: RunEntry, wanted: Wanted, now: datetime) -> bool:
 
 
 def _is_of(stage: StageFolder, wanted: Wanted, history: History) -> bool:
-    """True if a wanted recipe made or used it, and for every stage when no recipe is wanted."""
+    """Return True if a wanted recipe made or used it, and for every stage when no recipe is wanted."""
     if not wanted.recipes:
         return True
     recipes = {entry.recipe for entry in history.entries if stage.key in entry.stages.values()}

@@ -36,7 +36,8 @@ class Side:
 
 
 def sides(sources: Sequence[Source], *, any_seed: bool) -> list[Side]:
-    """The sources with different names. any_seed: where each has one seed, and not the same, they share a column.
+    """Return the sources with different names. any_seed: where each has one seed, and not the same, they share a
+    column.
 
     Raises `UsageError` when a folder has runs of one seed with several settings.
     """
@@ -57,7 +58,7 @@ def sides(sources: Sequence[Source], *, any_seed: bool) -> list[Side]:
 
 
 def common_evaluations(sides: Sequence[Side], wanted: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """The evaluations that the first recipe and another have, and notes on what is left out.
+    """Return the evaluations that the first recipe and another have, and notes on what is left out.
 
     Raises `UsageError` for an evaluation in `wanted` that no recipe has, or when there is none in common.
     """

@@ -46,7 +46,7 @@ class Ending:
 
 
 def ending(error: BaseException, runs: Path) -> Ending:
-    """The exit code of an error, and what to report. `runs` is on the disk that may be full."""
+    """Return the exit code of an error, and what to report. `runs` is on the disk that may be full."""
     if (user := as_user_error(error)) is not None:
         after = "; the traceback is in run.log (-v shows it)" if user.details else ""
         message = f"{user}\n    = correct it and run the same command: finished stages stay{after}"
@@ -70,8 +70,8 @@ def ending(error: BaseException, runs: Path) -> Ending:
 def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
     """Inside, stages run: the console and the libraries write to `run.log`, and Ctrl-C is a request (`Interrupts`).
 
-    An error inside ends in the summary of the invocation and at the terminal instead of being raised, except `UsageError`. In the
-    end the page is written, also after a failure; of a failed start nothing is left.
+    An error inside ends in the summary of the invocation and at the terminal instead of being raised, except
+    `UsageError`. In the end the page is written, also after a failure; of a failed start nothing is left.
     """
     try:
         with _logged(invocation.folder / "run.log", console):
@@ -130,7 +130,9 @@ def _fail(error: BaseException, invocation: Invocation, console: Console) -> Non
 
 @contextmanager
 def _reported(file: str, console: Console) -> Iterator[None]:
-    """A file that says how the run ended cannot be written where the disk is full: that is said, and changes no ending."""
+    """Guard the writing of a file that says how the run ended cannot be written where the disk is full: that is said,
+    and changes no ending.
+    """
     try:
         yield
     except OSError as failure:
@@ -141,7 +143,8 @@ def _reported(file: str, console: Console) -> Iterator[None]:
 
 def _write_page(invocation: Invocation, console: Console) -> None:
     """Write the conclusions and `report.html`. Results do not depend on them: a failure is a bug to show; the stages
-    stay done."""
+    stay done.
+    """
     summary = invocation.summary
     try:
         with _reported("report.html", console):

@@ -33,7 +33,9 @@ def versions() -> dict[str, str]:
 
 
 def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
-    """Versions of the installed packages that contain these top-level modules; a module that no package contains is left out."""
+    """Versions of the installed packages that contain these top-level modules; a module that no package contains is
+    left out.
+    """
     versions: dict[str, str] = {}
     distributions: Mapping[str, list[str]] | None = None
     for module in sorted(modules):
@@ -61,6 +63,7 @@ def commit(folder: Path) -> dict[str, Any] | None:
 
 
 def environment(recipe: Path) -> dict[str, Any]:
+    """Return the versions, the machine and the state of the repository that a run depends on."""
     return {
         "versions": versions() | versions_of_imports(outside.installed_imports()),
         "platform": platform.platform(),

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def execute(recipe: Recipe, runs: Path, options: Options | None = None, console: Console | None = None) -> Summary:
     """Run the stages of a recipe that `runs` does not have. Errors of stages end in `Summary.exit`, not in exceptions;
-    a request that cannot be carried out raises `UsageError`."""
+    a request that cannot be carried out raises `UsageError`.
+    """
     options = options or Options()
     console = console or Console()
     planned = plan(recipe, runs, limit=options.limit)
@@ -124,7 +125,7 @@ class _Step:
         self.invocation.enter(self.stage, folder, cached=False, record=read_stage(folder))
 
     def _begin(self) -> Path:
-        """The folder to work in, after the stage is announced and noted as unfinished."""
+        """Return the folder to work in, after the stage is announced and noted as unfinished."""
         folder = self.runs.find(self.stage.key) or self.stage.dir
         refuse_links(folder, self.runs.root)
         self.invocation.begin(folder)

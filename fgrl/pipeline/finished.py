@@ -1,6 +1,7 @@
 """Recipes with overrides and seeds, and folders of runs, as the evaluations that they finished.
 
-The one way from what a person names on the command line to results: `table`, `compare`, `frontier`, `report` and the end of `run`.
+The one way from what a person names on the command line to results: `table`, `compare`, `frontier`, `report` and the
+end of `run`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class FinishedRecipe:
         return RecipeResults(self.name, leaves(self.data), finished)
 
     def evaluation(self, name: str) -> Evaluation:
-        """The numbers of a finished evaluation. Raises `DataError` when they cannot be read."""
+        """Return the numbers of a finished evaluation. Raises `DataError` when they cannot be read."""
         notes: list[str] = []
         folder = self.folders[name]
         try:
@@ -96,7 +97,9 @@ class FinishedRecipe:
         return evaluation
 
     def remeasured(self, name: str) -> Evaluation:
-        """A finished evaluation with its answers, measured again where the answers are enough. Raises `DataError`."""
+        """Return a finished evaluation with its answers, measured again where the answers are enough. Raises
+        `DataError`.
+        """
         evaluation = self.evaluation(name)
         evaluation.measured_by = MeasuredBy(name, self.settings([name]), complete=self.recipe is not None)
         evaluation.answers = read_answers(self.folders[name] / "out" / ANSWERS)
@@ -115,7 +118,7 @@ class FinishedRecipe:
 
     @contextmanager
     def scratch_run(self, name: str) -> Iterator[Run]:
-        """A run of a stage in a temporary folder, with the products of the stages before it that have finished."""
+        """Give a run of a stage in a temporary folder, with the products of the stages before it that have finished."""
         assert self.recipe is not None
         upstream = {other: self.folders[other] / "out" for other in self.recipe.graph()[name] if other in self.folders}
         made_with = {"seed": self.seed, "accelerator": self.recipe.stages[name].accelerator(), "console": Console()}
@@ -123,7 +126,9 @@ class FinishedRecipe:
             yield run
 
     def settings(self, names: Iterable[str]) -> dict[str, Any]:
-        """Settings of these stages and of all before them, with their defaults; without, where the recipe cannot be built."""
+        """Return settings of these stages and of all before them, with their defaults; without, where the recipe cannot
+        be built.
+        """
         if self.recipe is None:
             return dict(self.data.get("stages", {}))
         graph, wanted = self.recipe.graph(), set(names)
@@ -146,7 +151,7 @@ class Source:
         return self.recipes[0].name
 
     def by_seed(self) -> dict[int, FinishedRecipe]:
-        """Raises `UsageError` when it holds one seed with several settings."""
+        """Raise `UsageError` when it holds one seed with several settings."""
         result: dict[int, FinishedRecipe] = {}
         for finished in self.recipes:
             other = result.setdefault(finished.seed, finished)
@@ -167,11 +172,12 @@ def read_sources(
 ) -> list[Source]:
     """Each path is a recipe, the folder of a run, or a folder of runs. Nothing is run or written.
 
-    seeds: each recipe with each of them, or the runs that have them; empty: the recipe's own, or all. vary: lists of overrides of
-    which each recipe gets one of each list. Overrides and variations are for recipes: a run in a folder is finished as it is.
+    seeds: each recipe with each of them, or the runs that have them; empty: the recipe's own, or all. vary: lists of
+    overrides of which each recipe gets one of each list. Overrides and variations are for recipes: a run in a folder is
+    finished as it is.
 
-    Raises `Problems` of a recipe; `UsageError` for a folder without runs or without these seeds, or when there are overrides and
-    no recipe.
+    Raises `Problems` of a recipe; `UsageError` for a folder without runs or without these seeds, or when there are
+    overrides and no recipe.
     """
     if all(path.is_dir() for path in paths) and (overrides or vary):
         given = " ".join([*overrides, *(texts[0] for texts in vary)])
@@ -186,12 +192,12 @@ def read_sources(
 
 
 def results_of(sources: Iterable[Source]) -> list[RecipeResults]:
-    """Raises `DataError` when the numbers of a finished evaluation cannot be read."""
+    """Raise `DataError` when the numbers of a finished evaluation cannot be read."""
     return [finished.results for source in sources for finished in source.recipes]
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The folder of a run itself, or the runs in a folder of runs, oldest first."""
+    """Return the folder of a run itself, or the runs in a folder of runs, oldest first."""
     inside = [] if (path / "recipe.yaml").exists() else sorted(path.glob("*Z-*"))
     return inside or [path]
 
@@ -242,7 +248,7 @@ def of_plan(made: Plan, overrides: Sequence[str] = ()) -> FinishedRecipe:
 
 
 def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The overrides of each variation."""
+    """Return the overrides of each variation."""
     alternatives = [*vary, *([[f"seed={seed}" for seed in seeds]] if seeds else [])]
     return [[*overrides, *words] for words in itertools.product(*alternatives)]
 
@@ -265,7 +271,7 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
 
 
 def of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
-    """The recipe of a run, as far as it has run."""
+    """Return the recipe of a run, as far as it has run."""
     seed = run.settings.get("seed", 0)
     return FinishedRecipe(
         name=run.record.recipe,
@@ -279,7 +285,7 @@ def of_run(folder: Path, run: RunFolder) -> FinishedRecipe:
 
 
 def _is_evaluation(stage: RunStage) -> bool:
-    """It has numbers, or would have if it had finished."""
+    """Return True if it has numbers, or would have if it had finished."""
     if stage.finished and stage.folder is not None:
         return (stage.folder / "out" / METRICS).exists()
     recipes.know_components()
@@ -291,7 +297,7 @@ def _measures(stage: Any) -> bool:
 
 
 def _key_of(folder: Path) -> str:
-    """The short key in `<UTC>-<short key>`, which a number may follow."""
+    """Return the short key in `<UTC>-<short key>`, which a number may follow."""
     return folder.name.rpartition("-")[2].partition(".")[0]
 
 

@@ -6,7 +6,8 @@
     runs/<recipe>/<UTC>-<short key>/    one invocation: recipe.yaml, origins.json, environment.json, stages/ (links),
                                         summary.json, report.html, run.log
 
-`stage.json` is written last, by rename: a stage folder without it, or with other files than it lists, is unfinished work.
+`stage.json` is written last, by rename: a stage folder without it, or with other files than it lists, is unfinished
+work.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class Runs:
             raise UsageError(f"--runs {self.root}: {existing} is a file, and runs are kept in a folder")
 
     def take(self, folder: Path) -> None:
-        """Make sure that a stage's folder, whose lock this process holds, is fgrl's own, and remove what a killed process left half
-        written in it. Raises `LinkRefused`."""
+        """Make sure that a stage's folder, whose lock this process holds, is fgrl's own, and remove what a killed
+        process left half written in it. Raises `LinkRefused`.
+        """
         refuse_links(folder, self.root)
         for left in leftovers(folder, idle=0):
             remove(left)
@@ -68,7 +70,7 @@ class Runs:
         return self.root / "cache"
 
     def find(self, key: str) -> Path | None:
-        """The stage folder of a key, whatever its stage was called; a finished one when there are two."""
+        """Return the stage folder of a key, whatever its stage was called; a finished one when there are two."""
         return folder_of(self.stages, key)
 
     def invocations(self, recipe: str) -> list[Path]:
@@ -77,8 +79,9 @@ class Runs:
         return sorted(folders, key=lambda folder: folder.name, reverse=True)
 
     def new_invocation(self, recipe: str, short: str) -> Path:
-        """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. What killed processes left half written in
-        earlier ones and in the cache is removed. Raises `LinkRefused`."""
+        """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. What killed processes left
+        half written in earlier ones and in the cache is removed. Raises `LinkRefused`.
+        """
         if (self.root / recipe).is_symlink():
             raise LinkRefused(self.root / recipe)
         for left in (*leftovers(self.root / recipe), *leftovers(self.cache)):
@@ -130,10 +133,10 @@ class Runs:
 
 
 def recipe_name(address: Path | str) -> str:
-    """A recipe's folder below `runs/`: its place below the nearest folder called `recipes`, else its file name.
+    """Return a recipe's folder below `runs/`: its place below the nearest folder called `recipes`, else its file name.
 
-    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`, and its row `dpo.yaml::phi3` is `dpo-phi3`. It never begins with
-    a dot: `...yaml` would lie beside the runs folder.
+    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`, and its row `dpo.yaml::phi3` is `dpo-phi3`. It never
+    begins with a dot: `...yaml` would lie beside the runs folder.
     """
     recipe = Address.parse(address)
     parts = recipe.file.resolve().with_suffix("").parts

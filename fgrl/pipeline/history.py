@@ -30,7 +30,8 @@ RUNNING = "running"
 LOCK = ".running"
 """In the folder of an invocation: held by the process that works on it."""
 INPUTS = "inputs.json"
-"""In the folder of an invocation, from its start: the keys of its stages, and of the stages whose products they read."""
+"""In the folder of an invocation, from its start: the keys of its stages, and of the stages whose products they read.
+"""
 
 
 @dataclass
@@ -99,7 +100,7 @@ class History:
 
 
 def read_history(runs: Runs, *, sizes: bool = True) -> History:
-    """Raises `UsageError` when `runs` is a file. sizes: also add up the sizes of files, which takes the longest."""
+    """Raise `UsageError` when `runs` is a file. sizes: also add up the sizes of files, which takes the longest."""
     runs.check()
     stages: dict[str, list[StageFolder]] = {}
     for folder in sorted(runs.stages.glob("*-*")):
@@ -122,7 +123,7 @@ def read_history(runs: Runs, *, sizes: bool = True) -> History:
 
 
 def is_locked(lock: Path) -> bool:
-    """True if a process holds this lock; False where there is no such file."""
+    """Return True if a process holds this lock; False where there is no such file."""
     if lock.is_symlink():
         raise LinkRefused(lock)
     if not lock.exists():
@@ -135,12 +136,14 @@ def is_locked(lock: Path) -> bool:
 
 
 def stage_lock(runs: Runs, key: str) -> Path:
+    """Return the lock file of a stage."""
     return runs.stages / ".locks" / f"{key}.lock"
 
 
 def key_in(text: str, runs: Runs) -> str | None:
-    """The key of the stage in whose folder a path lies; None for any other text. Links, such as those in the folder of a run, are
-    followed."""
+    """Return the key of the stage in whose folder a path lies; None for any other text. Links, such as those in the
+    folder of a run, are followed.
+    """
     if "/" not in text or "\n" in text or "\0" in text:
         return None
     place, stages = os.path.realpath(files.expanded(text)), os.path.realpath(runs.stages)
@@ -185,7 +188,7 @@ def _entry(folder: Path, history: History) -> RunEntry:
 
 
 def _planned(folder: Path) -> Iterator[str]:
-    """The keys in `inputs.json`."""
+    """Yield the keys in `inputs.json`."""
     content = read_json(folder / INPUTS, []) if (folder / INPUTS).exists() else {}
     planned = mapping(content.get("keys"))
     yield from map(str, planned.values())

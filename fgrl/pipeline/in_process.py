@@ -32,8 +32,8 @@ def run(
 ) -> StageRecord:
     """Run a stage whose lock this process holds. Returns its record.
 
-    Raises `KeyboardInterrupt` when the stage left its work unfinished because of a Ctrl-C, and `InputsChanged` when a file that it
-    reads has changed since it was planned: then nothing is kept.
+    Raises `KeyboardInterrupt` when the stage left its work unfinished because of a Ctrl-C, and `InputsChanged` when a
+    file that it reads has changed since it was planned: then nothing is kept.
     """
     began = time.monotonic()
     plan, tracker = invocation.plan, invocation.tracker

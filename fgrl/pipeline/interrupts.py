@@ -1,9 +1,9 @@
-"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. SIGTERM asks like the first, however often it comes:
-a scheduler sends it to every process of a job, and a parent passes it on.
+"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. SIGTERM asks like the first, however
+often it comes: a scheduler sends it to every process of a job, and a parent passes it on.
 
-Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a large
-matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread does, and ends the
-process when the main thread does not come back after the second Ctrl-C.
+Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a
+large matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread
+does, and ends the process when the main thread does not come back after the second Ctrl-C.
 """
 
 from __future__ import annotations

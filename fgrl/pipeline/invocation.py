@@ -1,4 +1,6 @@
-"""The records of one invocation: `runs/<recipe>/<UTC>-<short key>/` with what was asked for, on what it ran, and how it went."""
+"""The records of one invocation: `runs/<recipe>/<UTC>-<short key>/` with what was asked for, on what it ran, and how it
+went.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ START_ERRORS = (WRONG_REQUEST, DataError.exit_code, INTERRUPTED)
 
 
 def summary_of(plan: Plan, options: Options) -> Summary:
-    """The summary of an invocation that begins now."""
+    """Return the summary of an invocation that begins now."""
     return Summary(
         recipe=plan.name,
         path=plan.recipe.address,
@@ -60,7 +62,7 @@ def summary_of(plan: Plan, options: Options) -> Summary:
 
 
 def finished_before(plan: Plan) -> Summary | None:
-    """The newest invocation that finished the very same plan and has its page."""
+    """Return the newest invocation that finished the very same plan and has its page."""
     names = {stage.name for stage in plan.stages}
     for folder in plan.runs.invocations(plan.name):
         page = folder / "report.html"
@@ -75,8 +77,8 @@ def finished_before(plan: Plan) -> Summary | None:
 class Invocation:
     """The folder of an invocation and its summary.
 
-    The process of a distributed stage (`child`) uses the folder of the invocation that started it, and leaves the records
-    to that.
+    The process of a distributed stage (`child`) uses the folder of the invocation that started it, and leaves the
+    records to that.
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
@@ -183,7 +185,7 @@ class Invocation:
         self._progress()
 
     def _tracking(self) -> Tracking:
-        """The recipe's trackers, overridden by those of the command."""
+        """Return the recipe's trackers, overridden by those of the command."""
         tracking = dict(self.plan.recipe.tracking)
         if self.options.wandb is not None:
             tracking["wandb"] = Wandb.model_validate({**_fields(tracking.get("wandb")), "project": self.options.wandb})
@@ -197,7 +199,9 @@ def _fields(settings: Settings | None) -> dict[str, Any]:
 
 
 def _has_work(folder: Path) -> bool:
-    """True if a stage's folder holds more than its settings and an unfinished product, which a restart empties."""
+    """Return True if a stage's folder holds more than its settings and an unfinished product, which a restart
+    empties.
+    """
     return any(
         inside.is_file() and inside.relative_to(folder).parts[0] not in ("recipe.yaml", "out")
         for inside in folder.rglob("*")
@@ -207,8 +211,8 @@ def _has_work(folder: Path) -> bool:
 def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
     """Return what the stages read: hashes of files, weights, products of other stages and imported user files.
 
-    Also the keys of the stages that are to run ("keys", by name), and of the stages whose folders their settings name as paths
-    ("named"): `fgrl clean` keeps them.
+    Also the keys of the stages that are to run ("keys", by name), and of the stages whose folders their settings name
+    as paths ("named"): `fgrl clean` keeps them.
     """
     read = {
         stage.name: {

@@ -1,10 +1,10 @@
 """A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
 
 Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
-the content of data as its reader identifies it, weights of local models, source of imported user files and of components that a
-notebook or a script defines, versions of the packages that components came from by an entry point, keys of upstream stages.
-Not counted: fields marked `Unkeyed`, fields with the value of their `KeyedUnless`, the stage's own name, the names of its
-upstream stages, where files lie.
+the content of data as its reader identifies it, weights of local models, source of imported user files and of
+components that a notebook or a script defines, versions of the packages that components came from by an entry point,
+keys of upstream stages. Not counted: fields marked `Unkeyed`, fields with the value of their `KeyedUnless`, the stage's
+own name, the names of its upstream stages, where files lie.
 
 What lies on a hub is identified by its name and `revision` alone: computing a key never uses the network.
 """
@@ -43,7 +43,7 @@ def identity(
     sources: Mapping[Path, str] | None = None,
     limit: int | None = None,
 ) -> Identity:
-    """The identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
+    """Return the identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
 
     What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
     model by `{"weights": fingerprint}`. Under "data", by the path of each reader, stands a hash of `Reader.identity()`.
@@ -95,7 +95,8 @@ def _sha256_of(value: Any) -> str:
 
 def sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes; of names and contents when it is a folder (but for bytecode, which Python
-    writes beside its source)."""
+    writes beside its source).
+    """
 
     def entry(name: str, file: Path) -> bytes:
         return b"" if "__pycache__" in name.split("/") else f"{name}:{sha256_of_file(file)}\n".encode()
@@ -117,7 +118,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def place(value: Any) -> str | None:
-    """ "product", "sha256" or "weights" of what stands for a place, else None."""
+    """Return "product", "sha256" or "weights" of what stands for a place, else None."""
     if isinstance(value, Mapping) and len(value) == 1:
         name = next(iter(value))
         return name if name in ("product", "sha256", "weights") else None
@@ -142,8 +143,8 @@ def _sources(owners: list[Any], sources: Mapping[Path, str]) -> dict[str, str]:
 def _packages(owners: list[Any]) -> dict[str, str]:
     """Versions of the distributions, by name, whose components the stage uses.
 
-    The version and not the files: a new version is how a package announces that its results may differ, and all files that
-    matter (compiled ones, data, its own imports) cannot be found reliably.
+    The version and not the files: a new version is how a package announces that its results may differ, and all files
+    that matter (compiled ones, data, its own imports) cannot be found reliably.
     """
     known = outside.packages()
     roots = {cls.__module__.partition(".")[0] for owner in owners for cls in type(owner).__mro__}
@@ -158,7 +159,7 @@ def _file(inspect: Any, cls: type) -> str | None:
 
 
 def _holds(settings: Any, path: Key) -> bool:
-    """True if there is a `settings[path]`: not where the dump left a field out."""
+    """Return True if there is a `settings[path]`: not where the dump left a field out."""
     for part in path:
         if isinstance(settings, Mapping) and part not in settings:
             return False

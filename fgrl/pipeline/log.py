@@ -40,10 +40,11 @@ class Log:
             self._rewrite_csv(row)
 
     def rewind(self, step: int, metrics: Collection[str]) -> None:
-        """Keep the rows before `step`, and those at `step` that have none of `metrics`; a line that a kill cut in half goes too.
+        """Keep the rows before `step`, and those at `step` that have none of `metrics`; a line that a kill cut in half
+        goes too.
 
-        At one step there can be the numbers of an evaluation and those of the training, and only the later ones of the two
-        may have been logged by a process that was killed.
+        At one step there can be the numbers of an evaluation and those of the training, and only the later ones of the
+        two may have been logged by a process that was killed.
         """
         rows = [
             row

@@ -16,11 +16,12 @@ from fgrl.pipeline import changed_rewards, trained
 
 
 def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward, dict[str, Path]]:
-    """The reward that a word names, not set up, and the products of the stages that it refers to.
+    """Return the reward that a word names, not set up, and the products of the stages that it refers to.
 
-    A stage that has a reward (RECIPE:STAGE, its folder, a recipe with one such stage): that reward. A stage that trained a reward
-    model: that model, read as `segment_rm` reads it. Otherwise a component: its name, or `{name: ..., ...}`.
-    A line on stderr names files of a stage's reward that have changed since. Raises `UsageError` for any other word, `Problems` of a component.
+    A stage that has a reward (RECIPE:STAGE, its folder, a recipe with one such stage): that reward. A stage that
+    trained a reward model: that model, read as `segment_rm` reads it. Otherwise a component: its name, or `{name: ...,
+    ...}`. A line on stderr names files of a stage's reward that have changed since. Raises `UsageError` for any other
+    word, `Problems` of a component.
     """
     recipes.know_components()
     if word.lstrip().startswith("{") or word in registry.names("reward"):

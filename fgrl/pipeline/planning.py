@@ -78,7 +78,7 @@ class Plan:
         return recipe_name(self.recipe.address)
 
     def is_related(self, name: str) -> bool:
-        """True for the name of a row of this recipe's file, or of a file that this recipe extends."""
+        """Return True for the name of a row of this recipe's file, or of a file that this recipe extends."""
         files = {place.file for place in self.recipe.origins.values() if isinstance(place, Place) and place.file}
         families = {recipe_name(file) for file in (*files, Path(self.recipe.path))}
         return any(name == family or name.startswith(f"{family}-") for family in families)
@@ -92,7 +92,9 @@ class Plan:
         return next(stage for stage in self.stages if stage.name == name)
 
     def check_inputs(self, stage: Planned) -> None:
-        """Hash again what a stage reads. Raises `InputsChanged` when a file is not what it was when the plan was made."""
+        """Hash again what a stage reads. Raises `InputsChanged` when a file is not what it was when the plan was
+        made.
+        """
         limit = stage.identity.get("limit")
         now = keys.identity(
             stage.stage, seed=self.recipe.seed, upstream=stage.upstream, sources=self.recipe.sources, limit=limit
@@ -107,7 +109,7 @@ class Plan:
             )
 
     def surroundings(self, stage: Planned, *, checked: bool = True) -> dict[str, Any]:
-        """The arguments of a stage's `Run` that follow from its plan.
+        """Return the arguments of a stage's `Run` that follow from its plan.
 
         checked: compare the products that it reads with their checksums. Raises `DataError` when one is gone or broken.
         """
@@ -134,11 +136,14 @@ class Plan:
     @property
     def auto(self) -> dict[str, str]:
         """Return what `auto` stands for in this recipe, with the reason; two entries where stages use different
-        devices."""
+        devices.
+        """
         return {each.dtype: each.why for each in self.recipe.auto.values()}
 
     def notices(self) -> list[str]:
-        """Return what `auto` stands for, and a warning about stages that ask for bfloat16 on a device that only emulates it."""
+        """Return what `auto` stands for, and a warning about stages that ask for bfloat16 on a device that only
+        emulates it.
+        """
         lines = [f"auto: {dtype} ({why})" for dtype, why in self.auto.items()]
         emulated = [(stage, settings) for stage in self.stages if not stage.cached and (settings := stage.emulated())]
         if emulated:
@@ -174,7 +179,9 @@ class Options:
     wandb: str | None = None
     """W&B project to log to, besides what the recipe names."""
     tensorboard: str | None = None
-    """Folder for TensorBoard's event files, besides what the recipe names; empty: `tensorboard/` in the folder of the run."""
+    """Folder for TensorBoard's event files, besides what the recipe names; empty: `tensorboard/` in the folder of the
+    run.
+    """
     arguments: Sequence[str] = ()
     """Overrides as they were typed, for the processes of distributed stages."""
     command: Sequence[str] = ()
@@ -188,8 +195,9 @@ class Options:
         return not self.only and self.start is None
 
     def select(self, plan: Plan) -> list[Planned]:
-        """The stages that `--only` and `--from` ask for, in order. Raises `UsageError` when a stage does not exist, or
-        needs another one that is neither done nor selected."""
+        """Return the stages that `--only` and `--from` ask for, in order. Raises `UsageError` when a stage does not
+        exist, or needs another one that is neither done nor selected.
+        """
         names = [stage.name for stage in plan.stages]
         for name in (*self.only, *([self.start] if self.start is not None else [])):
             if name not in names:
@@ -211,8 +219,9 @@ class Options:
 
 
 def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
-    """Keys of all stages, and which of them `runs` already has. Nothing is run or written. Raises `UsageError` when `runs` is
-    a file."""
+    """Keys of all stages, and which of them `runs` already has. Nothing is run or written. Raises `UsageError` when
+    `runs` is a file.
+    """
     planned = Plan(recipe, Runs(Path(runs)))
     planned.runs.check()
     finished = list(records.finished_stages(planned.runs.stages))
@@ -251,7 +260,8 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
 
 def _problem(folder: Path, key: str) -> str:
     """Return the reason for which the folder of the stage with this key does not count as finished; empty where it
-    does."""
+    does.
+    """
     try:
         records.read_stage(folder, key)
     except records.Unfinished:

@@ -24,5 +24,5 @@ def rank(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for our own launcher."""
+    """Return the environment for our own launcher."""
     return {name: value for name, value in environment.items() if name not in LAUNCHER}

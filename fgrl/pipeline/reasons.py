@@ -1,5 +1,6 @@
 """Reasons in words for which a stage runs or does not run: what changed against the finished stage that is closest to
-it."""
+it.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def to_run(
 ) -> str:
     """Return the reason of a stage that was never started.
 
-    upstream: names of the stages that it refers to, by their key. finished: what may be compared with it, which are the stages
-    of the same recipe and of those that it extends: differences to an unrelated recipe explain nothing.
+    upstream: names of the stages that it refers to, by their key. finished: what may be compared with it, which are the
+    stages of the same recipe and of those that it extends: differences to an unrelated recipe explain nothing.
     """
     candidates = [stage for stage in finished if stage[1].component == component]
     if not candidates:
@@ -51,7 +52,7 @@ def to_run(
 
 
 def setting(stage: str, path: str) -> str:
-    """The key of the recipe that a path inside of an identity stands for."""
+    """Return the key of the recipe that a path inside of an identity stands for."""
     part, _, inside = path.partition(".")
     return f"stages.{stage}.{inside}" if part in ("settings", "data") else path
 

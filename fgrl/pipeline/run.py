@@ -83,14 +83,14 @@ class Run:
             raise KeyboardInterrupt
 
     def path(self, ref: Ref[Any]) -> Path:
-        """The product folder of another stage."""
+        """Return the product folder of another stage."""
         if ref.stage not in self.products:
             known = ", ".join(self.products) or "none"
             raise KeyError(f"stage {self.stage} did not name {ref!r} in its fields; its upstream stages: {known}")
         return self.products[ref.stage]
 
     def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
-        """A loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
+        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
         if trainable:
             return self._load(spec, head, trainable=True)
         key = json.dumps([head, spec.model_dump(mode="json")], sort_keys=True)
@@ -123,8 +123,9 @@ class Run:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append to `log.jsonl` and `metrics.csv` (and to the trackers). Steps do not fall; the first call of a process cuts what an
-        earlier, killed process logged after this step, and its rows of the same metrics at this step."""
+        """Append to `log.jsonl` and `metrics.csv` (and to the trackers). Steps do not fall; the first call of a process
+        cuts what an earlier, killed process logged after this step, and its rows of the same metrics at this step.
+        """
         if self._log is None:
             return
         numbers = {hide(name): float(value) for name, value in metrics.items()}
@@ -138,7 +139,7 @@ class Run:
             self.console.say(text)
 
     def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticking]:
-        """A progress line with ETA; `done` steps were already taken before this process."""
+        """Return a progress line with ETA; `done` steps were already taken before this process."""
         return self.console.progress(what, total, done)
 
     def seed_libraries(self, *, with_torch: bool = True) -> None:
@@ -154,7 +155,7 @@ class Run:
 
 @contextmanager
 def scratch_run(name: str, **arguments: Any) -> Iterator[Run]:
-    """A stage's run in a temporary folder: to look at samples, or to measure answers again. Nothing of it is kept.
+    """Give a stage's run in a temporary folder: to look at samples, or to measure answers again. Nothing of it is kept.
 
     arguments: of `Run`.
     """

@@ -1,8 +1,8 @@
 """Trackers of metrics besides a stage's own logs: TensorBoard and Weights & Biases, from the recipe's `track` or the
 command line.
 
-A tracker is opened for the time of one stage: a distributed stage opens the same one from its own process. What the stage logged in
-an earlier run, before it was interrupted, is sent first, so that its curves are whole.
+A tracker is opened for the time of one stage: a distributed stage opens the same one from its own process. What the
+stage logged in an earlier run, before it was interrupted, is sent first, so that its curves are whole.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ NOT_METRICS = ("step", "time")
 Log = Callable[[Mapping[str, float], int, float], None]
 """Gets metrics, their step, and when they were logged (seconds since 1970)."""
 Tracker = Callable[[str, Mapping[str, Any]], AbstractContextManager[Log]]
-"""One place that gets the metrics of a stage while it runs. It is opened with the stage's name and a mapping that has its summary
-when it is closed, empty where the stage did not finish. Raises `Unavailable` when a package is missing."""
+"""One place that gets the metrics of a stage while it runs. It is opened with the stage's name and a mapping that has
+its summary when it is closed, empty where the stage did not finish. Raises `Unavailable` when a package is missing.
+"""
 
 
 class Trackers:
@@ -40,7 +41,8 @@ class Trackers:
 
     @contextmanager
     def opened(self, stage: str, folder: Path) -> Iterator[dict[str, Any]]:
-        """Inside, a stage runs and logs; what is put into the dictionary is its summary. However it ends, every tracker is closed.
+        """Inside, a stage runs and logs; what is put into the dictionary is its summary. However it ends, every tracker
+        is closed.
 
         folder: the stage's, with the log of an earlier, interrupted run.
         """
@@ -98,8 +100,9 @@ def to_wandb(
 ) -> Iterator[Log]:
     """One W&B run for a run of fgrl, with every stage's metrics under the stage's name.
 
-    Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already. Neither a secret
-    nor a path of this machine is sent, and nothing that W&B collects itself: commands, hosts, users, repositories, code.
+    Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already.
+    Neither a secret nor a path of this machine is sent, and nothing that W&B collects itself: commands, hosts, users,
+    repositories, code.
     """
     with Requires("wandb", "logging to Weights & Biases needs the package wandb", extra="wandb"):
         import wandb

@@ -50,10 +50,12 @@ class TrainedModel:
 
 
 def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | None = None) -> TrainedModel:
-    """The trained model that a word names, with its files compared to their checksums. Nothing is run or written.
+    """Return the trained model that a word names, with its files compared to their checksums. Nothing is run or
+    written.
 
-    stage: the stage of a recipe or a run, instead of `:STAGE` in the word. Raises `UsageError` for a word that names no trained
-    model or several, with those that there are; `Problems` of a recipe; `DataError` for a product that has changed.
+    stage: the stage of a recipe or a run, instead of `:STAGE` in the word. Raises `UsageError` for a word that names no
+    trained model or several, with those that there are; `Problems` of a recipe; `DataError` for a product that has
+    changed.
     """
     recipes.know_components()  # a model that answers needs its engine
     word = bare_names.with_folder(word, runs)
@@ -72,15 +74,16 @@ def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | Non
 
 
 def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> StageFolder:
-    """The finished stage that a word names; of a recipe or a run without `:STAGE` the only one with a reward."""
+    """Return the finished stage that a word names; of a recipe or a run without `:STAGE` the only one with a reward."""
     named = _stage(bare_names.with_folder(word, runs), runs, overrides, None, _with_reward)
     _checked(named.folder)
     return named
 
 
 def names_a_stage(word: str, runs: Path) -> bool:
-    """True if the word can name a stage, a run or a recipe, and not a model on the hub. Raises `UsageError` where it
-    names several."""
+    """Return True if the word can name a stage, a run or a recipe, and not a model on the hub. Raises `UsageError`
+    where it names several.
+    """
     word = bare_names.with_folder(word, runs)
     path = files.expanded(word)
     if files.is_folder(path):
@@ -94,7 +97,9 @@ def names_a_stage(word: str, runs: Path) -> bool:
 
 
 def products(named: StageFolder) -> dict[str, Path]:
-    """The products of the stages that a stage refers to, by their names in its settings, compared with their checksums."""
+    """Return the products of the stages that a stage refers to, by their names in its settings, compared with their
+    checksums.
+    """
     made = {}
     for name, key in named.record.upstream.items():
         folder = folder_of(named.folder.resolve().parent, key)
@@ -106,7 +111,7 @@ def products(named: StageFolder) -> dict[str, Path]:
 
 
 def head(folder: Path) -> str:
-    """The head of the model in a product: "lm", "scalar" or "token"."""
+    """Return the head of the model in a product: "lm", "scalar" or "token"."""
     return str(mapping(Checkpoint(folder).about().get("model")).get("head") or "lm")
 
 
@@ -114,7 +119,7 @@ def head(folder: Path) -> str:
 
 
 def _kept_model(word: str) -> tuple[StageFolder, Path, int | None] | None:
-    """A stage's folder, its product, or a model of a step in it; None for any other word."""
+    """Return a stage's folder, its product, or a model of a step in it; None for any other word."""
     path = files.expanded(word)
     if not files.is_folder(path):
         return None
@@ -185,7 +190,8 @@ def _has_row(file: Path, name: str) -> bool:
 
 
 def _final(run: finished.FinishedRecipe, source: str) -> str:
-    """The trained model that no other training of the run began with; language models go before models with another head.
+    """Return the trained model that no other training of the run began with; language models go before models with
+    another head.
 
     Raises `UsageError` where there are several, or where a stage that trains has not run.
     """
@@ -241,7 +247,7 @@ def _command(run: finished.FinishedRecipe, source: str) -> str:
 
 
 def _checked(folder: Path) -> StageRecord:
-    """The stage's record, after its product was compared with the checksums."""
+    """Return the stage's record, after its product was compared with the checksums."""
     try:
         return check_contents(folder)
     except Broken as broken:

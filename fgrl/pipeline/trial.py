@@ -1,7 +1,7 @@
 """A small training with a person's component, repeated in other ways that must not change it: `fgrl check`.
 
-The model has random weights and reads bytes. With it a training of three iterations takes a second, and what depends on the
-division into micro-batches, on the number of processes or on what a kill loses shows in the trained weights.
+The model has random weights and reads bytes. With it a training of three iterations takes a second, and what depends on
+the division into micro-batches, on the number of processes or on what a kill loses shows in the trained weights.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ TRIED = ("online_algorithm", "reward", "offline_algorithm")
 """Kinds that can be tried in a training."""
 STAGE = "trained"
 MOST = 1e-3
-"""Largest distance of trained weights, as a share of the distance that training moved them, that is taken for rounding."""
+"""Largest distance of trained weights, as a share of the distance that training moved them, that is taken for rounding.
+"""
 WORDS = ["sea", "lamp", "bird", "bread", "river", "stone", "cloud", "glass"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 KILLED_BEFORE = 3
@@ -200,7 +201,7 @@ class TrialFailed(FgrlError):
 
 
 def _row(word: str, data: str, reads: Mapping[str, Column]) -> dict[str, Any]:
-    """A pair or a sample, with numbers in the columns that come with the data."""
+    """Return a pair or a sample, with numbers in the columns that come with the data."""
     sides = (
         {"chosen": f"{word} is it.", "rejected": f"no {word}"} if data == "pairs" else {"reference": f"{word} is it."}
     )
@@ -215,7 +216,7 @@ def _row(word: str, data: str, reads: Mapping[str, Column]) -> dict[str, Any]:
 
 
 def _write_model(folder: Path) -> None:
-    """A random Llama of two layers with a tokenizer of bytes."""
+    """Save a random Llama of two layers with a tokenizer of bytes."""
     import tokenizers
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

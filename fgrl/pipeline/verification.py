@@ -15,8 +15,9 @@ from fgrl.results.records import RUN, Broken, Unfinished, check_contents, has_ru
 
 
 def verify(runs: Runs) -> dict[str, Any]:
-    """Counts of the stages, and `problems`: what is broken, and what becomes of it. A finished stage that is broken counts as
-    unfinished from then on. Raises `UsageError` for a folder without stages."""
+    """Return the counts of the stages, and `problems`: what is broken, and what becomes of it. A finished stage that is
+    broken counts as unfinished from then on. Raises `UsageError` for a folder without stages.
+    """
     runs.check()
     if not runs.stages.is_dir():
         raise UsageError(f"{runs.root} holds no runs: there is no {runs.stages}")

@@ -1,7 +1,7 @@
 """Errors of the user's code in the processes of a distributed stage, which are reported once.
 
-Mostly all processes raise the same error at the same point. Where only a worker fails, the process of rank 0 notices no more than that
-a connection was closed; so the worker leaves its report in the stage's folder.
+Mostly all processes raise the same error at the same point. Where only a worker fails, the process of rank 0 notices no
+more than that a connection was closed; so the worker leaves its report in the stage's folder.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def silent(folder: Path, rank: int) -> Iterator[None]:
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """In the process of rank 0, around an attempt at a stage: what workers left of an earlier attempt is gone, and an error that follows
-    from that of a worker is replaced by the worker's."""
+    """In the process of rank 0, around an attempt at a stage: what workers left of an earlier attempt is gone, and an
+    error that follows from that of a worker is replaced by the worker's.
+    """
     for left in folder.glob(REPORT.format("*")):
         left.unlink()
     launching.forget_waits(folder)
@@ -45,7 +46,7 @@ def reported(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reported_left(folder: Path) -> Iterator[None]:
-    """An error that is not the user's is replaced by the one that a worker left, if one did."""
+    """Replace an error that is not the user's by the one that a worker left, if one did."""
     try:
         yield
     except Exception as error:

@@ -78,7 +78,7 @@ class Answers:
 
 @torch.no_grad()
 def of_stage(folder: Path, head: str, *, with_base: bool) -> Answers:
-    """The stage's own model. with_base: measure the KL from what its adapter was added to as well."""
+    """Return the stage's own model. with_base: measure the KL from what its adapter was added to as well."""
     model = models.load(ModelSpec(base=str(folder), dtype="float32", quantize=None), head=head)
     prompts = [rollouts.encode_prompt(model.tokenizer, prompt) for prompt in PROBES]
     room = NEW_TOKENS if model.max_tokens is None else min(NEW_TOKENS, model.max_tokens - max(map(len, prompts)))

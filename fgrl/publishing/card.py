@@ -29,7 +29,9 @@ def text(
     exported: Exported, provenance: Provenance, *, recipe: str, title: str, license: str | None, sanitizer: Sanitizer,
     about: Mapping[str, Any], size: int,
 ) -> str:  # fmt: skip
-    """The whole card, with its metadata. recipe: the resolved recipe as YAML, without paths and secrets; about: `fgrl.json`."""
+    """Return the whole card, with its metadata. recipe: the resolved recipe as YAML, without paths and secrets; about:
+    `fgrl.json`.
+    """
     sections = [
         f"# {_plain(title)}",
         *_opening(exported, provenance, about, sanitizer),
@@ -179,7 +181,7 @@ def _algorithm(stage: StageFolder) -> str | None:
 
 
 def _summary(summary: Mapping[str, Any]) -> str:
-    """The plain numbers and words of a stage's summary."""
+    """Return the plain numbers and words of a stage's summary."""
     parts = []
     for name, value in summary.items():
         if isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -37,7 +37,9 @@ class Reply:
 
 @dataclass
 class Conversation:
-    """The turns so far. An answer is drawn from a separate random stream: the same seed and words give the same answers."""
+    """The turns so far. An answer is drawn from a separate random stream: the same seed and words give the same
+    answers.
+    """
 
     name: str
     model: Any
@@ -76,7 +78,8 @@ class Conversation:
         return [*first, *self.turns, Message(role="user", content=question)]
 
     def ask(self, question: str, shown: Callable[[str], None] = lambda _text: None) -> Reply:
-        """The answer, which becomes a turn. `shown` gets its text piece by piece while it is drawn; Ctrl-C ends it.
+        """Return the answer, which becomes a turn. `shown` gets its text piece by piece while it is drawn; Ctrl-C ends
+        it.
 
         Raises `DataError` where the chat template refuses the conversation; then nothing is remembered.
         """
@@ -125,8 +128,8 @@ def rewarded(
 ) -> RewardedReply:
     """Score an answer. reference: a model, or None for `model` with its adapter switched off.
 
-    Raises `DataError` where the reward reads token ids of another tokenizer, and `UsageError` where it reads a reference that
-    there is none of.
+    Raises `DataError` where the reward reads token ids of another tokenizer, and `UsageError` where it reads a
+    reference that there is none of.
     """
     rollouts.check_same_tokens(model, reward=reward.tokenizer())
     needs = frozenset({"offsets"} | reward.needs())
@@ -145,7 +148,9 @@ def rewarded(
 
 
 def pieces(tokenizer: Any, ids: Sequence[int], values: Sequence[float | None]) -> list[str]:
-    """The characters of each token. One that several tokens share is in the first; a special token that has a reward shows its name."""
+    """Return the characters of each token. One that several tokens share is in the first; a special token that has a
+    reward shows its name.
+    """
     text, placed, result = rollouts.decode(tokenizer, ids), 0, []
     for place, (start, end) in enumerate(rollouts.offsets(tokenizer, ids)):
         start = max(start, placed)

@@ -1,6 +1,8 @@
-"""A trained model as a folder that loads anywhere, without fgrl: weights as safetensors, tokenizer, chat template, end tokens, card.
+"""A trained model as a folder that loads anywhere, without fgrl: weights as safetensors, tokenizer, chat template, end
+tokens, card.
 
-Left out: weights of 4 bits. A model that was trained on such a base is merged into the base's own weights, which its card says.
+Left out: weights of 4 bits. A model that was trained on such a base is merged into the base's own weights, which its
+card says.
 """
 
 from __future__ import annotations
@@ -64,8 +66,9 @@ class Options:
 
 
 def check_target(folder: Path, *, force: bool) -> None:
-    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without `force`, and where no
-    folder can be made."""
+    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without
+    `force`, and where no folder can be made.
+    """
     try:
         _check_target(folder, force=force)
         above = next(path for path in folder.absolute().parents if path.exists())
@@ -102,12 +105,12 @@ def _check_target(folder: Path, *, force: bool) -> None:
 
 
 def _names(folder: Path) -> list[str]:
-    """The files in a folder, and in the folders inside it."""
+    """Return the files in a folder, and in the folders inside it."""
     return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()]
 
 
 def _written(marker: Path) -> set[str]:
-    """The files that an earlier export wrote; only the marker where it does not say."""
+    """Return the files that an earlier export wrote; only the marker where it does not say."""
     notes: list[str] = []
     listed = read_json(marker, notes).get("files")
     return {MARKER, *(map(str, listed) if isinstance(listed, list) else ())}
@@ -124,8 +127,9 @@ def export(
 ) -> Exported:  # fmt: skip
     """Write the model in the folder `model`, which `fgrl.models.save` wrote, to `folder`.
 
-    The folder appears by rename, after what was written has been read back and compared with the stage's model. Raises `DataError`
-    where they differ by more than rounding, or where an adapter's base is gone; `UsageError` for options that do not fit.
+    The folder appears by rename, after what was written has been read back and compared with the stage's model. Raises
+    `DataError` where they differ by more than rounding, or where an adapter's base is gone; `UsageError` for options
+    that do not fit.
     """
     options, provenance = options or Options(), provenance or Provenance()
     _check_base(options.base)
@@ -171,7 +175,8 @@ def export(
 
 def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str | None:
     """Return the reason to merge a stage's adapter into whole weights: "" on request, None: the adapter alone is
-    exported (or there is none)."""
+    exported (or there is none).
+    """
     if not saved["adapter"]:
         return None
     if options.merge:
@@ -195,7 +200,7 @@ def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str 
 
 
 def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options) -> str:
-    """The adapter with its base's name on the hub. Returns the class that loads it."""
+    """Return the adapter with its base's name on the hub. Returns the class that loads it."""
     for name in ("adapter_model.safetensors", "head.safetensors"):
         if (model / name).is_file():
             shutil.copyfile(model / name, folder / name)
@@ -213,7 +218,9 @@ def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options)
 
 
 def _write_weights(model: Path, folder: Path, head: str, dtype: str) -> str:
-    """Whole weights: adapters are merged in float32, then everything is rounded once. Returns the class that loads it."""
+    """Whole weights: adapters are merged in float32, then everything is rounded once. Returns the class that loads
+    it.
+    """
     # `trainable` without a new adapter is what merges those that the model has
     loaded = models.load(ModelSpec(base=str(model), dtype="float32", quantize=None), head=head, trainable=True)
     tokenizer = loaded.tokenizer
@@ -236,7 +243,9 @@ def _tokenizer(model: Path) -> Any:
 
 
 def _generation_config(model: models.LanguageModel) -> transformers.GenerationConfig:
-    """The tokens that end an answer, as in training. The base's sampling settings are left out: the model was trained without."""
+    """Return the tokens that end an answer, as in training. The base's sampling settings are left out: the model was
+    trained without.
+    """
     import transformers
 
     ends = sorted(model.eos_ids)
@@ -247,7 +256,7 @@ def _generation_config(model: models.LanguageModel) -> transformers.GenerationCo
 
 
 def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
-    """transformers' model with the same head: one number per sequence, read at its last token, or one per token.
+    """Return transformers' model with the same head: one number per sequence, read at its last token, or one per token.
 
     Raises `UsageError` for an architecture without such a model.
     """
@@ -290,7 +299,7 @@ def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
 
 
 def _padding(model: models.LanguageModel) -> int:
-    """A token to pad with that ends no text: the model is read at the last token that is not padding."""
+    """Return a token to pad with that ends no text: the model is read at the last token that is not padding."""
     tokenizer = model.tokenizer
     for token in (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id):
         if token is not None and token not in model.eos_ids:
@@ -326,7 +335,7 @@ def _cleaned(value: Any) -> Any:
 def _describe(
     folder: Path, exported: Exported, provenance: Provenance, options: Options, saved: dict[str, Any], model: Path
 ) -> None:
-    """The recipe, the model card, and the marker of an export."""
+    """Write the recipe, the model card, and the marker of an export."""
     recipe = provenance.recipe() if provenance.chain else None
     remember(recipe)
     places = [stage.folder.parent for stage in provenance.chain]

@@ -67,7 +67,7 @@ class Provenance:
     """Origin of a model. Empty for a model whose stage's folder is unknown."""
 
     chain: list[StageFolder] = field(default_factory=list)
-    """The stages that it was made from, in order of execution; its own stage is the last."""
+    """Collect the stages that it was made from, in order of execution; its own stage is the last."""
     measured: list[MeasuredNumbers] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Stages whose folders are gone."""
@@ -81,20 +81,21 @@ class Provenance:
     @property
     def own_code(self) -> bool:
         """True if a stage uses components or functions that are not fgrl's: of a file that its recipe imports or
-        names, of a script."""
+        names, of a script.
+        """
         identities = [stage.record.identity for stage in self.chain]
         defined = any(identity.get("sources") or identity.get("definitions") for identity in identities)
         return defined or any(each.is_code for each in self.inputs())
 
     def recipe(self) -> dict[str, Any]:
-        """The stages as one recipe, in plain data. Stages of one name get a number."""
+        """Return the stages as one recipe, in plain data. Stages of one name get a number."""
         names = self.names()
         stages = {names[stage.key]: _renamed(stage.settings, stage.record.upstream, names) for stage in self.chain}
         seed = self.chain[-1].seed if self.chain else 0
         return {"about": self.about or "The stages that this model was made with.", "seed": seed, "stages": stages}
 
     def names(self) -> dict[str, str]:
-        """A name for each stage, by its key: what the stages after it call it."""
+        """Return a name for each stage, by its key: what the stages after it call it."""
         called = {key: name for stage in reversed(self.chain) for name, key in stage.record.upstream.items()}
         names: dict[str, str] = {}
         for stage in self.chain:
@@ -106,7 +107,9 @@ class Provenance:
         return names
 
     def inputs(self) -> list[Input]:
-        """The files, folders, functions and data sets that the stages read. What several stages read is listed once."""
+        """Return the files, folders, functions and data sets that the stages read. What several stages read is listed
+        once.
+        """
         listed: dict[tuple[str, str, str], Input] = {}
         names = self.names()
         for stage in self.chain:
@@ -122,7 +125,7 @@ class Provenance:
 
 
 def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance:
-    """The provenance of the model in `stage/out`; of the one that its training kept of `step`.
+    """Return the provenance of the model in `stage/out`; of the one that its training kept of `step`.
 
     Raises `DataError` for a folder that is no finished stage.
     """
@@ -136,7 +139,7 @@ def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance
 
 
 def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
-    """The stages that `stage` was made from, then itself."""
+    """Collect the stages that `stage` was made from, then itself."""
     known.add(stage.key)
     for name, key in stage.record.upstream.items():
         if key in known:
@@ -176,7 +179,8 @@ def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]
 
 def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> list[str]:
     """Return the names of a stage's model in an evaluation; for `select`, whose product one of its models is, the
-    chosen one."""
+    chosen one.
+    """
     if evaluation.key == stage.key:
         chosen = evaluation.record.summary.get("chosen")
         return [chosen] if isinstance(chosen, str) else []
@@ -189,7 +193,7 @@ def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> 
 
 
 def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) -> Any:
-    """Settings in which `${out:x}` has the name that the stage got."""
+    """Return settings in which `${out:x}` has the name that the stage got."""
     if isinstance(value, Mapping):
         return {name: _renamed(item, upstream, names) for name, item in value.items()}
     if isinstance(value, list):
@@ -202,7 +206,7 @@ def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) 
 def _inputs(
     stage: str, path: Sequence[str | int], identity: Any, settings: Any, data: Mapping[str, Any]
 ) -> Iterator[Input]:
-    """Walks both trees: the identity has what each file and data set is, the settings have its name.
+    """Walk both trees: the identity has what each file and data set is, the settings have its name.
 
     data: by the path of each reader, the hash of what it reads; that of a folder is nowhere else.
     """

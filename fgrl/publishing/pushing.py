@@ -36,8 +36,8 @@ not loaded with new weights. The repository's history keeps it."""
 def check(repo: str, *, public: bool, api: Any = None) -> Any:
     """Look, before any work is done, whether an upload can succeed. Returns the client that `push` uses.
 
-    Raises `UsageError` for a name that no repository can have, and for a repository of the other visibility; `Unavailable` without a
-    token or without the hub, with the next step.
+    Raises `UsageError` for a name that no repository can have, and for a repository of the other visibility;
+    `Unavailable` without a token or without the hub, with the next step.
     """
     try:
         hub_utils.validate_repo_id(repo)
@@ -84,7 +84,9 @@ def push(folder: Path, repo: str, *, public: bool, api: Any, message: str) -> st
 
 
 def _explained(error: Exception, repo: str, folder: Path | None = None) -> Exception:
-    """An error of the hub or of the network as one with a next step; any other error is a bug and stays as it is."""
+    """Return an error of the hub or of the network as one with a next step; any other error is a bug and stays as it
+    is.
+    """
     written = "" if folder is None else f" The export itself is complete: `hf upload {repo} {folder}` uploads it."
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)

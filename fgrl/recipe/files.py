@@ -63,8 +63,8 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
 
 
 def expand(text: Path | str) -> list[str]:
-    """The addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any other is
-    itself.
+    """Return the addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any
+    other is itself.
 
     Raises `Problems` when the file cannot be read or no row fits.
     """

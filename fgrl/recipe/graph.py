@@ -15,7 +15,7 @@ Graph = dict[str, list[str]]
 def check(
     stages: Mapping[str, type[Stage] | None], dropped: Mapping[str, Place], refs: Sequence[PlacedRef]
 ) -> tuple[list[PlacedRef], list[Problem]]:
-    """(references that fit, problems of the others).
+    """Return (references that fit, problems of the others).
 
     `stages` has every stage's class, None when its `name` is wrong (then its product is not checked); `dropped` has the
     stages that the recipe's parents have and where they were set to null.

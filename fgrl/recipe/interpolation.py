@@ -39,7 +39,7 @@ def mentions(text: str) -> list[Key]:
 
 
 def alone(value: Any) -> Key | None:
-    """The path of a text that is one `${...}` and nothing else."""
+    """Return the path of a text that is one `${...}` and nothing else."""
     match = _SIMPLE.fullmatch(value.strip()) if isinstance(value, str) else None
     return _path(match[1]) if match and not match[1].startswith(".") else None
 
@@ -53,7 +53,7 @@ def _part(part: str | int) -> str | int:
 
 
 def find(recipe: Tree, path: Key) -> Tree | None:
-    """The tree at a path, also when numbers in it are keys of mappings."""
+    """Return the tree at a path, also when numbers in it are keys of mappings."""
     tree: Tree | None = recipe
     for part in path:
         inner = None if tree is None else _child(tree, part)
@@ -247,7 +247,7 @@ class _Resolver:
 
 
 def _child(tree: Tree, part: str | int) -> tuple[str | int, Tree] | None:
-    """A value inside another with its key, also when a number is the key of a mapping."""
+    """Return a value inside another with its key, also when a number is the key of a mapping."""
     return next(((key, inner) for key in (part, str(part)) if (inner := tree.get(key)) is not None), None)
 
 

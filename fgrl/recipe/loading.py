@@ -89,13 +89,13 @@ class Recipe:
         return str(Address(self.path, self.row))
 
     def to_yaml(self) -> str:
-        """The resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
+        """Return the resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
         data = {key: value for key, value in self.data.items() if key != "vars"}
         return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
 
     def built_anew(self, stage: str) -> Stage:
-        """A stage whose components share no object with another stage's. The imported files are run again too, so
-        that what their modules remember of an earlier stage is gone.
+        """Return a stage whose components share no object with another stage's. The imported files are run again too,
+        so that what their modules remember of an earlier stage is gone.
         """
         for file in self.sources:
             forget_file(file)
@@ -265,7 +265,7 @@ class _Reading:
         return built
 
     def checked(self, built: dict[str, Any], dropped: dict[str, Place]) -> dict[str, Stage]:
-        """The stages in order of execution; references that do not fit are problems."""
+        """Return the stages in order of execution; references that do not fit are problems."""
         refs, wrong = graph.check({name: self._class(name) for name in built}, dropped, self.context.refs)
         self.problems += wrong
         needs: graph.Graph = {

@@ -152,7 +152,7 @@ def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
 
 
 def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree:
-    """The tree with `value` merged in at `path`."""
+    """Return the tree with `value` merged in at `path`."""
     if not path:
         return merge(tree, value) if tree is not None else _marked(value)
     part, rest, place = str(path[0]), path[1:], value.place

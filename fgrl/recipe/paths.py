@@ -27,12 +27,12 @@ class Settable:
     help: str = ""
     """The first line of its help."""
     has_keys: bool = False
-    """True if its value is a mapping with keys of its own."""
+    """True if its value is a mapping with its own keys."""
 
 
 def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
-    """The keys that a value at `path` of a recipe may have; none where the recipe cannot be read or there is nothing
-    to set.
+    """Return the keys that a value at `path` of a recipe may have; none where the recipe cannot be read or there is
+    nothing to set.
     """
     tree, _layers, _problems = read(Address.parse(address))
     if tree is None:
@@ -101,7 +101,9 @@ def _below_default(value: Settings, path: list[str]) -> dict[str, Settable]:
 
 
 def _class(annotation: Any, tree: Tree | None) -> type[Settings] | None:
-    """The class of the settings that a value of the recipe becomes; None where it becomes none, or none is named."""
+    """Return the class of the settings that a value of the recipe becomes; None where it becomes none, or none is
+    named.
+    """
     for option, _ in members(annotation):
         if is_component(option):
             kind, name = registry.kind_of(option), _name_of(tree)

@@ -1,5 +1,6 @@
 """The JSON Schema of a recipe, for completion and help in editors. `fgrl validate` knows more: this one lets everything
-pass that could be right after `extends` and `${...}`, so nothing but `about` is required."""
+pass that could be right after `extends` and `${...}`, so nothing but `about` is required.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def _nullable(kind: str) -> Schema:
 
 
 def _closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
-    """A mapping with these keys and no others."""
+    """Return a mapping with these keys and no others."""
     mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return mapping | ({"required": list(required)} if required else {})
 

@@ -26,7 +26,7 @@ def folders() -> list[Path]:
 
 
 def names() -> list[str]:
-    """The names of all of them, as `small/rtt`, sorted."""
+    """Return the names of all of them, as `small/rtt`, sorted."""
     return sorted(
         {
             file.relative_to(folder).with_suffix("").as_posix()
@@ -37,7 +37,9 @@ def names() -> list[str]:
 
 
 def by_name(address: Path | str) -> Path | None:
-    """The address `FILE` or `FILE::ROW` of a recipe that is named without its folder; None when none has the name."""
+    """Return the address `FILE` or `FILE::ROW` of a recipe that is named without its folder; None when none has the
+    name.
+    """
     given = Address.parse(address)
     if given.file.is_absolute() or ".." in given.file.parts:
         return None
@@ -48,7 +50,7 @@ def by_name(address: Path | str) -> Path | None:
 
 
 def similar(name: Path | str) -> str | None:
-    """The recipe that was probably meant: `rtt` is `small/rtt` where no recipe of that name lies further up."""
+    """Return the recipe that was probably meant: `rtt` is `small/rtt` where no recipe of that name lies further up."""
     word = Address.parse(name).file.with_suffix("").as_posix()
     known = names()
     last = [known_name for known_name in known if known_name.rpartition("/")[2] == word]

@@ -23,7 +23,7 @@ SIGNS = {
 
 
 def strip(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """An annotation without `Annotated[...]`, and its metadata."""
+    """Return an annotation without `Annotated[...]`, and its metadata."""
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         return inner, tuple(metadata)
@@ -47,7 +47,7 @@ def marker_of(annotation: Any, kind: type[M]) -> Any:
 
 
 def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
-    """The alternatives of a union, each with its metadata; the annotation itself when it is no union."""
+    """Return the alternatives of a union, each with its metadata; the annotation itself when it is no union."""
     inner, metadata = strip(annotation)
     if get_origin(inner) in (Union, types.UnionType):
         return [(member, (*metadata, *more)) for part in get_args(inner) for member, more in members(part)]
@@ -55,18 +55,22 @@ def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
 
 
 def allows_null(annotation: Any) -> bool:
+    """Return True if null is a value of the annotation."""
     return any(inner is type(None) or inner is Any for inner, _ in members(annotation))
 
 
 def is_settings(annotation: Any) -> TypeGuard[type[Settings]]:
+    """Return True for a class of settings."""
     return _derives(annotation, Settings)
 
 
 def is_component(annotation: Any) -> TypeGuard[type[Component]]:
+    """Return True for a class of components."""
     return _derives(annotation, Component)
 
 
 def is_ref(annotation: Any) -> bool:
+    """Return True for a reference to a stage."""
     return annotation is Ref or get_origin(annotation) is Ref
 
 
@@ -104,7 +108,7 @@ def parts(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
 
 
 def needs_building(annotation: Any) -> bool:
-    """True if a component, settings, a reference or a file hides in the annotation."""
+    """Return True if a component, settings, a reference or a file hides in the annotation."""
     return any(marker(more, File) or is_settings(option) or is_ref(option) for option, more in parts(annotation))
 
 
@@ -151,7 +155,7 @@ def _words(annotation: Any, metadata: Sequence[Any]) -> Iterator[str]:
 
 
 def shown(value: Any) -> str:
-    """A value as YAML writes it, shortened."""
+    """Return a value as YAML writes it, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = f'"{value}"' if isinstance(value, str) else str(value)
@@ -160,7 +164,9 @@ def shown(value: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """A value with its type, for "wants int, got ...": `float 1.5`, `str "no"`, `null`, `a list`, `a mapping`."""
+    """Return a value with its type, for "wants int, got ...": `float 1.5`, `str "no"`, `null`, `a list`, `a
+    mapping`.
+    """
     if value is None:
         return "null"
     if isinstance(value, list | tuple):

@@ -46,7 +46,7 @@ def blocks() -> dict[type[Settings], list[str]]:
 
 
 def lookup(word: str) -> list[Place]:
-    """The places that a word names: the end of their path (`train`, `rl.train`, `model.lora`) or the name of a
+    """Return the places that a word names: the end of their path (`train`, `rl.train`, `model.lora`) or the name of a
     block's class.
 
     Places that take a block come alone where there are any: `kl` is then the alarm and not a field of some algorithm.
@@ -60,7 +60,7 @@ def lookup(word: str) -> list[Place]:
 
 
 def describe_block(cls: type[Settings], used: Sequence[str]) -> dict[str, Any]:
-    """A block as JSON-ready data: `block`, `doc`, `source`, `used` (the places that take it), `fields` as in
+    """Return a block as JSON-ready data: `block`, `doc`, `source`, `used` (the places that take it), `fields` as in
     `describe`.
     """
     return {
@@ -73,7 +73,7 @@ def describe_block(cls: type[Settings], used: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_field(place: Place) -> dict[str, Any]:
-    """A single field as JSON-ready data: `place`, and what `describe` has of a field."""
+    """Return a single field as JSON-ready data: `place`, and what `describe` has of a field."""
     own = next(each for each in fields(place.owner) if each["name"] == place.field)
     return {"place": place.path, **own}
 

@@ -53,7 +53,7 @@ _DROPPED: Any = object()
 
 
 def build(what: type[S] | str, node: Any, *, path: Key = (), context: Context | None = None) -> S:
-    """A component (by kind or the kind's name) or settings from plain data.
+    """Return a component (by kind or the kind's name) or settings from plain data.
 
     `node` is what YAML or JSON gives: a name, or a mapping with `name` and fields. Raises `Problems` with every mistake
     in it. `context` is for recipes: it collects problems and references over several calls. The builder writes absolute
@@ -69,13 +69,15 @@ def build(what: type[S] | str, node: Any, *, path: Key = (), context: Context | 
 
 
 def accepts_bare(cls: type[Settings]) -> list[Callable[[Any], Any]]:
-    """The validators of settings that may turn something else into a mapping (`ModelSpec` takes a bare string)."""
+    """Return the validators of settings that may turn something else into a mapping (`ModelSpec` takes a bare
+    string).
+    """
     decorators = cls.__pydantic_decorators__.model_validators
     return [getattr(cls, name) for name, decorator in decorators.items() if decorator.info.mode == "before"]
 
 
 def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    """A node built as its annotation requires; what needs no building is returned unchanged."""
+    """Return a node built as its annotation requires; what needs no building is returned unchanged."""
     if isinstance(node, Settings | Ref) or node is FAILED:
         return node
     options = members(annotation)
@@ -110,7 +112,7 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
 
 
 def _fits(annotation: Any, node: Any) -> bool:
-    """True if the node may be meant for this alternative."""
+    """Return True if the node may be meant for this alternative."""
     if is_component(annotation):
         return isinstance(node, str | dict)
     if is_settings(annotation):
@@ -184,8 +186,8 @@ def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key,
 
 
 def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
-    """A path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted, or
-    when the marker finds one inside the file.
+    """Return a path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted,
+    or when the marker finds one inside the file.
     """
     text, rest = marker.parts(node)
     wanted, given = marker.word, files.expanded(text)
@@ -208,7 +210,7 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
 
 
 def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context) -> Any:
-    """The absolute path of a folder that exists beside the recipe; any other name as it is.
+    """Return the absolute path of a folder that exists beside the recipe; any other name as it is.
 
     A problem where the name can only be a folder, or where the current directory alone has such a folder: the
     libraries that load models and data would take it, and what a recipe means would depend on where it is run.
@@ -233,7 +235,7 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
 
 
 def _beside(given: str, name: str) -> str:
-    """A folder's path as a recipe names it, with another last part."""
+    """Return a folder's path as a recipe names it, with another last part."""
     before, slash, _last = given.rstrip("/").rpartition("/")
     return f"{before if slash else '.'}/{name}"
 
@@ -262,7 +264,7 @@ def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context:
 
 
 def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    """A leaf that pydantic checks; only stray references inside it are ours."""
+    """Return a leaf that pydantic checks; only stray references inside it are ours."""
     if explaining.holds(node, FAILED):
         return FAILED
     for at, leaf in explaining.leaves(node, path):

@@ -29,7 +29,8 @@ from fgrl.registry.walking import plain
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
-    """A component as JSON-ready data: `kind`, `name`, `version`, `doc`, `source` (file:line), `fields`, `example`.
+    """Return a component as JSON-ready data: `kind`, `name`, `version`, `doc`, `source` (file:line), `fields`,
+    `example`.
 
     Each field has `name`, `type`, `required`, `default` (as YAML text, None when required), `bounds`, `help`, `keyed`
     (does it count for cache keys?) and, when settings are nested in it, their `fields`. Raises `NotRegistered`.
@@ -47,7 +48,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
 
 
 def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, Any]]:
-    """The fields of a class of settings."""
+    """Return the fields of a class of settings."""
     described = []
     for name, field in cls.model_fields.items():
         about = {
@@ -67,13 +68,13 @@ def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, 
 
 
 def default(field: FieldInfo) -> Any:
-    """A field's default as a component would get it."""
+    """Return a field's default as a component would get it."""
     value = field.get_default(call_default_factory=True, validated_data={})
     return None if value is PydanticUndefined else value
 
 
 def compact(value: Any) -> str:
-    """A value as one line of YAML; of components and settings only what differs from their defaults."""
+    """Return a value as one line of YAML; of components and settings only what differs from their defaults."""
     return _yaml(_short(value))
 
 
@@ -116,12 +117,12 @@ def bounds(field: FieldInfo) -> str:
 
 
 def nested(annotation: Any) -> list[type[Settings]]:
-    """The settings, not components, that an annotation takes: alone, in a list or in a mapping."""
+    """Return the settings, not components, that an annotation takes: alone, in a list or in a mapping."""
     return [inner for inner, _ in parts(annotation) if is_settings(inner) and not is_component(inner)]
 
 
 def _example(cls: type[Component], kind: str, name: str) -> str:
-    """The shortest way to write it: its name and what is required."""
+    """Return the shortest way to write it: its name and what is required."""
     needed = {key: field for key, field in cls.model_fields.items() if field.is_required()}
     lines = [f"{key}: {_placeholder(full(field))}" for key, field in needed.items()]
     if kind == "stage":

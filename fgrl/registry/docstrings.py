@@ -16,14 +16,14 @@ from fgrl.registry.settings import Settings
 
 
 def summary(cls: type) -> str:
-    """The first sentence of a class's docstring, without its full stop."""
+    """Return the first sentence of a class's docstring, without its full stop."""
     paragraph = " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
     return re.split(r"(?<=[\w)\"`])\.\s+(?=[A-Z`])", paragraph)[0].rstrip(".")
 
 
 def field_help(cls: type[Settings], name: str) -> str:
-    """The help of a field, or else of the base's field that it redefines; empty when there is none (or no source to
-    read it from).
+    """Return the help of a field, or else of the base's field that it redefines; empty when there is none (or no source
+    to read it from).
     """
     described = cls.model_fields[name].description
     if described:
@@ -42,7 +42,7 @@ def undocumented(cls: type[Settings]) -> list[str]:
 
 
 def source_file(cls: type) -> Path | None:
-    """The file that defines a class."""
+    """Return the file that defines a class."""
     try:
         file = inspect.getsourcefile(cls)
     except (TypeError, OSError):
@@ -51,7 +51,7 @@ def source_file(cls: type) -> Path | None:
 
 
 def source_line(cls: type) -> int:
-    """The line on which a class begins, its decorators included; 0 when unknown."""
+    """Return the line on which a class begins, its decorators included; 0 when unknown."""
     file = source_file(cls)
     node = _find(cls, file) if file else None
     if node is None:
@@ -85,7 +85,7 @@ def _class_docs(cls: type) -> dict[str, str]:
 
 
 def _find(cls: type, file: Path) -> ast.ClassDef | None:
-    """The class in its file's syntax tree; of several that have its name, the one with its fields."""
+    """Return the class in its file's syntax tree; of several that have its name, the one with its fields."""
     nodes = _classes(file, file.stat().st_mtime_ns).get(cls.__qualname__, [])
     own = set(cls.__dict__.get("__annotations__", {}))
     same = [node for node in nodes if {name for item in node.body if (name := _field_name(item)) is not None} == own]

@@ -29,7 +29,8 @@ _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, context: Context) -> set[str]:
     """Report keys that the settings do not have. Returns the fields that were probably meant, which are then not
-    reported as missing."""
+    reported as missing.
+    """
     known = list(cls.model_fields)
     meant: set[str] = set()
     for key in fields:
@@ -48,7 +49,7 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
 
 
 def _renamed(cls: type[Settings], before: str) -> str:
-    """The hint for what an older recipe contains: the new name, or what to write instead."""
+    """Return the hint for what an older recipe contains: the new name, or what to write instead."""
     after = cls.former[before]
     parts = [f'renamed to "{after}"' if after in cls.model_fields else after]
     if explaining_command := command(cls):
@@ -137,7 +138,7 @@ def _refused(
 
 
 def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
-    """The part of pydantic's location that is in the data, and whether the rest names a member of a union."""
+    """Return the part of pydantic's location that is in the data, and whether the rest names a member of a union."""
     inside: list[int | str] = []
     union = False
     part: Any
@@ -192,7 +193,7 @@ def _bound(error: ErrorDetails) -> str | None:
 
 
 def _limit(error: ErrorDetails) -> tuple[str | None, Any]:
-    """The bound that a value breaks, as pydantic calls it, and its number."""
+    """Return the bound that a value breaks, as pydantic calls it, and its number."""
     given = error.get("ctx", {})
     return next(((key, given[key]) for key in SIGNS if key in given), (None, None))
 
@@ -206,7 +207,7 @@ def _type_word(error: ErrorDetails) -> str | None:
 
 
 def _plain_message(error: ErrorDetails) -> str:
-    """The text of a ValueError that a validator raised, or pydantic's own."""
+    """Return the text of a ValueError that a validator raised, or pydantic's own."""
     raised = error.get("ctx", {}).get("error")
     if isinstance(raised, Exception):
         return str(raised) or type(raised).__name__
@@ -214,7 +215,7 @@ def _plain_message(error: ErrorDetails) -> str:
 
 
 def _quoted(value: Any, words: str) -> str | None:
-    """The next step for text where something else is wanted."""
+    """Return the next step for text where something else is wanted."""
     if not isinstance(value, str):
         return None
     kinds = set(words.split(" or "))
@@ -227,13 +228,14 @@ def _quoted(value: Any, words: str) -> str | None:
 
 
 def command(cls: type[Settings]) -> str | None:
-    """The command that explains a component."""
+    """Return the command that explains a component."""
     if not is_component(cls):
         return None
     return "fgrl show {} {}".format(*name_of(cls))
 
 
 def keys_of(cls: type[Settings]) -> str:
+    """Return the fields of settings in words."""
     return alternatives(None, list(cls.model_fields))
 
 
@@ -249,7 +251,7 @@ def a(words: str) -> str:
 
 
 def nearby(path: Path) -> str:
-    """A path as seen from the current directory."""
+    """Return a path as seen from the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -267,5 +269,5 @@ def leaves(node: Any, path: Key = ()) -> Iterator[tuple[Key, Any]]:
 
 
 def holds(node: Any, value: Any) -> bool:
-    """True if the very object is somewhere inside plain data."""
+    """Return True if the very object is somewhere inside plain data."""
     return any(leaf is value for _, leaf in leaves(node))

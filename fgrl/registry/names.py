@@ -105,24 +105,24 @@ def absent(kind: str) -> dict[str, str]:
 
 
 def kinds() -> dict[str, type[Component]]:
-    """The kinds by name, in order of declaration."""
+    """Return the kinds by name, in order of declaration."""
     return dict(_kinds)
 
 
 def names(kind: str) -> list[str]:
-    """The names of a kind's components, sorted."""
+    """Return the names of a kind's components, sorted."""
     announced = {name for name, (module, _summary) in _announced.get(kind, {}).items() if module is not None}
     return sorted(announced.union(_of_kind(kind)))
 
 
 def about(kind: str, name: str) -> str:
-    """The first sentence of what a component is."""
+    """Return the first sentence of what a component is."""
     cls = _of_kind(kind).get(name)
     return _announced[kind][name][1] if cls is None else summary(cls)
 
 
 def get(kind: str, name: str) -> type[Component]:
-    """The class behind a name. Raises `NotRegistered` with the nearest name and the choices."""
+    """Return the class behind a name. Raises `NotRegistered` with the nearest name and the choices."""
     module, _summary = _announced.get(kind, {}).get(name, (None, ""))
     if module is not None and name not in _of_kind(kind):
         importlib.import_module(module)
@@ -145,7 +145,7 @@ def name_of(component: Component | type[Component]) -> tuple[str, str]:
 
 
 def kind_of(cls: type) -> str | None:
-    """The kind that a class is or derives from; None for anything else."""
+    """Return the kind that a class is or derives from; None for anything else."""
     return next((name for name, root in _kinds.items() if issubclass(cls, root)), None)
 
 
@@ -189,7 +189,7 @@ def _where(cls: type) -> str:
 
 
 def _same_definition(cls: type, other: type) -> bool:
-    """A class that is defined again by running its file again (a notebook's cell, a reload)."""
+    """Return a class that is defined again by running its file again (a notebook's cell, a reload)."""
     return cls.__qualname__ == other.__qualname__ and source_file(cls) == source_file(other)
 
 

@@ -105,7 +105,7 @@ def _importer(file: Path) -> Callable[..., Any]:
 
 
 def _beside(file: Path, name: str) -> Path | None:
-    """The file beside it that a file means by the name of a module; None for modules of Python, of fgrl and of
+    """Return the file beside it that a file means by the name of a module; None for modules of Python, of fgrl and of
     installed packages.
     """
     beside = file.parent / f"{name}.py"
@@ -114,7 +114,7 @@ def _beside(file: Path, name: str) -> Path | None:
 
 
 def used_by(file: Path) -> set[Path]:
-    """The files beside it that a file imports, and those that these import.
+    """Return the files beside it that a file imports, and those that these import.
 
     What is written anywhere in them counts, also in functions that were not called yet: the answer is the same before
     and after they run.
@@ -131,8 +131,8 @@ def used_by(file: Path) -> set[Path]:
 
 
 def imports_in(file: Path) -> frozenset[str]:
-    """The modules that a file imports anywhere, also inside functions; none when it is no regular file or cannot be
-    parsed, which importing it reports.
+    """Return the modules that a file imports anywhere, also inside functions; none when it is no regular file or cannot
+    be parsed, which importing it reports.
     """
     if not file.is_file():  # a device would be read without end
         return frozenset()
@@ -159,7 +159,7 @@ def _digests(files: Iterable[Path]) -> dict[Path, str]:
 
 
 def imported() -> dict[Path, str]:
-    """The user files imported so far, with the sha256 of their content."""
+    """Return the user files imported so far, with the sha256 of their content."""
     return dict(_imported)
 
 
@@ -178,13 +178,13 @@ def note_user_files(files: Iterable[Path]) -> None:
 
 
 def is_user_file(name: str) -> bool:
-    """True if code of this file (an absolute path, as tracebacks have it) was imported as the user's."""
+    """Return True if code of this file (an absolute path, as tracebacks have it) was imported as the user's."""
     return name in _user_files
 
 
 def is_defined_outside(cls: type) -> bool:
-    """True if a class is defined where no other process finds it: in a notebook, a script, or a module that these
-    import.
+    """Return True if a class is defined where no other process finds it: in a notebook, a script, or a module that
+    these import.
     """
     root, _, _ = cls.__module__.partition(".")
     file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
@@ -214,7 +214,9 @@ def digests(classes: Iterable[type]) -> dict[str, str]:
 
 
 def files_of(cls: Any) -> set[str]:
-    """The files that define the methods of a class, or the cells of a notebook under the names that tracebacks give."""
+    """Return the files that define the methods of a class, or the cells of a notebook under the names that tracebacks
+    give.
+    """
     held = [item for name, item in vars(cls).items() if not name.startswith("__pydantic")]
     functions = [getattr(item, "fget", None) or getattr(item, "__func__", item) for item in held]
     return {
@@ -244,7 +246,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _module_name(file: Path) -> str:
-    """The same in every process, so that what is pickled in one can be read in another."""
+    """Return the same in every process, so that what is pickled in one can be read in another."""
     return f"{PACKAGE}.{file.stem}_{_sha256(str(file).encode())[:8]}"
 
 
@@ -274,14 +276,16 @@ def load_entry_points() -> None:
 
 @lru_cache(maxsize=1)
 def _entry_points(_folders: tuple[tuple[str, int | None], ...]) -> tuple[metadata.EntryPoint, ...]:
-    """The entry points of the installed packages. Reading those of all packages takes a fifth of the time of loading
-    a recipe; they are read again when the folders that packages are imported from change.
+    """Return the entry points of the installed packages. Reading those of all packages takes a fifth of the time of
+    loading a recipe; they are read again when the folders that packages are imported from change.
     """
     return tuple(metadata.entry_points(group="fgrl.components"))
 
 
 def _folder_state(folder: str) -> tuple[str, int | None]:
-    """A folder of `sys.path`, and when an entry was last added to it or removed (None: there is no such folder)."""
+    """Return a folder of `sys.path`, and when an entry was last added to it or removed (None: there is no such
+    folder).
+    """
     try:
         return folder, Path(folder or ".").stat().st_mtime_ns
     except OSError:

@@ -45,7 +45,7 @@ class Place:
         return f"at {self}" if self.line else f"on the {self.label}"
 
     def excerpt(self) -> list[str]:
-        """The line and a caret under the column."""
+        """Return the line and a caret under the column."""
         if not self.text.strip():
             return []
         text = hide(self.text)
@@ -125,7 +125,7 @@ class Problems(FgrlError):
 
 
 def _brief(text: str, most: int = 600) -> str:
-    """A text without secrets, and without its middle when it is longer than a person reads."""
+    """Return a text without secrets, and without its middle when it is longer than a person reads."""
     text = hide(text)
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-most // 3 :]}"
 
@@ -156,7 +156,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that was probably meant."""
+    """Return the choice that was probably meant."""
     return next(iter(closest(word, choices, 1)), None)
 
 

@@ -46,7 +46,7 @@ class File:
 
     @classmethod
     def parts(cls, value: str) -> tuple[str, str]:
-        """The path in a field's value, and what follows it (a marker for `rewards.py:score` has both)."""
+        """Return the path in a field's value, and what follows it (a marker for `rewards.py:score` has both)."""
         return value, ""
 
     @classmethod
@@ -105,7 +105,7 @@ class ByDevice:
 
 
 def names_folder(text: str) -> bool:
-    """True if the name of a model or of a data set can only be that of a folder, whether it exists or not;
+    """Return True if the name of a model or of a data set can only be that of a folder, whether it exists or not;
     `owner/name` is a hub id.
     """
     return text.startswith((".", "/", "~")) or text.count("/") > 1
@@ -170,7 +170,7 @@ class Component(Settings):
 
 
 def _held(value: Any) -> Iterator[Settings]:
-    """The settings that a field's value is or contains, but not what these hold."""
+    """Yield the settings that a field's value is or contains, but not what these hold."""
     if isinstance(value, Settings):
         yield value
     elif isinstance(value, Mapping | list | tuple):

@@ -36,13 +36,13 @@ class Shelf:
         return [name.removesuffix(".yaml") for name in files.names_in(self.folder) if name.endswith(".yaml")]
 
     def find(self, text: str, folder: Path) -> Path:
-        """The file that a text names: one of ours, or a path relative to `folder`."""
+        """Return the file that a text names: one of ours, or a path relative to `folder`."""
         given = folder / files.expanded(text)
         return self.folder / f"{text}.yaml" if text in self.names and not files.is_file(given) else given
 
 
 def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
-    """The settings of a YAML file, or those of this name on the shelf.
+    """Return the settings of a YAML file, or those of this name on the shelf.
 
     `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what
     that file has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those
@@ -59,14 +59,14 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
 
 
 def extended(name: str, shelf: Shelf) -> list[Path]:
-    """The files that a file of settings extends, the nearest first; empty for one that stands alone. Raises
+    """Return the files that a file of settings extends, the nearest first; empty for one that stands alone. Raises
     `Problems` as `read_settings` does.
     """
     return [path for path, _ in _chain(name, shelf)][1:]
 
 
 def _chain(name: str, shelf: Shelf) -> list[tuple[Path, Tree]]:
-    """A file and those that it extends, the nearest first, each with its own settings."""
+    """Return a file and those that it extends, the nearest first, each with its own settings."""
     path, origin = shelf.find(name, Path()), cast(Tree | None, None)
     chain: list[tuple[Path, Tree]] = []
     while True:
@@ -83,7 +83,7 @@ def _chain(name: str, shelf: Shelf) -> list[tuple[Path, Tree]]:
 
 
 def _over(parent: Tree, child: Tree) -> Tree:
-    """The entries of both; the child's win."""
+    """Return the entries of both; the child's win."""
     if not isinstance(parent.value, dict) or not isinstance(child.value, dict):
         return child
     entries = dict(parent.value)

@@ -64,7 +64,7 @@ def _report(what: str, changed: list[str]) -> None:
 
 
 def _settings() -> dict[str, Setting]:
-    """The settings of the libraries that are loaded."""
+    """Return the settings of the libraries that are loaded."""
     settings: dict[str, Setting] = {
         "the working folder": (_folder, _enter),
         "the recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
@@ -107,7 +107,7 @@ def _enter(folder: str | None) -> None:
 
 
 def _raised_warnings() -> list[Any]:
-    """The filters that make errors of warnings. Libraries add others when they are imported."""
+    """Return the filters that make errors of warnings. Libraries add others when they are imported."""
     return [entry for entry in warnings.filters if entry[0] == "error"]
 
 
@@ -207,7 +207,7 @@ def _set(generators: list[Setting], states: list[Any]) -> None:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """True if two states, nested sequences with arrays and tensors in them, are equal."""
+    """Return True if two states, nested sequences with arrays and tensors in them, are equal."""
     if isinstance(a, list | tuple):
         return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_same, a, b))
     equal = a == b

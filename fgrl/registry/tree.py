@@ -66,7 +66,7 @@ class Tree:
         return None
 
     def at(self, path: Key) -> tuple[Tree, Key]:
-        """The deepest tree on a path, and what of the path is left."""
+        """Return the deepest tree on a path, and what of the path is left."""
         tree = self
         for index, part in enumerate(path):
             inner = tree.get(part)
@@ -125,7 +125,7 @@ class Text:
 
 
 def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
-    """A tree, or None when the text is no YAML at all; and what is wrong with it. An empty text is a null."""
+    """Return a tree, or None when the text is no YAML at all; and what is wrong with it. An empty text is a null."""
     reading = _Reading(text)
     try:
         tree = reading.document()
@@ -247,7 +247,7 @@ class _Reading:
         return entries if readable else FAILED
 
     def _key(self, event: Any, path: Key, place: Place, depth: int) -> str | None:
-        """The text of a key; None when its mapping cannot be read because of it."""
+        """Return the text of a key; None when its mapping cannot be read because of it."""
         if not isinstance(event, yaml.ScalarEvent):
             self._problem(path, "a key must be text, this one is a list or a mapping", place, _BRACES)
             self._tree(event, path, place, depth + 1)
@@ -294,7 +294,7 @@ def _not_yaml(text: Text, error: Exception) -> Problem:
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
-    """The mistake where it begins: an open bracket or quote is noticed lines below."""
+    """Return the mistake where it begins: an open bracket or quote is noticed lines below."""
     mark = error.problem_mark or error.context_mark
     context, problem = error.context or "", error.problem or "cannot be read"
     hints = [hint for part, hint in _HINTS.items() if part in f"{context} {problem}"][:1]
@@ -317,7 +317,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
 
 
 def _left_open(content: str, noticed: Any) -> tuple[Any, str] | None:
-    """A bracket, or a quote, that was opened on a line above the error and was not meant to reach it."""
+    """Return a bracket, or a quote, that was opened on a line above the error and was not meant to reach it."""
     brackets: list[tuple[Any, str]] = []
     quoted: tuple[Any, str] | None = None
     try:

@@ -41,8 +41,8 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
 
 
 def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
-    """A component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field, also
-    those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
+    """Return a component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field,
+    also those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
     for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and
     with `Settings.corrections`.
@@ -60,7 +60,7 @@ def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
 
 
 def _as_before(value: Any, field: FieldInfo) -> bool:
-    """True if a field has the value that stands for the behaviour before it existed."""
+    """Return True if a field has the value that stands for the behaviour before it existed."""
     unless = marker(field.metadata, KeyedUnless)
     return unless is not None and json.dumps(plain(value)) == json.dumps(plain(unless.before))
 

@@ -21,7 +21,7 @@ class Unreadable(Exception):
 
 
 def read_text(file: Path, rank: int, what: str) -> Text:
-    """The text of a file. Raises `Unreadable`, and FileNotFoundError; `what` it should be: "a recipe"."""
+    """Return the text of a file. Raises `Unreadable`, and FileNotFoundError; `what` it should be: "a recipe"."""
     try:
         if files.exists(file) and not files.is_file(file):
             kind = "a folder" if files.is_folder(file) else "a device or a pipe"

@@ -1,4 +1,6 @@
-"""Pages and tables of results: `write(folder)` makes a run's `report.html`; `terminal` prints tokens as the model sees them."""
+"""Pages and tables of results: `write(folder)` makes a run's `report.html`; `terminal` prints tokens as the model sees
+them.
+"""
 
 from fgrl import lazy
 

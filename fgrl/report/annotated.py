@@ -22,6 +22,8 @@ MOST_ANNOTATIONS = 4
 
 @dataclass
 class AnnotatedResponse:
+    """A response with its marks, as the page shows it."""
+
     title: str
     annotations: list[ShownAnnotation]
     more: int
@@ -32,6 +34,8 @@ class AnnotatedResponse:
 
 @dataclass
 class AnnotatedSample:
+    """A sample with its annotated responses, as the page shows it."""
+
     turns: list[tuple[str, Markup]]
     responses: list[AnnotatedResponse]
     more: int
@@ -40,8 +44,9 @@ class AnnotatedSample:
 
 
 def annotated_section(samples: Iterable[Sample]) -> list[AnnotatedSample]:
-    """The first samples that have an annotation with a critique, marked passages or answers, or a comparison with a reason; chains
-    are left out. Reads no further than it has to."""
+    """Return the first samples that have an annotation with a critique, marked passages or answers, or a comparison
+    with a reason; chains are left out. Reads no further than it has to.
+    """
     return list(itertools.islice(filter(None, map(_shown, samples)), MOST_SAMPLES))
 
 

@@ -25,6 +25,8 @@ MOST_REWARDS = 3
 
 @dataclass
 class Token:
+    """A token of an answer with its color and its numbers."""
+
     html: Markup
     level: str
     """Class of the stylesheet: "n5" .. "n1", "z", "p1" .. "p5", or "" without a reward."""
@@ -52,6 +54,8 @@ class Segment:
 
 @dataclass
 class ShownAnswer:
+    """An answer as the page shows it."""
+
     model: str
     missing: bool
     facts: list[tuple[str, str]]
@@ -162,7 +166,8 @@ ORDERS = {"best": "best first", "worst": "worst first", "changed": "most changed
 
 def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
     """Group answers by prompt (first ones first), the baseline's on the left. Of several answers of one model to one
-    prompt the first is shown. Of all prompts the best, worst and most changed ones are shown, too."""
+    prompt the first is shown. Of all prompts the best, worst and most changed ones are shown, too.
+    """
     prompts: dict[str, dict[str, Answer]] = {}
     models: dict[str, None] = {}
     for answer in answers:
@@ -201,8 +206,10 @@ def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
 
 
 def _ranked(prompts: Mapping[str, Mapping[str, Answer]], order: Sequence[str]) -> tuple[dict[str, list[str]], str]:
-    """Ids of all prompts in each order of `ORDERS`, and what it compares: the first reward of the first trained model's answers, or
-    else the share of verdicts that they pass. Without either, only the texts' differences to the baseline's."""
+    """Ids of all prompts in each order of `ORDERS`, and what it compares: the first reward of the first trained model's
+    answers, or else the share of verdicts that they pass. Without either, only the texts' differences to the
+    baseline's.
+    """
     trained = order[1] if len(order) > 1 else next(iter(order), "")
     own = {id: by_model[trained] for id, by_model in prompts.items() if trained in by_model}
     if len(prompts) < 2 or not own:
@@ -232,7 +239,7 @@ def _ranked(prompts: Mapping[str, Mapping[str, Answer]], order: Sequence[str]) -
 
 
 def _score(answer: Answer, reward: str | None) -> float | None:
-    """The reward of an answer, or the share of its verdicts that are a pass; None when it is missing."""
+    """Return the reward of an answer, or the share of its verdicts that are a pass; None when it is missing."""
     if reward is not None:
         if reward in answer.rewards:
             return answer.rewards[reward]
@@ -251,7 +258,8 @@ def _unlike(before: str, after: str) -> float:
 
 def _verdicts(answer: Answer) -> list[ShownVerdict]:
     """Return the verdicts of metrics on an answer, and for a reward that reads rubrics whether all criteria are
-    satisfied."""
+    satisfied.
+    """
     decided = [ShownVerdict(name, passed) for name, passed in answer.verdicts.items()]
     for name, criteria in answer.criteria.items():
         kept = [criterion.kept for criterion in criteria]
@@ -277,8 +285,9 @@ def _broken_tokens(answer: Answer) -> set[int]:
 
 
 def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) -> Scale:
-    """Zero is neutral, unless nearly all values lie on one side of it and differ: then their median is. `around_zero`: zero is in any
-    case, because the sign has a meaning, as that of a critic's labels and of an advantage."""
+    """Zero is neutral, unless nearly all values lie on one side of it and differ: then their median is. `around_zero`:
+    zero is in any case, because the sign has a meaning, as that of a critic's labels and of an advantage.
+    """
     if not values:
         return Scale(reward, 0.0, 1.0, "no values")
     ordered = sorted(values)
@@ -292,7 +301,7 @@ def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) ->
 
 
 def of_critic(answers: Iterable[Answer], reward: str) -> bool:
-    """True if the reward asks a critic, whose labels it hands on."""
+    """Return True if the reward asks a critic, whose labels it hands on."""
     return any(reward in answer.annotations for answer in answers)
 
 
@@ -334,7 +343,7 @@ def _answer(model: str, answer: Answer | None, scales: Sequence[Scale], segment_
 
 
 def tokens_of(answer: Answer) -> list[str]:
-    """The pieces of an answer; where it has none the whole text is one."""
+    """Return the pieces of an answer; where it has none the whole text is one."""
     return answer.tokens or ([answer.text] if answer.text else [])
 
 
@@ -384,12 +393,12 @@ def _sums(values: Sequence[float | None], ids: Sequence[int]) -> dict[int, float
 
 
 def totals(answer: Answer, reward: str) -> list[float]:
-    """The rewards of an answer's segments."""
+    """Return the rewards of an answer's segments."""
     return list(_sums(numbers(answer, reward), _segments(answer, reward)).values())
 
 
 def numbers(answer: Answer, reward: str) -> list[float | None]:
-    """The token rewards of an answer; None where the reward has none."""
+    """Return the token rewards of an answer; None where the reward has none."""
     return answer.token_rewards.get(reward, [])
 
 

@@ -1,7 +1,8 @@
 """The tokens that each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by
 relevance (after Table 6 of "Rubrics to Tokens").
 
-Left out: answers to different prompts are never shown side by side, even where their rubrics have a criterion in common.
+Left out: answers to different prompts are never shown side by side, even where their rubrics have a criterion in
+common.
 """
 
 from __future__ import annotations
@@ -62,12 +63,16 @@ class RewardCases:
 
 @dataclass
 class Criterion:
+    """A criterion with its verdict and relevant tokens."""
+
     text: Markup
     rows: list[RewardCases]
 
 
 @dataclass
 class Prompt:
+    """A prompt with the criteria of its responses."""
+
     turns: list[tuple[str, Markup]]
     criteria: list[Criterion]
     more: int
@@ -92,7 +97,7 @@ class Attributions:
 
 
 def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributions | None:
-    """Some prompts with all their criteria; None when no answer has any.
+    """Return some prompts with all their criteria; None when no answer has any.
 
     Prompts that have answers on both sides of a criterion come first, then the file's order. Of the answers on one side
     the first that has text and relevances is drawn, the baseline's before others.
@@ -127,7 +132,7 @@ def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributi
 
 
 def criteria_of(answer: Answer) -> dict[str, list[Attribution]]:
-    """The criteria of an answer by reward; rewards without criteria are left out."""
+    """Return the criteria of an answer by reward; rewards without criteria are left out."""
     return {reward: criteria for reward, criteria in answer.criteria.items() if criteria}
 
 
@@ -202,7 +207,8 @@ def _case(answer: Answer, criterion: Attribution) -> Case:
 
 def window(relevance: Sequence[float], count: int) -> tuple[int, int]:
     """Return `start:end`, the tokens of `count` that are drawn: the first, unless none of them is relevant and a later
-    one is."""
+    one is.
+    """
     first = next((i for i, value in enumerate(relevance) if value >= RELEVANT), 0)
     start = 0 if first < MOST_TOKENS else first - BEFORE
     return start, min(count, start + MOST_TOKENS)

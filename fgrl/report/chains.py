@@ -1,5 +1,6 @@
-"""Chains of rewrites on the page: what was marked on the first response, what each step changed, and the first response beside
-the last one ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", Figures 1 and 2)."""
+"""Chains of rewrites on the page: what was marked on the first response, what each step changed, and the first response
+beside the last one ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", Figures 1 and 2).
+"""
 
 from __future__ import annotations
 
@@ -46,6 +47,8 @@ class Side:
 
 @dataclass
 class ShownChain:
+    """A chain of rewrites as the page shows it."""
+
     turns: list[tuple[str, Markup]]
     title: str
     annotations: list[ShownAnnotation]
@@ -65,17 +68,17 @@ class ShownVerdict:
 
 
 def is_chain(sample: Sample) -> bool:
-    """True if a sample is a chain of rewrites: it has `meta.chain`, and a response for each step."""
+    """Return True if a sample is a chain of rewrites: it has `meta.chain`, and a response for each step."""
     return isinstance(sample.meta.get("chain"), dict) and len(sample.responses) > 1
 
 
 def chains_section(samples: Iterable[Sample]) -> list[ShownChain]:
-    """The first chains. Reads no further than it has to."""
+    """Return the first chains. Reads no further than it has to."""
     return list(itertools.islice(map(_shown, filter(is_chain, samples)), MOST_CHAINS))
 
 
 def verdicts(sample: Sample) -> list[ShownVerdict]:
-    """The comparisons of a sample's responses, in words."""
+    """Return the comparisons of a sample's responses, in words."""
     shown = []
     for verdict in sample.verdicts or []:
         first, second = verdict.first + 1, verdict.second + 1
@@ -147,7 +150,7 @@ def _changed(every: Sequence[Part]) -> list[tuple[str, str]]:
 
 
 def _fact(value: Any) -> str:
-    """A value of the record as text; empty for what is no text, number or list of them."""
+    """Return a value of the record as text; empty for what is no text, number or list of them."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_fact, value[:MOST_STEPS])))
     if isinstance(value, bool):

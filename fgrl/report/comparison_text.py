@@ -65,7 +65,7 @@ def _evaluation_head(evaluation: ComparedEvaluation, model: str) -> str:
 
 
 def _recorded(evaluation: ComparedEvaluation) -> list[str]:
-    """The numbers that were not measured again, once for each reason."""
+    """Return the numbers that were not measured again, once for each reason."""
     names: dict[str, dict[str, None]] = {}
     for number in evaluation.numbers:
         if number.why_recorded:
@@ -77,7 +77,7 @@ def _recorded(evaluation: ComparedEvaluation) -> list[str]:
 
 
 def _rows(number: ComparedNumber, seeds: Sequence[str]) -> list[list[str]]:
-    """The table of one number, with its head."""
+    """Return the table of one number, with its head."""
     first = next(iter(number.recipes))
     if isinstance(number.before, RecipeNumber):
         before = {"before": number.before}

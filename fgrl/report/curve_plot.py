@@ -30,7 +30,7 @@ def draw(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
 
 
 def rows(curves: Sequence[Curve]) -> list[tuple[str, ...]]:
-    """The table, with its head: a row for each step, a column for each curve."""
+    """Return the table, with its head: a row for each step, a column for each curve."""
     table = results.table(curves)
     decimals = [common_decimals(list(own.points.values())) for own in curves]
     head = ("step", *(f"{own.name} ({len(own.seeds)} seed{'s' * (len(own.seeds) > 1)})" for own in curves))

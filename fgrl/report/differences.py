@@ -51,11 +51,12 @@ class Folded:
 
 
 def parts(before: str, after: str) -> list[Part]:
-    """Both texts as one sequence of parts: `same` and `removed` together are `before`, `same` and `added` together `after`.
+    """Both texts as one sequence of parts: `same` and `removed` together are `before`, `same` and `added` together
+    `after`.
 
-    The longest common subsequence of words stays (rapidfuzz, Indel). What is unchanged between two changes counts as changed
-    where it has no word, and where it is a single word that is shorter than both: a rewritten sentence would otherwise fall into
-    pieces. Of each text the first `MOST_COMPARED` characters are compared.
+    The longest common subsequence of words stays (rapidfuzz, Indel). What is unchanged between two changes counts as
+    changed where it has no word, and where it is a single word that is shorter than both: a rewritten sentence would
+    otherwise fall into pieces. Of each text the first `MOST_COMPARED` characters are compared.
     """
     old, new = (_UNIT.findall(text[:MOST_COMPARED]) for text in (before, after))
     found: list[Part] = []
@@ -110,7 +111,7 @@ def _is_island(text: str, before: Sequence[Part], after: Sequence[Part]) -> bool
 
 
 def folded(every: Sequence[Part]) -> list[Part | Folded]:
-    """The parts with long unchanged stretches cut to what is beside the changes."""
+    """Return the parts with long unchanged stretches cut to what is beside the changes."""
     result: list[Part | Folded] = []
     for place, part in enumerate(every):
         head = "" if place == 0 else _up_to(part.text, CONTEXT)
@@ -124,7 +125,7 @@ def folded(every: Sequence[Part]) -> list[Part | Folded]:
 
 
 def _up_to(text: str, most: int) -> str:
-    """The first characters of a text, at most `most`, up to a space where there is one."""
+    """Return the first characters of a text, at most `most`, up to a space where there is one."""
     return text[:most].rpartition(" ")[0] or text[:most]
 
 

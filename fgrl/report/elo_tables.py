@@ -37,6 +37,7 @@ class ShownElo:
 
 
 def shown(table: EloTable) -> ShownElo:
+    """Return a table of ratings as the page shows it."""
     ratings = known_values(standing.rating for standing in table.standings)
     changes = known_values(standing.difference for standing in table.standings if standing.model != table.best)
     rating_axis = axis_of(ratings) if ratings else Axis(0.0, 0.0)
@@ -78,7 +79,7 @@ def lines(table: EloTable) -> list[str]:
 
 
 def rows(table: EloTable) -> list[list[str]]:
-    """The table with its head; columns for ties and missing verdicts only where there are some."""
+    """Return the table with its head; columns for ties and missing verdicts only where there are some."""
     with_ties = any(standing.ties for standing in table.standings)
     with_missing = any(standing.missing for standing in table.standings)
     head = ["model", "rating", "difference to the best", "games", "won"]
@@ -104,7 +105,7 @@ def meeting_rows(table: EloTable) -> list[list[str]]:
 
 
 def text(title: str, table: EloTable, *, pairs: bool = False, as_markdown: bool = False) -> str:
-    """A table for a terminal or as Markdown, with what is to be known about it."""
+    """Return a table for a terminal or as Markdown, with what is to be known about it."""
     draw = markdown if as_markdown else columns
     tables = [rows(table), meeting_rows(table)] if pairs else [rows(table)]
     about = lines(table)
@@ -113,8 +114,10 @@ def text(title: str, table: EloTable, *, pairs: bool = False, as_markdown: bool 
 
 
 def side_by_side(tables: Sequence[tuple[str, EloTable]], *, as_markdown: bool = False) -> str:
-    """Several tables in one: a row for each model, best of the first table first, with its rating in each table and the interval of its
-    difference to that table's best model in brackets. A model that a table does not have is a dash there."""
+    """Several tables in one: a row for each model, best of the first table first, with its rating in each table and the
+    interval of its difference to that table's best model in brackets. A model that a table does not have is a dash
+    there.
+    """
     models = {model: None for _name, table in tables for model in (standing.model for standing in table.standings)}
     cells = [{row.model: _in_one_cell(row, table.best) for row in shown(table).rows} for _name, table in tables]
     body = [["model", *(name for name, _table in tables)]]
@@ -129,7 +132,7 @@ def _in_one_cell(row: ShownStanding, best: str | None) -> str:
 
 
 def elo_section(folder: Path, notes: list[str]) -> list[ShownElo]:
-    """The tables in a stage's folder; one that cannot be read is noted."""
+    """Return the tables in a stage's folder; one that cannot be read is noted."""
     try:
         return [shown(table) for table in rated.read_tables(folder / "out").values()]
     except DataError as problem:

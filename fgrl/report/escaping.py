@@ -15,7 +15,7 @@ MOST_CHARACTERS = 4000
 
 
 def turns(prompt: str | Sequence[Message]) -> list[tuple[str, Markup]]:
-    """A prompt as (role, text): plain text has no role."""
+    """Return a prompt as (role, text): plain text has no role."""
     if isinstance(prompt, str):
         return [("", long(prompt))]
     return [(turn.role, long(turn.content)) for turn in prompt]

@@ -1,7 +1,8 @@
 """One answer as HTML for a notebook's cell: its tokens coloured by a value of each, without the page around them.
 
-The drawing is that of the page (`answers.layer`), the style is its own: it only touches what is inside, and its colours can be read
-on a light and on a dark page. Text of models goes through jinja2's autoescape and `escaping.render`, so it is text only.
+The drawing is that of the page (`answers.layer`), the style is its own: it only touches what is inside, and its colours
+can be read on a light and on a dark page. Text of models goes through jinja2's autoescape and `escaping.render`, so it
+is text only.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def html(
     around_zero: bool = False,
     facts: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """An answer as HTML.
+    """Return an answer as HTML.
 
-    values: which entry of its "token_rewards" colours the tokens; empty: none. what: the name of these values, for people.
-    around_zero: zero is neutral in any case, because the sign has a meaning.
+    values: which entry of its "token_rewards" colours the tokens; empty: none. what: the name of these values, for
+    people. around_zero: zero is neutral in any case, because the sign has a meaning.
     """
     known = [value for value in answers.numbers(answer, values) if value is not None]
     critic = answers.of_critic([answer], values)
@@ -87,7 +88,7 @@ def _passages(answer: Answer, values: str) -> list[dict[str, Any]]:
 
 
 def _colours() -> str:
-    """The classes of `answers.Scale`, with dark text on each colour."""
+    """Return the classes of `answers.Scale`, with dark text on each colour."""
     sides = [("n", terminal.LOW), ("p", terminal.HIGH)]
     levels = {f"{side}{i}": colour for side, colours in sides for i, colour in enumerate(colours, 1)}
     levels["z"] = terminal.MIDDLE

@@ -57,7 +57,7 @@ def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "")
 
 
 def title(name: NumberName) -> str:
-    """The label of an axis."""
+    """Return the label of an axis."""
     if str(name) in LABELS:
         return LABELS[str(name)]
     number, metric = name.number.replace("_", " "), name.metric.replace("_", " ")
@@ -65,7 +65,7 @@ def title(name: NumberName) -> str:
 
 
 def rows(frontier: Frontier) -> list[tuple[str, ...]]:
-    """The table, with its head."""
+    """Return the table, with its head."""
     columns = [[point.x for point in frontier.points], [point.y for point in frontier.points]]
     cells = [_texts(column) for column in columns]
     head = ("", "series", "model", "settings", str(frontier.x_name), str(frontier.y_name))
@@ -85,7 +85,7 @@ def _texts(estimates: Sequence[Estimate]) -> list[str]:
 
 
 def _front(axes: Any, frontier: Frontier) -> None:
-    """A step along the Pareto-optimal points: the largest y at each x."""
+    """Draw a step along the Pareto-optimal points: the largest y at each x."""
     best = sorted(((p.x.mean, p.y.mean) for p in frontier.points if p.best), key=lambda at: (at[0], at[1]))
     if len(best) < 2:
         return
@@ -120,7 +120,7 @@ def _mark(axes: Any, point: Point, text: str, colour: str, marker: str, label: s
 
 
 def _shared(labels: Sequence[str]) -> str:
-    """The setting that is all that the points differ in, so that it need not be written at each."""
+    """Return the setting that is all that the points differ in, so that it need not be written at each."""
     names = {label.rpartition(" ")[0] for label in labels if label}
     name = next(iter(names)) if len(names) == 1 else ""
     return "" if "," in name or " " in name else name

@@ -1,8 +1,10 @@
-"""Marks on an answer, whoever made them: tokens on which a criterion's verdict depends, passages that a critic or a person marked.
+"""Marks on an answer, whoever made them: tokens on which a criterion's verdict depends, passages that a critic or a
+person marked.
 
-An answer is drawn as pieces. Where marked passages overlap, the text is cut at all of their ends, and each piece is underlined once
-for every passage that covers it, in lanes below each other. What a mark means is never shown by colour alone: good passages
-have a straight line, poor ones a wavy line, others a dotted line, and each has a number that leads to its reasons.
+An answer is drawn as pieces. Where marked passages overlap, the text is cut at all of their ends, and each piece is
+underlined once for every passage that covers it, in lanes below each other. What a mark means is never shown by colour
+alone: good passages have a straight line, poor ones a wavy line, others a dotted line, and each has a number that leads
+to its reasons.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ class Passage:
 
 @dataclass
 class MarkedText:
+    """A text in pieces with their marks."""
+
     pieces: list[Piece]
     left_out: int
     """Characters at the end that are not drawn."""
@@ -88,13 +92,14 @@ def annotations_of_answer(answer: Answer) -> list[ShownAnnotation]:
 
 
 def by_response(place: int) -> str:
-    """The reason of a passage that a rewrite addresses, the response at this place of its sample."""
+    """Return the reason of a passage that a rewrite addresses, the response at this place of its sample."""
     return f"addressed by response {place + 1}"
 
 
 def annotations_of_response(response: Response, addressed: Callable[[int], str] = by_response) -> list[ShownAnnotation]:
-    """The annotations of a response of a sample that contain anything. `addressed` words the place of the rewrite that addresses a
-    passage."""
+    """Return the annotations of a response of a sample that contain anything. `addressed` words the place of the
+    rewrite that addresses a passage.
+    """
     return [
         annotation(response.text, own, addressed=addressed)
         for own in response.annotations
@@ -105,7 +110,7 @@ def annotations_of_response(response: Response, addressed: Callable[[int], str] 
 def annotation(
     text: str, recorded: Annotation | None, name: str = "", addressed: Callable[[int], str] = by_response
 ) -> ShownAnnotation:
-    """An annotation of `text`; None is missing. `name` is that of the reward that asked for it."""
+    """Return an annotation of `text`; None is missing. `name` is that of the reward that asked for it."""
     by = " · ".join(dict.fromkeys(filter(None, (name, recorded.by if recorded else ""))))
     if recorded is None:
         return ShownAnnotation(by, True, None, None, [])
@@ -120,7 +125,7 @@ def annotation(
 
 
 def marked_text(text: str, spans: Sequence[Span], addressed: Callable[[int], str] = by_response) -> MarkedText:
-    """A text with its marked passages, numbered in their order. Those that do not fit the text are counted."""
+    """Return a text with its marked passages, numbered in their order. Those that do not fit the text are counted."""
     marks = sorted((span for span in spans if span.end <= len(text)), key=lambda span: (span.start, -span.end))
     drawn = marks[:MOST_MARKS]
     notes = []
@@ -141,7 +146,7 @@ def marked_text(text: str, spans: Sequence[Span], addressed: Callable[[int], str
 
 
 def kind_of(span: Span) -> str:
-    """A class of the stylesheet."""
+    """Return a class of the stylesheet."""
     return "good" if span.label > 0 else "poor" if span.label < 0 else "neutral"
 
 
@@ -161,10 +166,10 @@ def reasons_of(span: Span, addressed: Callable[[int], str] = by_response) -> lis
 
 
 def cut(text: str, marks: Sequence[Span]) -> list[Piece]:
-    """The text in pieces that no passage begins or ends inside of, each with the passages that cover it.
+    """Return the text in pieces that no passage begins or ends inside of, each with the passages that cover it.
 
-    `marks` are in order; a passage beyond the end of `text` is left out, one that exceeds it ends with it. An empty passage is a
-    piece without text.
+    `marks` are in order; a passage beyond the end of `text` is left out, one that exceeds it ends with it. An empty
+    passage is a piece without text.
     """
     lane_of = lanes(marks)
     shown = [(i, mark.start, min(mark.end, len(text))) for i, mark in enumerate(marks) if mark.start <= len(text)]
@@ -188,7 +193,9 @@ def cut(text: str, marks: Sequence[Span]) -> list[Piece]:
 
 
 def lanes(marks: Sequence[Span]) -> list[int]:
-    """A lane for each passage, in their order, so that passages that overlap are in different ones as long as there are enough."""
+    """Return a lane for each passage, in their order, so that passages that overlap are in different ones as long as
+    there are enough.
+    """
     ends: list[int] = []
     result = []
     for mark in marks:
@@ -203,10 +210,10 @@ def _quote(text: str, mark: Span) -> Markup:
 
 
 def glyphs(answer: Answer) -> list[tuple[str, list[int], bool]]:
-    """An answer as (text, its tokens, covers no character), in order. Tokens that share a character are one.
+    """Return an answer as (text, its tokens, covers no character), in order. Tokens that share a character are one.
 
-    Text is cut from the response by the tokens' offsets, so that an emoji of four tokens is itself. Where the offsets do
-    not fit the tokens each token's own text is taken.
+    Text is cut from the response by the tokens' offsets, so that an emoji of four tokens is itself. Where the offsets
+    do not fit the tokens each token's own text is taken.
     """
     tokens, text, offsets = answer.tokens or ([answer.text] if answer.text else []), answer.text, answer.offsets
     if not _fits(offsets, len(tokens), len(text)):
@@ -229,7 +236,7 @@ def glyphs(answer: Answer) -> list[tuple[str, list[int], bool]]:
 
 
 def _fits(offsets: Sequence[tuple[int, int]], tokens: int, characters: int) -> bool:
-    """True if these are the offsets of `tokens` tokens: pairs in order, inside the text."""
+    """Return True if these are the offsets of `tokens` tokens: pairs in order, inside the text."""
     before = 0
     for start, end in offsets:
         if not before <= start <= end <= characters and start != end:

@@ -50,17 +50,22 @@ FIRST = (
 AT_ONCE = 8
 MOST_CURVES = 60
 COMPARED = ("logp_chosen", "log_ratio_chosen", "log_ratio_rejected", "margin")
-"""Metrics that are drawn in one plot for all trainings of a run that log them, where several do and one logs the first."""
+"""Metrics that are drawn in one plot for all trainings of a run that log them, where several do and one logs the first.
+"""
 
 
 @dataclass
 class Curve:
+    """A plot of one metric."""
+
     series: Series
     svg: Markup
 
 
 @dataclass
 class Curves:
+    """The plots of a stage."""
+
     stage: RunStage
     first: list[Curve]
     more: list[Curve]
@@ -92,6 +97,8 @@ class Fit:
 
 @dataclass
 class EvaluationSection:
+    """The part of a page on one evaluation."""
+
     stage: str
     baseline: str
     headlines: list[tuple[Measure, ModelNumber, ModelNumber]]
@@ -149,7 +156,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _value(value: Any) -> str:
-    """A value of JSON as text."""
+    """Return a value of JSON as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
@@ -191,7 +198,7 @@ def _view(folder: Path) -> View:
 
 
 def _compared(stages: list[RunStage]) -> list[Compared]:
-    """The plots of `COMPARED` over all trainings that log the first of these metrics."""
+    """Return the plots of `COMPARED` over all trainings that log the first of these metrics."""
     logs = {stage.name: {series.name: series for series in stage.series if series.values} for stage in stages}
     trainings = {name: own for name, own in logs.items() if COMPARED[0] in own}
     if len(trainings) < 2:
@@ -268,7 +275,7 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
 
 
 def _order_rules() -> str:
-    """The orders of answers as rules of the stylesheet: without scripts and without style attributes."""
+    """Return the orders of answers as rules of the stylesheet: without scripts and without style attributes."""
     most = MOST_PROMPTS + len(ORDERS) * MOST_RANKED
     return "".join(
         f".answers:has(.by-{order}:checked) .{order}-{place}{{order:{place}}}\n"

@@ -73,12 +73,12 @@ class Frame:
     height: int
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Data to pixels of the SVG (y grows downwards)."""
+        """Return data to pixels of the SVG (y grows downwards)."""
         right, up = self.axes.transData.transform((x, y))
         return float(right), self.height - float(up)
 
     def svg(self, label: str, on_top: Sequence[str] = ()) -> Markup:
-        """The plot; `label` is for screen readers, `on_top` is trusted markup."""
+        """Return the plot; `label` is for screen readers, `on_top` is trusted markup."""
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with matplotlib.rc_context(REPRODUCIBLE_SVG):
@@ -89,7 +89,7 @@ class Frame:
 
 
 def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]:
-    """A figure for papers and slides, on white, and its axes."""
+    """Return a figure for papers and slides, on white, and its axes."""
     figure = figures.Figure(figsize=(7.6, height), layout="constrained", facecolor="white")
     agg_backend.FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -104,7 +104,9 @@ def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]
 
 
 def save_figure(figure: Any, target: Path) -> list[Path]:
-    """Write `target`.svg and `target`.png, without a date, so that equal figures are equal files. Returns the two files."""
+    """Write `target`.svg and `target`.png, without a date, so that equal figures are equal files. Returns the two
+    files.
+    """
     files = [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
     with matplotlib.rc_context(REPRODUCIBLE_SVG):
         for file in files:
@@ -202,7 +204,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def _noisy(values: Sequence[float]) -> bool:
-    """True if the curve goes up and down (and not, as a learning rate, from here to there)."""
+    """Return True if the curve goes up and down (and not, as a learning rate, from here to there)."""
     travelled = math.fsum(abs(b - a) for a, b in pairwise(values))
     return travelled > 3 * (max(values) - min(values))
 
@@ -221,7 +223,7 @@ def _thin(steps: list[float], values: list[float]) -> tuple[list[float], list[fl
 
 
 def _in_order(series: Series) -> tuple[list[float], list[float]]:
-    """Steps and values, by step."""
+    """Return steps and values, by step."""
     order = sorted(range(len(series.steps)), key=series.steps.__getitem__)
     return [series.steps[index] for index in order], [series.values[index] for index in order]
 
@@ -233,7 +235,9 @@ def _ends(steps: Sequence[float]) -> tuple[float, float]:
 
 
 def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
-    """A metric over its steps: every value, from 20 values on their moving average, and the intervals where there are any."""
+    """Return a metric over its steps: every value, from 20 values on their moving average, and the intervals where
+    there are any.
+    """
     steps, values = _in_order(series)
     ends = [end for interval in series.interval.values() for end in interval]
     frame = _frame(width, height, _ends([*steps, *series.broken]), _limits([*values, *ends]) if values else (0.0, 1.0))
@@ -264,8 +268,9 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
 
 
 def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 230) -> Markup:
-    """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more than
-    `MOST_SERIES` the first are drawn."""
+    """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more
+    than `MOST_SERIES` the first are drawn.
+    """
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for name, own in list(series.items())[:MOST_SERIES]:
         at, values = _in_order(own)
@@ -289,7 +294,7 @@ def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 23
 
 
 def line_sample(place: int) -> Markup:
-    """A short piece of the line of a series in `compared`, for its key."""
+    """Return a short piece of the line of a series in `compared`, for its key."""
     return Markup(
         '<svg class="plot" viewBox="0 0 38 8" aria-hidden="true"><path class="series series-{}" d="M0 4H38"/></svg>'
     ).format(place)
@@ -300,8 +305,9 @@ def _hover(
     lines: Mapping[str, tuple[list[float], list[float]]],
     texts_at: Callable[[float, dict[str, float]], list[str]],
 ) -> list[str]:
-    """Strips over the plot that show texts about a step and the lines' values there while the mouse is over them, and the place of a
-    single line."""
+    """Return strips over the plot that show texts about a step and the lines' values there while the mouse is over
+    them, and the place of a single line.
+    """
     known = {name: dict(zip(*line, strict=True)) for name, line in lines.items()}
     steps = sorted({step for own, _values in lines.values() for step in own})
     count = min(HOVER_POINTS, len(steps))
@@ -323,7 +329,7 @@ def _hover(
 
 
 def _strips(frame: Frame, spots: Sequence[float], inside: Sequence[str]) -> list[str]:
-    """Strips over the plot, one around each spot, with a rule and what is shown while the mouse is over them."""
+    """Return strips over the plot, one around each spot, with a rule and what is shown while the mouse is over them."""
     strips = []
     for place, (x, shown) in enumerate(zip(spots, inside, strict=True)):
         left = (spots[place - 1] + x) / 2 if place else LEFT
@@ -339,7 +345,7 @@ def _dot(x: float, y: float) -> str:
 
 
 def _band(frame: Frame, interval: Mapping[float, tuple[float, float]]) -> list[str]:
-    """The area between the ends of the intervals; of a single one a line."""
+    """Return the area between the ends of the intervals; of a single one a line."""
     steps = sorted(interval)
     if not steps:
         return []
@@ -370,7 +376,7 @@ def fit(
     width: int = 460,
     height: int = 240,
 ) -> Markup:
-    """A fitted normalizer over its points: `what` against the location p on a logarithmic axis.
+    """Return a fitted normalizer over its points: `what` against the location p on a logarithmic axis.
 
     `line` is (w, b) of w log p + b, `floor` its lower bound; `level` a constant. A point's area grows with its count.
     """

@@ -29,6 +29,8 @@ class Row:
 
 @dataclass
 class ShownRollout:
+    """A stored response with its rewards and advantages, as the page shows it."""
+
     turns: list[tuple[str, Markup]]
     facts: list[tuple[str, str]]
     warnings: list[str]
@@ -44,6 +46,8 @@ class ShownRollout:
 
 @dataclass
 class Iteration:
+    """The stored responses of one iteration."""
+
     number: int
     place: str
     """"first", "middle" or "last" ("newest" while the training goes on)."""
@@ -62,7 +66,7 @@ class StoredRollouts:
 
 
 def rollouts_section(stored: Iterable[StoredRollout], *, ended: bool = True) -> StoredRollouts | None:
-    """The stored rollouts by iteration; None when there are none. `ended`: the training has a last iteration."""
+    """Return the stored rollouts by iteration; None when there are none. `ended`: the training has a last iteration."""
     by_iteration: dict[int, list[StoredRollout]] = {}
     for rollout in stored:
         if len(own := by_iteration.setdefault(rollout.iteration, [])) < MOST_ROLLOUTS:
@@ -90,7 +94,9 @@ def _scale(answers: Iterable[Answer], name: str, *, around_zero: bool) -> Scale:
 
 
 def _as_reward(rollout: StoredRollout) -> Answer:
-    """The rollout with its advantages in place of its rewards, so that both are drawn alike; they have no segments."""
+    """Return the rollout with its advantages in place of its rewards, so that both are drawn alike; they have no
+    segments.
+    """
     values = {} if rollout.advantages is None else {ADVANTAGE: rollout.advantages}
     return rollout.model_copy(update={"token_rewards": values, "segments": {}})
 

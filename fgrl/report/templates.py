@@ -1,4 +1,6 @@
-"""The templates of the report, and how they are filled in: everything is escaped, and a name that is missing is an error."""
+"""The templates of the report, and how they are filled in: everything is escaped, and a name that is missing is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def environment() -> jinja2.Environment:
-    """A new one, to which a page adds its filters."""
+    """Return a new one, to which a page adds its filters."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,

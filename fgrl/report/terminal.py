@@ -1,5 +1,5 @@
-"""Tokens as the model sees them, for `fgrl inspect`: prompt dim, segments apart, rewards as heat; then the response once more
-for each criterion, with its verdict and the relevance of the tokens.
+"""Tokens as the model sees them, for `fgrl inspect`: prompt dim, segments apart, rewards as heat; then the response
+once more for each criterion, with its verdict and the relevance of the tokens.
 
 What comes from data is never interpreted: no markup, no emoji codes, no escape sequences. Where the output is no
 terminal, or has no colours, brackets and numbers show the same.
@@ -84,7 +84,9 @@ class Annotated:
     remarks: Remarks | None = None
     """None: no critic was asked."""
     layers: dict[str, list[float | None]] = field(default_factory=dict)
-    """More numbers of each token, by what they are: the "advantage" that the loss weighs it with, columns. None: it has none."""
+    """More numbers of each token, by what they are: the "advantage" that the loss weighs it with, columns. None: it has
+    none.
+    """
 
     def __post_init__(self) -> None:
         for name, layer in self.layers.items():
@@ -102,7 +104,7 @@ class Annotated:
                 )
 
     def response(self) -> list[str]:
-        """The tokens of the response, its end too."""
+        """Return the tokens of the response, its end too."""
         return [token for token, kind in zip(self.tokens, self.kinds, strict=True) if kind in ("response", "eos")]
 
 
@@ -132,8 +134,9 @@ def print_annotated(items: Iterable[Annotated], console: Console | None = None) 
 
 
 def plain(item: Annotated) -> str:
-    """The item as plain text. A segment is `[its tokens | sum of its rewards]`; without segments every token that has
-    a reward is `token(reward)`."""
+    """Return the item as plain text. A segment is `[its tokens | sum of its rewards]`; without segments every token
+    that has a reward is `token(reward)`.
+    """
     parts: list[str] = []
     for (kind, segment), places in _runs(item):
         texts = [_shown(item.tokens[place]) for place in places]
@@ -172,8 +175,9 @@ class ShownAnswer:
 def print_answers(answers: Sequence[ShownAnswer], console: Console | None = None, *, plain_lines: bool = False) -> None:
     """Answers to one question, side by side at a terminal that is wide enough, otherwise one below the other.
 
-    Tokens with a reward are shaded, and `+` or `-` in front of each group of them says the sign without the colour; without
-    colours a group is `[text | sum of its rewards]`. plain_lines: `NAME: ANSWER` and nothing else, for other programs.
+    Tokens with a reward are shaded, and `+` or `-` in front of each group of them says the sign without the colour;
+    without colours a group is `[text | sum of its rewards]`. plain_lines: `NAME: ANSWER` and nothing else, for other
+    programs.
     """
     console = console or rich_console.Console(highlight=False)
     colours = not plain_lines and console.is_terminal and console.color_system is not None and not console.no_color
@@ -206,7 +210,7 @@ def _heading(item: ShownAnswer) -> str:
 
 
 def _answer(item: ShownAnswer, reach: float, colours: bool) -> Text:
-    """The answer; neighbouring tokens whose rewards have one sign are a group."""
+    """Return the answer; neighbouring tokens whose rewards have one sign are a group."""
     result = rich_text.Text()
     values = item.values if item.values is not None else [None] * len(item.pieces)
     for sign, places in groupby(range(len(item.pieces)), lambda place: _sign(values[place])):
@@ -258,7 +262,9 @@ def _style(item: Annotated, place: int, kind: str, segment: int | None, reach: f
 
 
 def _layer(item: Annotated, name: str, layer: Sequence[float | None], colours: bool) -> Text:
-    """One number where all tokens of the response have the same; else the response with the number of each token, or shaded."""
+    """One number where all tokens of the response have the same; else the response with the number of each token, or
+    shaded.
+    """
     places = [place for place, kind in enumerate(item.kinds) if kind in ("response", "eos")]
     values = [layer[place] for place in places]
     result = rich_text.Text().append(visible(name), "bold")
@@ -282,7 +288,9 @@ def _layer(item: Annotated, name: str, layer: Sequence[float | None], colours: b
 
 
 def _criterion(item: Annotated, criterion: Attribution, colours: bool) -> Text:
-    """The verdict, the criterion, and the response: shaded, or with `[tokens | relevance]` where that is not 0."""
+    """Return the verdict, the criterion, and the response: shaded, or with `[tokens | relevance]` where that is not
+    0.
+    """
     result = rich_text.Text().append(*VERDICTS[criterion.kept]).append(f"  {visible(criterion.text)}\n")
     tokens = item.response()
     if criterion.relevance is None:
@@ -299,7 +307,7 @@ def _criterion(item: Annotated, criterion: Attribution, colours: bool) -> Text:
 
 
 def _remarks(remarks: Remarks) -> Text:
-    """The critique and the marked passages, one below the other."""
+    """Return the critique and the marked passages, one below the other."""
     if remarks.missing:
         return rich_text.Text("? the critique is missing: no usable answer came back", "bold yellow")
     result = rich_text.Text()
@@ -352,7 +360,7 @@ def _runs(item: Annotated) -> Iterable[tuple[tuple[str, int | None], list[int]]]
 
 
 def _shown(token: str) -> str:
-    """A token with its line ends and hidden characters visible; an empty one (part of a character) as a dot."""
+    """Return a token with its line ends and hidden characters visible; an empty one (part of a character) as a dot."""
     return visible(token).replace("\n", "↵\n").replace("\t", "⇥\t") or "·"
 
 
@@ -366,7 +374,7 @@ def _values(item: Annotated, places: Sequence[int]) -> list[float]:
 
 
 def _reach(item: Annotated) -> float | None:
-    """The largest reward of the response, in size; None when there is none."""
+    """Return the largest reward of the response, in size; None when there is none."""
     places = [place for place, kind in enumerate(item.kinds) if kind in ("response", "eos")]
     values = _values(item, places)
     largest = max(map(abs, values), default=0.0)

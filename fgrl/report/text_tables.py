@@ -22,14 +22,14 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first row is its head."""
+    """Return a Markdown table; the first row is its head."""
     head, *body = rows
     lines = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def number_blocks(table: NumberTable) -> str:
-    """A block for each number, so that recipes stand below each other in any terminal."""
+    """Return a block for each number, so that recipes stand below each other in any terminal."""
     blocks = []
     for name, about in _abouts(table).items():
         rows = [
@@ -47,7 +47,7 @@ def number_blocks(table: NumberTable) -> str:
 
 
 def number_markdown(table: NumberTable) -> str:
-    """A row for each recipe and model, a column for each number; below it how the numbers were computed."""
+    """Return a row for each recipe and model, a column for each number; below it how the numbers were computed."""
     abouts = _abouts(table)
     rows = [["recipe", "model", *abouts]]
     for recipe, numbers in table.items():

@@ -1,0 +1,1 @@
+"""Finished runs as data: records, numbers, comparisons, conclusions."""

@@ -1,9 +1,10 @@
-"""Recipes compared by what their evaluations recorded: numbers measured again from the answers, paired by prompt and by seed.
+"""Recipes compared by what their evaluations recorded: numbers measured again from the answers, paired by prompt and by
+seed.
 
-Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions are
-kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap: the same
-prompts are drawn for all seeds and for both recipes), and how would it change with other seeds and these prompts (Student's t
-on the differences of runs with one seed)?
+Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions
+are kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap:
+the same prompts are drawn for all seeds and for both recipes), and how would it change with other seeds and these
+prompts (Student's t on the differences of runs with one seed)?
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def compare(
 ) -> ComparedEvaluation:
     """Every number that the first recipe shares with another, with the differences to the first.
 
-    recipes: evaluations by recipe and seed, the one to compare with first. models: whose numbers; empty: those that are no
-    baseline of the evaluation. wanted: texts of which a number's name must contain one; empty: all.
+    recipes: evaluations by recipe and seed, the one to compare with first. models: whose numbers; empty: those that are
+    no baseline of the evaluation. wanted: texts of which a number's name must contain one; empty: all.
     """
     compared = ComparedEvaluation(name=name)
     evaluations = _same_questions(recipes, compared)
@@ -72,7 +73,7 @@ def _every(evaluations: Evaluations) -> list[Evaluation]:
 
 
 def _same_questions(recipes: Evaluations, compared: ComparedEvaluation) -> dict[str, dict[str, Evaluation]]:
-    """The evaluations with the prompts of the first one; the others are noted."""
+    """Return the evaluations with the prompts of the first one; the others are noted."""
     first = next(iter(recipes))
     questions = next(iter(recipes[first].values())).questions
     compared.prompts = len(questions) or None
@@ -94,7 +95,7 @@ def _same_questions(recipes: Evaluations, compared: ComparedEvaluation) -> dict[
 
 
 def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedEvaluation) -> list[str]:
-    """The models to compare: in the first recipe and in another. What only some have is noted."""
+    """Return the models to compare: in the first recipe and in another. What only some have is noted."""
     models_of = {
         recipe: list(dict.fromkeys(model for evaluation in by_seed.values() for model in evaluation.models))
         for recipe, by_seed in evaluations.items()
@@ -132,8 +133,9 @@ class _Values:
     """True if its metric was measured again at every seed."""
 
     def number(self, options: Mapping[str, Any] | None) -> RecipeNumber | None:
-        """The mean over the seeds that have a value; None without seeds. options: of the bootstrap; None: as recorded, with the
-        interval where there is one seed."""
+        """Return the mean over the seeds that have a value; None without seeds. options: of the bootstrap; None: as
+        recorded, with the interval where there is one seed.
+        """
         if options is not None:
             values = {seed: value_of(part) for seed, part in self.measured.items()}
             known = [part for seed, part in self.measured.items() if values[seed] is not None]
@@ -212,7 +214,8 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
 
 def _why_recorded(metric: str, evaluations: Evaluations, values: Mapping[str, _Values]) -> str:
     """Return the reason to take a number from `metrics.json`; empty where it was measured again everywhere, over the
-    same units."""
+    same units.
+    """
     units = {frozenset(part.clusters) for side in values.values() for part in side.measured.values()}
     if len(units) == 1 and all(side.complete for side in values.values()):
         return ""
@@ -243,7 +246,9 @@ def _minus(value: float | None, other: float | None) -> float | None:
 def _before(
     evaluations: Evaluations, name: NumberName, model: str, options: Mapping[str, Any] | None
 ) -> RecipeNumber | dict[str, RecipeNumber] | None:
-    """The number of each evaluation's own baseline: once where the recipes have the same one, else of each recipe."""
+    """Return the number of each evaluation's own baseline: once where the recipes have the same one, else of each
+    recipe.
+    """
     numbers: dict[str, RecipeNumber] = {}
     for recipe, by_seed in evaluations.items():
         baseline = next(iter(by_seed.values())).baseline
@@ -268,7 +273,7 @@ def _other_settings(evaluations: Evaluations, name: NumberName) -> dict[str, lis
 
 
 def _differing(name: NumberName, first: Evaluation, others: Sequence[Evaluation]) -> list[str]:
-    """The settings that differ, each as `PATH: OTHER, not FIRST`; empty where all are the same."""
+    """Return the settings that differ, each as `PATH: OTHER, not FIRST`; empty where all are the same."""
     remeasured = first.remeasured.get(name.metric)
     for other in others:
         known = [each.measured_by for each in (first, other) if each.measured_by is not None]

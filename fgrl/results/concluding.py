@@ -1,5 +1,6 @@
 """From the folder of a run to what is concluded of it. Everything is computed from recorded numbers; what was not
-measured is named as unknown."""
+measured is named as unknown.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def renew(folder: Path) -> Conclusions:
 
 
 def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
-    """The numbers that changed most beyond doubt, largest standardised change first."""
+    """Return the numbers that changed most beyond doubt, largest standardised change first."""
     changes: list[tuple[tuple[str, str], int, Change]] = []
     for each in evaluations:
         if each.grades_reward:
@@ -92,7 +93,7 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
 
 
 def _effect(change: Estimate) -> float | None:
-    """The standardised difference, from the width of its interval: mean / (standard error * sqrt(prompts))."""
+    """Return the standardised difference, from the width of its interval: mean / (standard error * sqrt(prompts))."""
     assert change.mean is not None
     assert change.low is not None
     assert change.high is not None

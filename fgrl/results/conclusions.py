@@ -14,6 +14,8 @@ SYMBOLS: dict[Status, str] = {"good": "✓", "bad": "✗", "unsure": "?", "unkno
 
 
 class Concluded(Record):
+    """A conclusion and how certain it is."""
+
     status: Status
 
     @property
@@ -39,8 +41,9 @@ class Reply(Concluded):
 
     @property
     def telling(self) -> list[Finding]:
-        """The findings that decided, strong ones first: signs and open questions; where the reply is good nevertheless, the first
-        good news before them; the good news where there is nothing else."""
+        """The findings that decided, strong ones first: signs and open questions; where the reply is good nevertheless,
+        the first good news before them; the good news where there is nothing else.
+        """
         order = sorted(self.findings, key=lambda each: (not each.strong, each.status != "bad", each.status != "unsure"))
         good = [each for each in order if each.status == "good"]
         others = [each for each in order if each.status != "good"]

@@ -48,7 +48,8 @@ class StageCosts:
 
 def read_costs(folder: Path, skip: int = 0) -> StageCosts:
     """Return the costs in a stage's folder, without the first `skip` iterations of its log. Raises `DataError` for a
-    file that cannot be read."""
+    file that cannot be read.
+    """
     notes: list[str] = []
     try:
         record = parse_stage(folder)
@@ -79,8 +80,9 @@ def _count(value: Any) -> int | None:
 
 
 def of_calls(costs: StageCosts) -> dict[str, Estimate]:
-    """`samples`, `calls`; `prompt_tokens`, `completion_tokens` and `usd` per sample (Tables 12 and 14 of Text2Grad), and in all
-    as `total_...`. There is one ledger, so there is no interval."""
+    """Return `samples`, `calls`; `prompt_tokens`, `completion_tokens` and `usd` per sample (Tables 12 and 14 of
+    Text2Grad), and in all as `total_...`. There is one ledger, so there is no interval.
+    """
     numbers = {
         "samples": Estimate(mean=costs.samples, note=None if costs.samples is not None else "it makes no samples"),
         "calls": Estimate(mean=costs.calls, note=costs.note),
@@ -95,8 +97,10 @@ def of_calls(costs: StageCosts) -> dict[str, Estimate]:
 
 
 def of_time(costs: StageCosts) -> dict[str, Estimate]:
-    """`stage`: seconds of the whole stage; `step`: seconds per iteration (Table 13 of Text2Grad has minutes), the sum of its
-    `PARTS`; and each duration of the log, e.g. `critic`, which is inside of `score`. Student's t intervals over iterations."""
+    """`stage`: seconds of the whole stage; `step`: seconds per iteration (Table 13 of Text2Grad has minutes), the sum
+    of its `PARTS`; and each duration of the log, e.g. `critic`, which is inside of `score`. Student's t intervals over
+    iterations.
+    """
     numbers = {"stage": Estimate(mean=costs.seconds, note=None if costs.seconds is not None else "it was not recorded")}
     timed = [costs.iterations[name] for name in PARTS if name in costs.iterations]
     parts = [values for values in timed if len(values) == _longest(costs.iterations)]

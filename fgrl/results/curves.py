@@ -23,12 +23,13 @@ class Curve:
     name: str
     seeds: list[int]
     points: dict[float, Estimate]
-    """By step, in order. Of several seeds the mean with Student's t interval over them, of one its value, with the interval that
-    its log has."""
+    """By step, in order. Of several seeds the mean with Student's t interval over them, of one its value, with the
+    interval that its log has.
+    """
 
 
 def curve(name: str, by_seed: Mapping[int, Series]) -> Curve:
-    """The steps at which every seed has a value."""
+    """Return the steps at which every seed has a value."""
     seeds = list(by_seed)
     logs = [dict(zip(series.steps, series.values, strict=True)) for series in by_seed.values()]
     steps = sorted(set.intersection(*(set(log) for log in logs))) if logs else []
@@ -43,16 +44,16 @@ def curve(name: str, by_seed: Mapping[int, Series]) -> Curve:
 
 
 def first_reaching(points: Mapping[float, Estimate], level: float) -> float | None:
-    """The first step whose mean is at least `level`; None where there is none."""
+    """Return the first step whose mean is at least `level`; None where there is none."""
     return next((step for step, point in points.items() if point.mean is not None and point.mean >= level), None)
 
 
 def metric_of(folders: Mapping[str, Path], metric: str, stages: Sequence[str] = ()) -> dict[str, Series]:
-    """A metric in the logs of a run's finished stages, by the stage's name.
+    """Return a metric in the logs of a run's finished stages, by the stage's name.
 
-    stages: names of stages, or patterns of names (`*`, `apo_*`), of which those count whose logs have the metric; empty: the only
-    stage that logs it. Raises `UsageError` for a stage that has not finished, for a metric that no log has, and without `stages`
-    for one that several logs have; `DataError` for a log that cannot be read.
+    stages: names of stages, or patterns of names (`*`, `apo_*`), of which those count whose logs have the metric;
+    empty: the only stage that logs it. Raises `UsageError` for a stage that has not finished, for a metric that no log
+    has, and without `stages` for one that several logs have; `DataError` for a log that cannot be read.
     """
     named = [name for name in stages if not is_pattern(name)]
     if absent := [name for name in named if name not in folders]:
@@ -79,7 +80,7 @@ def metric_of(folders: Mapping[str, Path], metric: str, stages: Sequence[str] = 
 
 
 def is_pattern(name: str) -> bool:
-    """True if it stands for several stages."""
+    """Return True if it stands for several stages."""
     return any(sign in name for sign in "*?[")
 
 

@@ -32,8 +32,9 @@ def differing(
 ) -> list[Differing]:
     """Return the settings that are not the same in all recipes.
 
-    built: of each recipe its stages by name, as `registry.dump` gives them. written: the same stages as the recipe has them,
-    without the defaults: where two components differ in kind, each is shown as it was written, and not field by field.
+    built: of each recipe its stages by name, as `registry.dump` gives them. written: the same stages as the recipe has
+    them, without the defaults: where two components differ in kind, each is shown as it was written, and not field by
+    field.
     """
     written = [{}] * len(built) if written is None else written
     result: list[Differing] = []
@@ -55,7 +56,8 @@ def differing(
 
 def labels(results: Sequence[RecipeResults]) -> list[str]:
     """Return for each the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty where it does
-    not."""
+    not.
+    """
     texts = []
     for each in results:
         others = [other.settings for other in results if other.recipe == each.recipe]
@@ -100,7 +102,7 @@ def _walk(path: str, values: Sequence[Any], written: Sequence[Any], result: list
 
 
 def inside(value: Any, key: Any) -> Any:
-    """A value of a mapping or a list; None where there is none."""
+    """Return a value of a mapping or a list; None where there is none."""
     if isinstance(value, list):
         return value[key] if isinstance(key, int) and key < len(value) else None
     return value.get(key) if isinstance(value, Mapping) else None
@@ -111,7 +113,7 @@ def _name(value: Any) -> str:
 
 
 def _brief(value: Any, written: Any) -> str:
-    """A value on one line; a component as it was written, by its name alone when its settings were not."""
+    """Return a value on one line; a component as it was written, by its name alone when its settings were not."""
     if value is _NOTHING:
         return ABSENT
     if isinstance(value, Mapping) and "name" in value:

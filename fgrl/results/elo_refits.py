@@ -39,7 +39,9 @@ class Changes:
 
 
 def of_stage(folder: Path, changes: Changes) -> list[EloTable]:
-    """The tables in a finished stage's folder, as they are or fitted again to the recorded games. Raises `DataError`."""
+    """Return the tables in a finished stage's folder, as they are or fitted again to the recorded games. Raises
+    `DataError`.
+    """
     tables = rated.read_tables(folder / "out")
     if not changes:
         return list(tables.values())

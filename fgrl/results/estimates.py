@@ -20,11 +20,13 @@ NARROWEST = 1e-6
 
 @dataclass(frozen=True)
 class Axis:
+    """The range of a drawn scale."""
+
     low: float
     high: float
 
     def percent(self, value: float | None) -> float:
-        """The position of a value; the middle for none."""
+        """Return the position of a value; the middle for none."""
         share = 0.5 if value is None or self.high <= self.low else (value - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 2)
 
@@ -104,7 +106,7 @@ def common_decimals(estimates: Sequence[Estimate]) -> int | None:
 
 
 def axis_of(values: Sequence[float]) -> Axis:
-    """An axis that holds all values."""
+    """Return an axis that holds all values."""
     low, high = min(values), max(values)
     room = (high - low) * MARGIN or abs(values[0]) * MARGIN or 1.0
     return Axis(low - room, high + room)

@@ -36,8 +36,9 @@ class Goal:
     before: ModelNumber | None
     after: ModelNumber
     change: ShownEstimate | None
-    """The difference to `before`, paired by prompt unless `unpaired`; or the distance of a number that compares by itself from
-    its value for equal models. None: no model that the training began with has the number."""
+    """The difference to `before`, paired by prompt unless `unpaired`; or the distance of a number that compares by
+    itself from its value for equal models. None: no model that the training began with has the number.
+    """
     status: Status
     unpaired: bool = False
     of_reward: bool = False
@@ -89,17 +90,19 @@ class Evaluated:
         return self.stage.component == "grade"
 
     def baseline_is_start(self, model: TrainedModel) -> bool:
-        """True if the baseline is the model before its training. Where the recipe does not say, every baseline that is
-        a model
-        counts, but not answers of others, unless the model's own answers are given, too."""
+        """Return True if the baseline is the model before its training. Where the recipe does not say, every baseline
+        that is a model counts, but not answers of others, unless the model's own answers are given, too.
+        """
         if model.starts is None:
             given = mapping(self.settings.get("given"))
             return self.evaluation.baseline not in given or model.name in given
         return self.evaluation.baseline in model.starts
 
     def goals(self) -> list[Goal]:
-        """The first number that a training is for, of every trained model; one that can be compared, where there is one. The reward
-        on held-out prompts counts for models without a number of another kind that can be compared."""
+        """Return the first number that a training is for, of every trained model; one that can be compared, where there
+        is one. The reward on held-out prompts counts for models without a number of another kind that can be
+        compared.
+        """
         if self.grades_reward:
             return list(self._numbers_for("reward").values())
         goals, rewards = self._numbers_for("goal"), self._numbers_for("reward")
@@ -158,7 +161,7 @@ class Evaluated:
         return Goal(self.label, words, better, model, before, after, change, status, unpaired)
 
     def _opponent(self, metric: str) -> str:
-        """The model that a metric compares the others with by itself."""
+        """Return the model that a metric compares the others with by itself."""
         listed = self.settings.get("metrics")
         for settings in listed if isinstance(listed, list) else []:
             node = mapping(settings)
@@ -167,7 +170,7 @@ class Evaluated:
         return self.evaluation.baseline
 
     def symptoms(self, model: TrainedModel) -> Symptoms | None:
-        """The answers of a model, and those of what it was before its training."""
+        """Return the answers of a model, and those of what it was before its training."""
         starts = [*([self.evaluation.baseline] if self.baseline_is_start(model) else []), *(model.starts or ())]
         start = next((name for name in starts if name in self._texts), None)
         if start is None or model.name not in self._texts:
@@ -185,19 +188,22 @@ class Evaluated:
 
 
 def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
-    """The distance of a number from its value for equal models."""
+    """Return the distance of a number from its value for equal models."""
     moved = {end: None if (at := getattr(value, end)) is None else at - even for end in ("mean", "low", "high")}
     return value.model_copy(update=moved)
 
 
 def _unpaired(new: ShownEstimate, old: ShownEstimate) -> ShownEstimate | None:
-    """The difference of two numbers, taken as independent: of answers to the same prompts its interval is rather too wide."""
+    """Return the difference of two numbers, taken as independent: of answers to the same prompts its interval is rather
+    too wide.
+    """
     if new.mean is None or old.mean is None:
         return None
     return ShownEstimate.of(combined([("after", 1, new), ("before", -1, old)]), new.decimals)
 
 
 def status_of(change: ShownEstimate, better: str) -> Status:
+    """Return whether a change is for the better, for the worse, or not clear."""
     if change.changed is None:
         return "unknown"
     if not change.changed:
@@ -227,7 +233,7 @@ def evaluations_of(stage: RunStage, trainings: Trainings) -> Iterator[Evaluated]
 
 
 def _last_of_training(folder: Path) -> list[Path]:
-    """The sets of the last evaluation while training. Answers of the start are in the folder of step 0."""
+    """Return the sets of the last evaluation while training. Answers of the start are in the folder of step 0."""
     steps = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
     last = max(steps, default=0)
     return sorted(each for each in (folder / str(last)).iterdir() if each.is_dir()) if last else []

@@ -109,6 +109,7 @@ class RecipeResults:
 
 
 def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
-    """The numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a missing
-    file."""
+    """Return the numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a
+    missing file.
+    """
     return Evaluation(read_json(out / METRICS, notes, what=what))

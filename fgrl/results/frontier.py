@@ -1,7 +1,8 @@
-"""One number against another, as win rate against KL in Figure 4 of the segment paper, and the models that are best in both.
+"""One number against another, as win rate against KL in Figure 4 of the segment paper, and the models that are best in
+both.
 
-A point is a model of a finished evaluation. It is Pareto-optimal when no other point has a larger (or equal) y at a smaller (or
-equal) x. Points of one series (one recipe) are labelled with the settings in which its runs differ.
+A point is a model of a finished evaluation. It is Pareto-optimal when no other point has a larger (or equal) y at a
+smaller (or equal) x. Points of one series (one recipe) are labelled with the settings in which its runs differ.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ZERO = 1e-6
 
 @dataclass
 class Point:
+    """A model on the plane of two numbers."""
+
     series: str
     model: str
     label: str
@@ -41,6 +44,8 @@ class Point:
 
 @dataclass
 class Frontier:
+    """The models on the plane of two numbers, and which are Pareto-optimal."""
+
     x_name: NumberName
     y_name: NumberName
     points: list[Point]
@@ -59,8 +64,8 @@ class Frontier:
 def frontier(results: Sequence[RecipeResults], x: str, y: str, models: Sequence[str] = ()) -> Frontier:
     """Points of all evaluations, of `models` (all when empty), with the Pareto-optimal ones marked.
 
-    x, y: `[STAGE/]METRIC[.NUMBER]`, or a part of it that is clear without the rest. Where several stages have x, the stage of y
-    is meant.
+    x, y: `[STAGE/]METRIC[.NUMBER]`, or a part of it that is clear without the rest. Where several stages have x, the
+    stage of y is meant.
 
     Raises `UsageError` when an evaluation does not have the numbers, or a name is not clear.
     """
@@ -103,7 +108,7 @@ def dominates(point: Point, other: Point) -> bool:
 
 
 def _without_duplicates(points: Iterable[Point]) -> list[Point]:
-    """The same measured point once, e.g. the reference that every recipe of a sweep compares with."""
+    """Return the same measured point once, e.g. the reference that every recipe of a sweep compares with."""
     first: dict[tuple[Any, ...], Point] = {}
     for point in points:
         key = (point.model, point.x.mean, point.y.mean, "" if point.start else point.series)

@@ -1,6 +1,7 @@
 """Signs that a training learned. Learning is only asserted of a number whose metric declares which side is better, and
 whose interval of
-the paired difference excludes 0."""
+the paired difference excludes 0.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from fgrl.results.text import number, signed
 
 
 def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
+    """Return the reply to whether the models learned; None where nothing was measured."""
     fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
     if counted := _decisive(goals):
         findings = [Finding(status=goal.status, text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
@@ -57,7 +59,9 @@ def _reply(status: Status, short: str, findings: list[Finding]) -> Reply:
 
 
 def _decisive(goals: Sequence[Goal]) -> list[Goal]:
-    """The numbers that can be compared, where there are any; and of these the reward only where nothing else was measured."""
+    """Return the numbers that can be compared, where there are any; and of these the reward only where nothing else was
+    measured.
+    """
     compared = [goal for goal in goals if goal.change is not None] or list(goals)
     return [goal for goal in compared if not goal.of_reward] or compared
 
@@ -93,8 +97,9 @@ def _fit(stage: RunStage) -> Finding | None:
 
 
 def _share(share: float, n: int) -> Estimate:
-    """A share of n rows with its Wilson interval. Two of them are taken as independent (Newcombe 1998, method 10), which makes the
-    interval of their difference rather too wide."""
+    """Return a share of n rows with its Wilson interval. Two of them are taken as independent (Newcombe 1998, method
+    10), which makes the interval of their difference rather too wide.
+    """
     z2 = SURE * SURE
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     reach = SURE * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)

@@ -1,4 +1,6 @@
-"""Settings that a number of an evaluation depends on, apart from the models that are measured: only equal ones are subtracted."""
+"""Settings that a number of an evaluation depends on, apart from the models that are measured: only equal ones are
+subtracted.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ class MeasuredBy:
     """False where defaults are not known, because this version cannot build the recipe."""
 
     def settings(self, number: NumberName) -> dict[str, Any]:
-        """Settings that a number depends on, as a recipe has them: sampling, the metric, the reward that it measures, and the
-        stages that metric and reward are made by."""
+        """Return settings that a number depends on, as a recipe has them: sampling, the metric, the reward that it
+        measures, and the stages that metric and reward are made by.
+        """
         evaluation = self.stages.get(self.stage) or {}
         own: dict[str, Any] = {key: evaluation[key] for key in ANSWERS if key in evaluation}
         own["metrics"] = {
@@ -42,7 +45,7 @@ class MeasuredBy:
         return {self.stage: own, **self._made_by([own["metrics"], own["rewards"]])}
 
     def _made_by(self, settings: Any) -> dict[str, Any]:
-        """The stages whose products these settings name, and those before them."""
+        """Return the stages whose products these settings name, and those before them."""
         found: dict[str, Any] = {}
         named = _references(settings)
         while named:

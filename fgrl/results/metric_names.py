@@ -53,5 +53,5 @@ WORDS = {
 
 
 def in_words(name: str) -> str:
-    """The metric in plain words; of an unknown one the name itself."""
+    """Return the metric in plain words; of an unknown one the name itself."""
     return WORDS.get(name, name)

@@ -10,8 +10,9 @@ from fgrl.results.evaluations import RecipeResults
 from fgrl.results.numbers import Measure
 
 NumberTable = Mapping[str, Sequence[tuple[str, Measure]] | None]
-"""By recipe its numbers with their names, after `evaluate/` where a recipe of the table has several evaluations; None: none of its
-evaluations is finished."""
+"""By recipe its numbers with their names, after `evaluate/` where a recipe of the table has several evaluations; None:
+none of its evaluations is finished.
+"""
 
 
 def number_table(results: Sequence[RecipeResults], wanted: Sequence[str] = ()) -> NumberTable:

@@ -83,7 +83,9 @@ def _measure(name: NumberName, numbers: Sequence[tuple[str, Estimate, Estimate |
 def headlines(
     measures: Sequence[Measure], baseline: str, at_most: int = 4
 ) -> list[tuple[Measure, ModelNumber, ModelNumber]]:
-    """The first number of each metric that both the baseline and another model have, before and after training."""
+    """Return the first number of each metric that both the baseline and another model have, before and after
+    training.
+    """
     result: dict[str, tuple[Measure, ModelNumber, ModelNumber]] = {}
     for measure in measures:
         after = next((number for number in measure.models if number.model != baseline), None)

@@ -15,7 +15,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
-    """A JSON object; empty, with a note, when there is none."""
+    """Return a JSON object; empty, with a note, when there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -36,7 +36,7 @@ def read_lines(path: Path, notes: list[str], where: str) -> Iterator[dict[str, A
 
 
 def read_records(path: Path, record: type[R], notes: list[str], where: str) -> Iterator[R]:
-    """The same of records."""
+    """Return the same of records."""
     return _read(path, record.model_validate_json, notes, where)
 
 
@@ -65,7 +65,7 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """A JSON object; empty for anything else."""
+    """Return a JSON object; empty for anything else."""
     return value if isinstance(value, dict) else {}
 
 

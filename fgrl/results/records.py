@@ -28,7 +28,9 @@ RUN, STAGE = "summary.json", "stage.json"
 
 
 class Broken(FgrlError):
-    """A stage's folder holds something else than its record says; the message names the file. It counts as unfinished."""
+    """A stage's folder holds something else than its record says; the message names the file. It counts as
+    unfinished.
+    """
 
 
 class Unfinished(Broken):
@@ -82,12 +84,12 @@ def write_stage(folder: Path, record: StageRecord) -> None:
 
 
 def has_stage(folder: Path) -> bool:
-    """True if the folder has the record of a stage, whatever state its product is in."""
+    """Return True if the folder has the record of a stage, whatever state its product is in."""
     return (folder / STAGE).is_file()
 
 
 def parse_stage(folder: Path) -> StageRecord:
-    """The record of a stage, without a look at its product. Raises `Broken`."""
+    """Return the record of a stage, without a look at its product. Raises `Broken`."""
     try:
         return StageRecord.model_validate(json.loads((folder / STAGE).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -99,7 +101,7 @@ def parse_stage(folder: Path) -> StageRecord:
 
 
 def find_stage(folder: Path) -> StageRecord | None:
-    """The same, or None where no record can be read."""
+    """Return the same, or None where no record can be read."""
     try:
         return parse_stage(folder)
     except Broken:
@@ -107,7 +109,9 @@ def find_stage(folder: Path) -> StageRecord | None:
 
 
 def read_stage(folder: Path, key: str | None = None) -> StageRecord:
-    """The record of a finished stage, after a look at the sizes of its files. Raises `Broken`, also where its key is not `key`."""
+    """Return the record of a finished stage, after a look at the sizes of its files. Raises `Broken`, also where its
+    key is not `key`.
+    """
     record = parse_stage(folder)
     if key is not None and record.key != key:
         raise Broken(f"{folder.name}/{STAGE} is the record of another stage, with the key {record.key}")
@@ -116,7 +120,7 @@ def read_stage(folder: Path, key: str | None = None) -> StageRecord:
 
 
 def is_done(folder: Path, key: str | None = None) -> bool:
-    """True if the stage (with this key) has finished, and its product has the files and sizes of then."""
+    """Return True if the stage (with this key) has finished, and its product has the files and sizes of then."""
     try:
         read_stage(folder, key)
     except Broken:
@@ -125,13 +129,13 @@ def is_done(folder: Path, key: str | None = None) -> bool:
 
 
 def folder_of(stages: Path, key: str) -> Path | None:
-    """The folder of the stage with a key, whatever the stage was called; a finished one when there are two."""
+    """Return the folder of the stage with a key, whatever the stage was called; a finished one when there are two."""
     folders = sorted(stages.glob(f"*-{key}"))
     return next((folder for folder in folders if is_done(folder, key)), folders[0] if folders else None)
 
 
 def check_contents(folder: Path) -> StageRecord:
-    """The record of a finished stage, after every file was compared with its checksum. Raises `Broken`."""
+    """Return the record of a finished stage, after every file was compared with its checksum. Raises `Broken`."""
     record = parse_stage(folder)
     _check_files(folder, record, contents=True)
     return record
@@ -166,7 +170,7 @@ def reject(folder: Path) -> None:
 
 
 def finished_stages(stages: Path) -> Iterator[tuple[Path, StageRecord]]:
-    """The folders below `runs/stages/` whose stages have finished, newest first, with their records."""
+    """Yield the folders below `runs/stages/` whose stages have finished, newest first, with their records."""
     done = [folder for folder in stages.glob("*-*") if is_done(folder)]
     for folder in sorted(done, key=lambda folder: (folder / STAGE).stat().st_mtime, reverse=True):
         yield folder, read_stage(folder)
@@ -176,7 +180,9 @@ def finished_stages(stages: Path) -> Iterator[tuple[Path, StageRecord]]:
 
 
 class Lenient(Record):
-    """A record whose damaged parts are the fields' defaults: what failed is shown too. The context's "notes" name them."""
+    """A record whose damaged parts are the fields' defaults: what failed is shown too. The context's "notes" name
+    them.
+    """
 
     model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
@@ -234,7 +240,7 @@ class RunRecord(Lenient):
 
     @property
     def state(self) -> str:
-        """ "finished", "failed", "interrupted", or "unfinished": it was killed, or works."""
+        """Either "finished", "failed", "interrupted", or "unfinished": it was killed, or works."""
         return {None: "unfinished", DONE: "finished", INTERRUPTED: "interrupted"}.get(self.exit, "failed")
 
 
@@ -244,12 +250,12 @@ def write_run(folder: Path, record: RunRecord) -> None:
 
 
 def has_run(folder: Path) -> bool:
-    """True if the folder has the record of a run."""
+    """Return True if the folder has the record of a run."""
     return (folder / RUN).is_file()
 
 
 def read_run(folder: Path, notes: list[str] | None = None) -> RunRecord:
-    """The record of a run, without secrets; what cannot be read is its default, and noted."""
+    """Return the record of a run, without secrets; what cannot be read is its default, and noted."""
     notes = [] if notes is None else notes
     content = read_json(folder / RUN, notes, what="the run has not ended, or was killed")
     return RunRecord.model_validate(hide_in(content), context={"notes": notes})

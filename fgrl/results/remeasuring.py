@@ -17,10 +17,11 @@ from fgrl.results.measured_by import SAME_NUMBERS
 def remeasure(
     metrics: Iterable[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str, run: Any
 ) -> tuple[dict[str, Remeasured], dict[str, str]]:
-    """Measure the answers again with the metrics that need nothing else. Returns those, and why the others were not measured
-    again, both by the metric's name in tables.
+    """Measure the answers again with the metrics that need nothing else. Returns those, and why the others were not
+    measured again, both by the metric's name in tables.
 
-    A metric may load a packaged encoder, or run code in the sandbox; one that asks a judge or any other endpoint does not.
+    A metric may load a packaged encoder, or run code in the sandbox; one that asks a judge or any other endpoint does
+    not.
     """
     remeasured: dict[str, Remeasured] = {}
     reasons: dict[str, str] = {}

@@ -1,5 +1,6 @@
 """The folder of an invocation as data. What is missing or broken becomes a note on the page, never an exception:
-a page about a failed run must not fail too."""
+a page about a failed run must not fail too.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ class RunFolder:
 
 
 def load(folder: Path) -> RunFolder:
-    """Read `runs/<recipe>/<time>-<key>/`. Secrets that an earlier version wrote there are left out, and hidden from then on."""
+    """Read `runs/<recipe>/<time>-<key>/`. Secrets that an earlier version wrote there are left out, and hidden from
+    then on.
+    """
     notes: list[str] = []
     recipe = _text(folder / "recipe.yaml", notes)
     settings = _parsed(recipe, notes)

@@ -35,7 +35,8 @@ def read_series(place: Path, notes: list[str], name: str) -> list[Series]:
 
 def _curves(lines: Iterator[dict[str, Any]]) -> list[Series]:
     """Every metric of a log, in the order of first appearance. A line without a step counts as the next step.
-    `null` is how a log writes a number that is not finite."""
+    `null` is how a log writes a number that is not finite.
+    """
     by_name: dict[str, Series] = {}
     last = -1.0
     for line in lines:
@@ -55,7 +56,7 @@ def _curves(lines: Iterator[dict[str, Any]]) -> list[Series]:
 
 
 def _with_intervals(by_name: Mapping[str, Series]) -> list[Series]:
-    """The metrics; what the log has as their intervals is put into them."""
+    """Return the metrics; what the log has as their intervals is put into them."""
     ends: set[str] = set()
     for name, series in by_name.items():
         low, high = (by_name.get(f"{name}/{end}") for end in ("low", "high"))

@@ -18,10 +18,12 @@ from fgrl.rules.text import WORD
 RESAMPLES = 1000
 """Draws of the bootstrap: enough for the two digits that are shown."""
 COPIED_RUN = 4
-"""Words in a row that the prompt has too, before they count as copied: shorter runs occur in every answer on the topic."""
+"""Words in a row that the prompt has too, before they count as copied: shorter runs occur in every answer on the topic.
+"""
 SHORT_PROMPT = 60
-"""Words. One copied run in an answer to such a prompt repeats an instruction; a longer prompt holds a document or a program,
-which answers may quote."""
+"""Words. One copied run in an answer to such a prompt repeats an instruction; a longer prompt holds a document or a
+program, which answers may quote.
+"""
 MOSTLY = 0.5
 """An answer to a longer prompt repeats it when at least this share of its words is copied."""
 

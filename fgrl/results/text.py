@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 
 def name(character: str) -> str:
-    """The code point and the Unicode name of a hidden character."""
+    """Return the code point and the Unicode name of a hidden character."""
     code = ord(character)
     return f"U+{code:04X} {unicodedata.name(character, 'control character' if code < 0xA0 else 'not a character')}"
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number as text: `digits` significant digits, a real minus sign, thousands separated; a dash for none."""
+    """Return a number as text: `digits` significant digits, a real minus sign, thousands separated; a dash for none."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -37,18 +37,21 @@ def exponent(value: float, places: int) -> str:
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """`number` with a plus sign where it is positive."""
+    """Return `number` with a plus sign where it is positive."""
     shown = number(value, digits)
     return f"+{shown}" if value is not None and value > 0 else shown
 
 
 TOTAL = "total reward"
-"""The sum of a response's token rewards, which algorithms that use token rewards train on: its name wherever it is shown."""
+"""The sum of a response's token rewards, which algorithms that use token rewards train on: its name wherever it is
+shown.
+"""
 
 
 def reward_facts(response: float | None, tokens: Iterable[float | None]) -> list[tuple[str, str]]:
-    """Names and numbers of a response's reward: the total of its token rewards, and the reward of the whole response where
-    that is another number (its mean over segments, for example). None and NaN are missing."""
+    """Names and numbers of a response's reward: the total of its token rewards, and the reward of the whole response
+    where that is another number (its mean over segments, for example). None and NaN are missing.
+    """
     known = [value for value in tokens if value is not None and math.isfinite(value)]
     total = signed(math.fsum(known)) if known else None
     facts = [] if total is None else [(TOTAL, total)]

@@ -22,8 +22,9 @@ class TrainedModel:
     step: float | None = None
     """Step of a model that the training kept on its way; None: its product."""
     starts: tuple[str, ...] | None = None
-    """Names of the evaluation's models that its training began with, directly or through earlier trainings, the nearest first;
-    None: the recipe does not say what the training began with."""
+    """Names of the evaluation's models that its training began with, directly or through earlier trainings, the nearest
+    first; None: the recipe does not say what the training began with.
+    """
 
 
 class Trainings:
@@ -34,8 +35,9 @@ class Trainings:
         self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages}
 
     def trained_models(self, models: Mapping[str, Any], names: list[str], baseline: str) -> list[TrainedModel]:
-        """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but the
-        baseline, of which nothing else is known."""
+        """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but
+        the baseline, of which nothing else is known.
+        """
         made = [self._trained(name, models) for name in names if name != baseline and stage_of(models.get(name))]
         return made or [TrainedModel(name) for name in names if name != baseline]
 
@@ -51,7 +53,9 @@ class Trainings:
         return TrainedModel(name, stage, step, starts)
 
     def _began_with(self, stage: str | None) -> list[Any]:
-        """Settings of the model that a stage trained, then of the one that this model was trained from, and so on."""
+        """Return settings of the model that a stage trained, then of the one that this model was trained from, and so
+        on.
+        """
         ancestors: list[Any] = []
         while stage is not None and len(ancestors) <= len(self._stages):
             start = mapping(self._stages.get(stage)).get("model")

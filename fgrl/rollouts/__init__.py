@@ -1,7 +1,7 @@
 """From prompts to rollouts: encoding, padding, sampling, and the scores that an algorithm or a reward needs.
 
-Token ids are made once. A sampled response is never as_response and encoded again; texts and character offsets come from
-the very ids that were drawn.
+Token ids are made once. A sampled response is never as_response and encoded again; texts and character offsets come
+from the very ids that were drawn.
 """
 
 from fgrl.rollouts.collecting import Generated, as_response, check_exact, collect, draw, sample, score, score_with

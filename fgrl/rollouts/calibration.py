@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen rewards [N], float64 on the CPU. Raises `DataError` when there is none, or one is not finite.
+    """Return the chosen rewards [N], float64 on the CPU. Raises `DataError` when there is none, or one is not finite.
 
     rewards: [B,S]; chosen: bool [B,S].
     """
@@ -28,7 +28,9 @@ def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
 
 
 def fit_of(normalizer: str, stats: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """`stats`, when they are a fit of the normalizer of this name. Raises `DataError` for no fit and for another one's."""
+    """`stats`, when they are a fit of the normalizer of this name. Raises `DataError` for no fit and for another
+    one's.
+    """
     if stats is None:
         raise DataError(
             f"the {normalizer} normalizer has no fit: run a stage `name: calibrate` with `normalizer: {normalizer}`, "

@@ -64,11 +64,13 @@ def score(
     micro_batch_size: int = 8,
     entropy_temperature: float | None = None,
 ) -> dict[str, Tensor]:
-    """The score fields of `Rollout` that are in `needs`, each [B,T] float32 on the device of `tokens`, without dropout.
+    """Return the score fields of `Rollout` that are in `needs`, each [B,T] float32 on the device of `tokens`, without
+    dropout.
 
-    Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `entropy` at `entropy_temperature` (None: the same),
-    all of them without the end tokens where `tokens.no_end` says so. `ref_entropy` is taken at temperature 1 with all tokens:
-    segments are cut by the reference's own distribution. `reference` None means the model with its adapter switched off.
+    Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `entropy` at `entropy_temperature` (None:
+    the same), all of them without the end tokens where `tokens.no_end` says so. `ref_entropy` is taken at temperature 1
+    with all tokens: segments are cut by the reference's own distribution. `reference` None means the model with its
+    adapter switched off.
     """
     other = model if reference is None else reference
 
@@ -123,13 +125,14 @@ def score_with(
     adapter: bool = True,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Scores:
-    """Log-probabilities and entropies [B,T] in nats of a rollout's responses under another frozen model, float32, 0 outside the mask.
+    """Log-probabilities and entropies [B,T] in nats of a rollout's responses under another frozen model, float32, 0
+    outside the mask.
 
-    The model reads the policy's token ids, so it needs the policy's tokenizer (`check_same_tokens`). Where the policy could draw no end
-    token, the model has none either.
+    The model reads the policy's token ids, so it needs the policy's tokenizer (`check_same_tokens`). Where the policy
+    could draw no end token, the model has none either.
 
-    temperature: None takes `rollout.temperature`, at which `old_logp` and `ref_logp` are taken: log-ratios need the same.
-    adapter: False switches the model's adapter off. micro_batch_size: responses of one pass.
+    temperature: None takes `rollout.temperature`, at which `old_logp` and `ref_logp` are taken: log-ratios need the
+    same. adapter: False switches the model's adapter off. micro_batch_size: responses of one pass.
     """
     at = rollout.temperature if temperature is None else temperature
 

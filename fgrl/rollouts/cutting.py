@@ -33,7 +33,7 @@ class CutPrompts:
         return {"cut prompts": self.cut} if self.cut else {}
 
     def warning(self) -> str:
-        """What is lost, with an example; empty where no prompt is cut."""
+        """Return what is lost, with an example; empty where no prompt is cut."""
         if not self.cut:
             return ""
         return (

@@ -25,8 +25,9 @@ def add(
     max_prompt: int,
     max_tokens: int,
 ) -> None:
-    """Add the responses to one prompt. Too long prompts lose their beginning, too long responses their end, which is then an
-    end-of-sequence token."""
+    """Add the responses to one prompt. Too long prompts lose their beginning, too long responses their end, which is
+    then an end-of-sequence token.
+    """
     whole = rollouts.encode_prompt(model.tokenizer, prompt)
     prompt_ids = rollouts.cut_prompt(whole, model.tokenizer, max_prompt)
     room = max(1, max_tokens - len(prompt_ids))
@@ -45,8 +46,9 @@ def pairs(
     columns: Mapping[str, Column] | None = None,
     reads: Collection[str] = (),
 ) -> TokenTable:
-    """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added, `reads` names those that come with the
-    pairs (`carried`)."""
+    """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added, `reads` names those that
+    come with the pairs (`carried`).
+    """
     table = TokenTable(columns)
     given: list[tuple[str, Mapping[str, Any]]] = []
     for pair in preferences:
@@ -60,13 +62,17 @@ SIDES = ("chosen", "rejected")
 
 
 def of_side(meta: Mapping[str, Any], side: str) -> dict[str, Any]:
-    """What a pair's `meta` has for one of its responses: {chosen: ..., rejected: ...} is divided, anything else is of both."""
+    """Return what a pair's `meta` has for one of its responses: {chosen: ..., rejected: ...} is divided, anything else
+    is of both.
+    """
     divided = {name: isinstance(value, Mapping) and set(value) == set(SIDES) for name, value in meta.items()}
     return {name: value[side] if divided[name] else value for name, value in meta.items()}
 
 
 def carry(table: TokenTable, given: Sequence[tuple[str, Mapping[str, Any]]], reads: Collection[str]) -> None:
-    """Set the columns `reads` of all rows from what came with each of them. given: where it stands, and the values by name."""
+    """Set the columns `reads` of all rows from what came with each of them. given: where it stands, and the values by
+    name.
+    """
     for row, (where, values) in zip(table, given, strict=bool(given)):
         for name in sorted(reads):
             if name not in values:
@@ -79,10 +85,10 @@ def carry(table: TokenTable, given: Sequence[tuple[str, Mapping[str, Any]]], rea
 
 
 def carried(value: Any, declared: Column, length: int, lost: int, where: str) -> Tensor:
-    """A value of a sample or a pair as a column: a number, or where the column has one per token a list of them.
+    """Return a value of a sample or a pair as a column: a number, or where the column has one per token a list of them.
 
-    length: tokens of the response as it is trained on, with the end-of-sequence token, after `lost` were cut off. The list is about
-    the whole response; where it lacks the end-of-sequence token, this one has the declared fill.
+    length: tokens of the response as it is trained on, with the end-of-sequence token, after `lost` were cut off. The
+    list is about the whole response; where it lacks the end-of-sequence token, this one has the declared fill.
     """
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
@@ -106,14 +112,14 @@ def carried(value: Any, declared: Column, length: int, lost: int, where: str) ->
 
 
 def fitting(table: TokenTable, model: Any) -> TokenTable:
-    """The table. Raises `DataError` when the model has no positions for its longest row."""
+    """Return the table. Raises `DataError` when the model has no positions for its longest row."""
     lengths = map(sum, zip(table.lengths("prompt"), table.lengths(), strict=True))
     model.check_length(max(lengths, default=0), "set `max_tokens` to cut responses, and `max_prompt_tokens` below it")
     return table
 
 
 def target(sample: Sample) -> str:
-    """The text to train on: the chosen response, else the first reference, else the only response."""
+    """Return the text to train on: the chosen response, else the first reference, else the only response."""
     if sample.chosen is None and sample.reference is not None:
         return sample.reference if isinstance(sample.reference, str) else sample.reference[0]
     response = sample.chosen_response
@@ -123,7 +129,7 @@ def target(sample: Sample) -> str:
 
 
 def units(stage: Any, model: Any, limit: int | None = None) -> RowGroups:
-    """The stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
+    """Return the stage's data as units: [chosen, rejected] for pairs, [row] for samples."""
     if stage.algorithm.data == "pairs":
         preferences = islice(stage.data.pairs(), limit)
         algorithm = stage.algorithm

@@ -19,13 +19,17 @@ FILE = "drawn-{rank}.json"
 
 
 class Kept(Drawer):
-    """Another drawer, whose last responses are kept in a file. New weights go to that drawer, which is also the one to close."""
+    """Another drawer, whose last responses are kept in a file. New weights go to that drawer, which is also the one to
+    close.
+    """
 
     def __init__(self, drawer: Drawer, file: Path) -> None:
         self._drawer, self._file = drawer, file
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
-        """Return the responses in the file, where they are those to these requests; else draw them and write the file."""
+        """Return the responses in the file, where they are those to these requests; else draw them and write the
+        file.
+        """
         asked = fingerprint(requests, self._drawer.version)
         if (kept := self._kept(asked)) is not None:
             return kept

@@ -1,4 +1,6 @@
-"""A lent model as components hold it: it can be used while it is lent, and a component that keeps it cannot use it afterwards."""
+"""A lent model as components hold it: it can be used while it is lent, and a component that keeps it cannot use it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,12 @@ Check = Callable[[], object]
 
 
 class LentModule:
-    """A module of a lent model (the `LanguageModel`, a layer of it). It has what the module has: attributes, methods, calls.
+    """A module of a lent model (the `LanguageModel`, a layer of it). It has what the module has: attributes, methods,
+    calls.
 
-    Each access asks first whether the model is still lent, and raises `PolicyNotLent` where it is not. That holds for its methods
-    and for all modules that are reached from it (`model.transformer`, `model.modules()`), too. Tensors, settings and the
-    tokenizer are the model's own. It cannot be copied or pickled (TypeError).
+    Each access asks first whether the model is still lent, and raises `PolicyNotLent` where it is not. That holds for
+    its methods and for all modules that are reached from it (`model.transformer`, `model.modules()`), too. Tensors,
+    settings and the tokenizer are the model's own. It cannot be copied or pickled (TypeError).
     """
 
     __slots__ = ("_check", "_module")

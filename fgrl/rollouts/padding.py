@@ -28,8 +28,8 @@ def pad(
 ) -> Tokens:
     """Prompts [B,P] padded on the left, responses [B,T] on the right.
 
-    `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked. `no_end` marks the
-    first `min_new_tokens` tokens of each response, where it was drawn with such a bound.
+    `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked. `no_end`
+    marks the first `min_new_tokens` tokens of each response, where it was drawn with such a bound.
     """
     ends = set(eos_ids)
     prompt_ids, prompt_mask = _padded(prompts, pad_id, left=True)
@@ -73,7 +73,7 @@ def trim(tokens: Tokens) -> Tokens:
 
 
 def select(tokens: Tokens, rows: Any) -> Tokens:
-    """Some rows of `tokens` (of a `Rollout`: their ids and masks)."""
+    """Return some rows of `tokens` (of a `Rollout`: their ids and masks)."""
     columns = {column.name: getattr(tokens, column.name) for column in fields(Tokens)}
     chosen: dict[str, Any] = {name: None if value is None else value[rows] for name, value in columns.items()}
     return Tokens(**chosen)
@@ -86,11 +86,11 @@ FROZEN_MICRO_BATCH_SIZE = 16
 def micro_batches(
     tokens: Tokens, micro_batch_size: int, device: Any = None, *, shared: bool = True, columns: Sequence[Tensor] = ()
 ) -> Iterator[tuple[Any, ...]]:
-    """Indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once. These rows of each of
-    the `columns` [B,T] follow, trimmed alike.
+    """Yield indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once.
+    These rows of each of the `columns` [B,T] follow, trimmed alike.
 
-    Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a prompt in
-    common (`models.arrange`).
+    Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a
+    prompt in common (`models.arrange`).
     """
     prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
     lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()

@@ -1,8 +1,8 @@
 """One-time forward passes over a fixed data set, stored in the cache by content.
 
-The file's name is a hash of the model's weights and of every token id that the pass reads. All epochs and all recipes with
-the same model and data share the file; the entropy cutoff is not part of the name. While a pass is running, its finished
-parts are in a folder of the same name, so that a killed pass resumes after the last complete part.
+The file's name is a hash of the model's weights and of every token id that the pass reads. All epochs and all recipes
+with the same model and data share the file; the entropy cutoff is not part of the name. While a pass is running, its
+finished parts are in a folder of the same name, so that a killed pass resumes after the last complete part.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PART = 32
 
 
 def identity(spec: ModelSpec, run: Run) -> str:
-    """A text that identifies the weights: the digest of the files when another stage made them."""
+    """Return a text that identifies the weights: the digest of the files when another stage made them."""
     if isinstance(spec.base, Ref):
         digest = digests.digest_of_folder(run.path(spec.base))
         parts = {"step": spec.step, "auxiliary": spec.auxiliary}
@@ -49,7 +49,9 @@ def lengths(rows: Sequence[EncodedRow], what: str) -> list[int]:
 
 
 def groups_by_length(rows: Sequence[EncodedRow], micro_batch_size: int) -> list[list[int]]:
-    """Indices of rows in groups of similar length, the shortest first. Parts on disk are numbered in this order."""
+    """Return indices of rows in groups of similar length, the shortest first. Parts on disk are numbered in this
+    order.
+    """
     total_lengths = [
         prompt + response for prompt, response in zip(lengths(rows, "prompt"), lengths(rows, "response"), strict=True)
     ]
@@ -61,7 +63,7 @@ def cached_pass(
     name: str, field: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Ragged:  # fmt: skip
-    """A field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
+    """Return a field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each."""
     path = run.cache / f"{name}-{_digest(name, rows, run, spec)}.safetensors"
     values = Ragged(lengths(rows, "response"))
     if (stored := kept(path, run)) is not None:
@@ -101,7 +103,7 @@ def _digest(name: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) ->
 def _scores(
     groups: Sequence[Sequence[int]], rows: Sequence[EncodedRow], model: Any, field: str, micro_batch_size: int
 ) -> Iterator[Tensor]:
-    """The field of each row, group after group."""
+    """Yield the field of each row, group after group."""
     for group in groups:
         chosen = [rows[i] for i in group]
         tokens = rollouts.pad_rows(chosen, model.pad_id, model.eos_ids)
@@ -110,7 +112,9 @@ def _scores(
 
 
 def kept(file: Path, run: Run) -> Tensor | None:
-    """What was stored; None where it has to be computed, because there is no such file or it has changed since."""
+    """Return what was stored; None where it has to be computed, because there is no such file or it has changed
+    since.
+    """
     try:
         with safe_open(file, "pt") as stored:
             values: Tensor = stored.get_tensor("values")
@@ -146,7 +150,7 @@ def entropies(rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> Ragged:
 def add_segments(
     rows: Sequence[EncodedRow], segmenter: Segmenter, run: Run, spec: ModelSpec, *, tokenizer: Any
 ) -> None:
-    """Adds the column "segment": for each response token the index of its segment, -1 for none."""
+    """Add the column "segment": for each response token the index of its segment, -1 for none."""
     entropy = entropies(rows, run, spec) if "entropy" in segmenter.needs else None
     for i, row in enumerate(rows):
         ids = torch.tensor(row["response"])[None]

@@ -6,8 +6,8 @@
     for rows, part in policy.micro_batches(tokens):  # your own passes
         embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
 
-A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no component can
-credit answers of one model with another one that it remembers.
+A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no
+component can credit answers of one model with another one that it remembers.
 
 Left out: gradients with respect to the policy's weights (the loss has them), and continuations at another temperature.
 """
@@ -60,7 +60,7 @@ class PolicyUse:
 
 
 def metrics_of(uses: Sequence[PolicyUse]) -> dict[str, float]:
-    """What the components of all processes asked of the policy, for the log."""
+    """Return what the components of all processes asked of the policy, for the log."""
     counts = [item.name for item in fields(PolicyUse) if item.name != "seconds"]
     totals = {f"policy/{name}": float(sum(getattr(use, name) for use in uses)) for name in counts}
     return {"seconds/policy": max(use.seconds for use in uses)} | totals
@@ -81,7 +81,9 @@ class LentPolicy:
 
     @contextmanager
     def lend(self) -> Iterator[LentPolicy]:
-        """Inside, the policy can be used. It is in evaluation mode and its parameters take no gradients; afterwards it is as before."""
+        """Inside, the policy can be used. It is in evaluation mode and its parameters take no gradients; afterwards it
+        is as before.
+        """
         parameters = list(self._model.parameters())
         before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
         with models.evaluating(self._model):
@@ -98,7 +100,7 @@ class LentPolicy:
                     parameter.grad = gradient
 
     def lent_model(self) -> LanguageModel:
-        """The model itself. Raises `PolicyNotLent` outside of `lend`."""
+        """Return the model itself. Raises `PolicyNotLent` outside of `lend`."""
         if not self._lent:
             raise PolicyNotLent(
                 f"the policy {self.name} was lent for responses that are scored already: a component that keeps it would credit "
@@ -107,7 +109,7 @@ class LentPolicy:
         return self._model
 
     def drawer(self) -> Drawer:
-        """What draws from the model. Raises `PolicyNotLent` outside of `lend`."""
+        """Return the drawer of the model. Raises `PolicyNotLent` outside of `lend`."""
         self.lent_model()
         return self._drawer
 
@@ -117,7 +119,7 @@ class LentPolicy:
         return self.sampling.temperature or 1.0
 
     def of(self, rollout: Rollout) -> Policy:
-        """The policy, for responses that it drew."""
+        """Return the policy, for responses that it drew."""
         return Policy(self, rollout)
 
 
@@ -131,8 +133,8 @@ class Policy:
     def model(self) -> LentModule:
         """The `fgrl.models.LanguageModel`: no gradient goes to its parameters, and none stays on them.
 
-        A component that keeps it, one of its modules or one of its methods gets `PolicyNotLent` where it uses them for other
-        responses: see `LentModule`.
+        A component that keeps it, one of its modules or one of its methods gets `PolicyNotLent` where it uses them for
+        other responses: see `LentModule`.
         """
         return LentModule(self._model, self._lent.lent_model)
 
@@ -166,12 +168,12 @@ class Policy:
     # -- passes --------------------------------------------------------------------------------------------------------
 
     def score(self, tokens: Tokens, *, entropy: bool = False, only: Tensor | None = None) -> Scores:
-        """Log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in micro-batches.
+        """Log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in
+        micro-batches.
 
-        Entry t is of the distribution before response token t, at the temperature of sampling and, where `tokens.no_end` says so,
-        without the end tokens; 0 outside the mask.
-        only: bool [B,T], the tokens that are wanted, such as those of an answer: the others get 0, and do not go through the
-        output layer. None: all.
+        Entry t is of the distribution before response token t, at the temperature of sampling and, where
+        `tokens.no_end` says so, without the end tokens; 0 outside the mask. only: bool [B,T], the tokens that are
+        wanted, such as those of an answer: the others get 0, and do not go through the output layer. None: all.
         """
         began, model = time.perf_counter(), self._model
 
@@ -195,14 +197,15 @@ class Policy:
         return models.Scores(**scored)
 
     def micro_batches(self, tokens: Tokens, *columns: Tensor) -> Iterator[tuple[Any, ...]]:
-        """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all rows have
-        come once. Rows are on the model's device, and trimmed to the longest of them."""
+        """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all
+        rows have come once. Rows are on the model's device, and trimmed to the longest of them.
+        """
         return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False, columns=columns)
 
     def input_gradient(
         self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False, only: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The embeddings [B,P+T,h] of one micro-batch, and the gradient of `outcome` with respect to them.
+        """Return the embeddings [B,P+T,h] of one micro-batch, and the gradient of `outcome` with respect to them.
 
         outcome: a scalar of the scores of the response tokens, summed over the rows. entropy and only: as in `score`.
         """
@@ -215,13 +218,16 @@ class Policy:
         return embeddings.detach(), gradient
 
     def embed(self, tokens: Tokens) -> Tensor:
-        """The embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to them."""
+        """Return the embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to
+        them.
+        """
         return self._model.embed(tokens)
 
     def score_embeddings(
         self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False, only: Tensor | None = None
     ) -> Scores:
-        """`score` of one micro-batch that reads `embeddings` [B,P+T,h] in place of its tokens' own, with a gradient to them.
+        """`score` of one micro-batch that reads `embeddings` [B,P+T,h] in place of its tokens' own, with a gradient to
+        them.
 
         Rewards are computed without gradients: compute with the result inside `torch.enable_grad()`.
         """
@@ -247,16 +253,19 @@ class Policy:
     # -- continuations -------------------------------------------------------------------------------------------------
 
     def continuations(self, row: int, position: int, k: int, stream: str = "") -> list[list[int]]:
-        """`k` endings drawn after the first `position` tokens of response `row`, as token ids; see `continuations_at`."""
+        """`k` endings drawn after the first `position` tokens of response `row`, as token ids; see
+        `continuations_at`.
+        """
         return self.continuations_at([(row, position)], k, stream)[0]
 
     def continuations_at(self, places: Sequence[Place], k: int, stream: str = "") -> list[list[list[int]]]:
-        """`k` endings for each (row, position): token ids drawn after the first `position` tokens of response `row`, as the
-        response was drawn, within what is left of its `max_new_tokens`. A response that has ended there has only empty ones.
+        """`k` endings for each (row, position): token ids drawn after the first `position` tokens of response `row`, as
+        the response was drawn, within what is left of its `max_new_tokens`. A response that has ended there has only
+        empty ones.
 
-        Ending i draws from a random stream that the seed of the responses, `stream` (a name that you choose, so that two components draw
-        independently), the response's number, the position and i name: neither batching nor processes nor a resumed
-        training change it. Raises ValueError for a place that the response does not have.
+        Ending i draws from a random stream that the seed of the responses, `stream` (a name that you choose, so that
+        two components draw independently), the response's number, the position and i name: neither batching nor
+        processes nor a resumed training change it. Raises ValueError for a place that the response does not have.
         """
         if k < 1:
             raise ValueError(f"{k} continuations: wants at least 1")
@@ -292,7 +301,9 @@ class Policy:
         return self.sampling.model_copy(update={"max_new_tokens": budget, "min_new_tokens": least})
 
     def completed(self, places: Sequence[Place], k: int, stream: str = "") -> Rollout:
-        """`continuations_at` as whole responses: rows i k to i k + k - 1 begin with the tokens before `places[i]`; their `group` is i."""
+        """`continuations_at` as whole responses: rows i k to i k + k - 1 begin with the tokens before `places[i]`;
+        their `group` is i.
+        """
         endings = self.continuations_at(places, k, stream)
         kept = [self._rollout.response_ids[row, :position].tolist() for row, position in places]
         responses = [beginning + ids for beginning, own in zip(kept, endings, strict=True) for ids in own]
@@ -303,7 +314,8 @@ class Policy:
         return rollout
 
     def responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]]) -> Rollout:
-        """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward can score.
+        """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward
+        can score.
 
         They are given, not drawn: any of their tokens may be an end token, whatever `min_new_tokens` is.
         """
@@ -324,7 +336,7 @@ class Policy:
         )
 
     def _read(self, row: int, position: int) -> list[int]:
-        """The prompt and the beginning of a response, as the model reads them."""
+        """Return the prompt and the beginning of a response, as the model reads them."""
         whole = self._rollout
         prompt = whole.prompt_ids[row][whole.prompt_mask[row]].tolist()
         return prompt + whole.response_ids[row, :position].tolist()

@@ -1,8 +1,8 @@
 """Log-probabilities of whole responses under a frozen reference, each computed once.
 
-Every unit (the rows of a pair) is read in a separate pass, so that its numbers depend on nothing beside it. They are stored under a hash
-of the reference's weights, of every token id and of what rounding depends on: all epochs, a resumed training, and trainings with
-another loss or learning rate read the same file.
+Every unit (the rows of a pair) is read in a separate pass, so that its numbers depend on nothing beside it. They are
+stored under a hash of the reference's weights, of every token id and of what rounding depends on: all epochs, a resumed
+training, and trainings with another loss or learning rate read the same file.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from torch import Tensor
 from fgrl.types import Column
 
 EncodedRow = Mapping[str, Any]
-"""A dict, or a `TableRow`: "prompt" and "response" (lists of token ids), "finished" (ends with an end-of-sequence token),
-"columns" (name -> tensor of one value, or of one value per response token). A `TableRow` also has "lost": how many tokens were
-cut from the beginning of the prompt and from the end of the response."""
+"""A dict, or a `TableRow`: "prompt" and "response" (lists of token ids), "finished" (ends with an end-of-sequence
+token), "columns" (name -> tensor of one value, or of one value per response token). A `TableRow` also has "lost": how
+many tokens were cut from the beginning of the prompt and from the end of the response.
+"""
 
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class TokenTable(Rows["TableRow"]):
     def add(
         self, prompt: Sequence[int], *responses: Sequence[int], eos_ids: set[int], lost: Sequence[tuple[int, int]] = ()
     ) -> None:
-        """A row for each response to one prompt; `finished` says that it ends with one of `eos_ids`.
+        """Add a row for each response to one prompt; `finished` says that it ends with one of `eos_ids`.
 
         lost: for each row, how many tokens were cut from the beginning of its prompt and from the end of its response.
         """

@@ -1,4 +1,6 @@
-"""Between text and token ids: prompts and written responses encoded and cut, drawn ids decoded, the characters of each token."""
+"""Between text and token ids: prompts and written responses encoded and cut, drawn ids decoded, the characters of each
+token.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
     """Token ids of a prompt, ready for an answer to follow.
 
     With a chat template, a text is one user turn, and the template is rendered directly to ids, including the header of
-    the assistant's turn; without one, the text is encoded as it is. A prompt longer than `max_tokens` loses its beginning,
-    except for the beginning-of-sequence token. Raises `DataError` for two beginning-of-sequence tokens in a row (every later
-    probability would be wrong), for a chat without a chat template, and for an empty prompt.
+    the assistant's turn; without one, the text is encoded as it is. A prompt longer than `max_tokens` loses its
+    beginning, except for the beginning-of-sequence token. Raises `DataError` for two beginning-of-sequence tokens in a
+    row (every later probability would be wrong), for a chat without a chat template, and for an empty prompt.
     """
     if isinstance(prompt, str) and not tokenizer.chat_template:
         ids = list(tokenizer(prompt).input_ids)
@@ -61,7 +63,9 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
 
 
 def cut_prompt(ids: list[int], tokenizer: Any, max_tokens: int | None) -> list[int]:
-    """A prompt without its beginning when it is longer than `max_tokens`; the beginning-of-sequence token stays."""
+    """Return a prompt without its beginning when it is longer than `max_tokens`; the beginning-of-sequence token
+    stays.
+    """
     if max_tokens is None or len(ids) <= max_tokens:
         return ids
     keep = ids[:1] if ids[0] == tokenizer.bos_token_id and max_tokens > 1 else []
@@ -74,13 +78,14 @@ def encode_response(tokenizer: Any, text: str, end_id: int) -> list[int]:
 
 
 def cut_response(ids: list[int], max_tokens: int, end_id: int) -> list[int]:
-    """A written response of at most `max_tokens`: a longer one loses its end, and its last kept token is overwritten by
-    `end_id` (segment paper, Appendix D)."""
+    """Return a written response of at most `max_tokens`: a longer one loses its end, and its last kept token is
+    overwritten by `end_id` (segment paper, Appendix D).
+    """
     return ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], end_id]
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    """The text of a response, without special tokens and without tidying of spaces."""
+    """Return the text of a response, without special tokens and without tidying of spaces."""
     return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
@@ -160,7 +165,8 @@ def _characters(data: bytes) -> list[int]:
 
 
 def _offsets_by_prefix(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Decode every prefix: slower, for any other tokenizer, and for bytes that are no text and that its decoder reads in its own way.
+    """Decode every prefix: slower, for any other tokenizer, and for bytes that are no text and that its decoder reads
+    in its own way.
 
     (With byte fallback, one byte of an unfinished character makes every byte token before it unreadable.)
     """

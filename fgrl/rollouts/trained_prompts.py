@@ -1,4 +1,6 @@
-"""The prompts that a model was trained on, as hashes beside its weights, so that an evaluation can tell which it has seen."""
+"""The prompts that a model was trained on, as hashes beside its weights, so that an evaluation can tell which it has
+seen.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,17 @@ def digest(prompt: str | list[Message]) -> int:
 
 
 def normalized_digest(prompt: str | list[Message]) -> int:
-    """Eight bytes of a hash of the prompt without what seldom makes it another prompt: the system prompt, case, runs of white space,
-    compatible forms of one character in Unicode, punctuation at the end. A text equals a conversation of one user turn."""
+    """Eight bytes of a hash of the prompt without what seldom makes it another prompt: the system prompt, case, runs of
+    white space, compatible forms of one character in Unicode, punctuation at the end. A text equals a conversation of
+    one user turn.
+    """
     turns = [("user", prompt)] if isinstance(prompt, str) else [(turn.role, turn.content) for turn in prompt]
     plain = [[role, _normalized(text)] for role, text in turns if role != "system"]
     return _hashed("normalized" + json.dumps(plain))
 
 
 def digests(prompt: str | list[Message]) -> tuple[int, int]:
-    """What a model's folder keeps of a prompt: `digest` and `normalized_digest`."""
+    """Return what a model's folder keeps of a prompt: `digest` and `normalized_digest`."""
     return digest(prompt), normalized_digest(prompt)
 
 
@@ -49,7 +53,7 @@ def write(folder: Path, digests: Iterable[int], start: Path | None) -> None:
 
 
 def read(folder: Path) -> frozenset[int]:
-    """The digests in a model's folder; none where nobody wrote them."""
+    """Return the digests in a model's folder; none where nobody wrote them."""
     file = folder / FILE
     digests = array("Q")
     if file.is_file():

@@ -1,0 +1,1 @@
+"""Rules that a program decides, and the programs that decide them."""

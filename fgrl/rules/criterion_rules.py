@@ -19,13 +19,15 @@ class CriterionRules:
         self._built: dict[str, Verifier] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Always equal, since what was built is a cache: components that hold one are equal when their settings are."""
+        """Return True: always equal, since what was built is a cache: components that hold one are equal when their
+        settings are.
+        """
         return isinstance(other, CriterionRules)
 
     __hash__ = None  # type: ignore[assignment]
 
     def get(self, criterion: Criterion, owner: str) -> Verifier | None:
-        """The rule that checks a criterion; None when it has no check.
+        """Return the rule that checks a criterion; None when it has no check.
 
         owner: the sample's id, for the message. Raises `DataError` for a check that no rule understands.
         """

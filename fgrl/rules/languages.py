@@ -21,8 +21,10 @@ Language = Literal[
 
 
 def language_of(text: str) -> str | None:
-    """The most probable language; None when nothing in the text indicates one (no letters). Always the same for a text:
-    langdetect draws at random, here from a fixed seed. Raises `Unavailable` when langdetect is not installed."""
+    """Return the most probable language; None when nothing in the text indicates one (no letters). Always the same for
+    a text: langdetect draws at random, here from a fixed seed. Raises `Unavailable` when langdetect is not
+    installed.
+    """
     with Requires("langdetect", "the rule finds the language of an answer with langdetect", extra="rules"):
         factory = _factory()
     try:

@@ -1,7 +1,8 @@
-"""Nouns and verbs of an English text, as HanTa tags them (the Hanover tagger, with its model in the package, no download).
+"""Nouns and verbs of an English text, as HanTa tags them (the Hanover tagger, with its model in the package, no
+download).
 
-HanTa's model is a pickle that its wheel contains. It is loaded from there and from no other place: by its name alone, HanTa
-would take a file of that name in the working folder.
+HanTa's model is a pickle that its wheel contains. It is loaded from there and from no other place: by its name alone,
+HanTa would take a file of that name in the working folder.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from fgrl.rules.word_tokens import tokens
 tagger = lazy.load("HanTa.HanoverTagger")
 
 CONTENT = ("N", "V")
-"""First letters of the tags of nouns (NN1, NN2, NP0, ...) and of verbs (VVB, VBZ, VM0, ...) in HanTa's tag set, that of the British
-National Corpus. Auxiliaries are verbs."""
+"""First letters of the tags of nouns (NN1, NN2, NP0, ...) and of verbs (VVB, VBZ, VM0, ...) in HanTa's tag set, that of
+the British National Corpus. Auxiliaries are verbs.
+"""
 LONGEST = 30
 """Characters; HanTa takes the square of a word's length, and nothing longer is an English word."""
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 
 
 def answers_among(given: str | Sequence[str] | None, refusals: Collection[str]) -> list[str]:
-    """The references that are not blank and none of the refusals, which are compared without case, punctuation and
-    repeated spaces."""
+    """Return the references that are not blank and none of the refusals, which are compared without case, punctuation
+    and repeated spaces.
+    """
     references = [given] if isinstance(given, str) else list(given or [])
     refused = {plain(refusal) for refusal in refusals} - {""}
     return [text for text in references if text.strip() and plain(text) not in refused]

@@ -28,7 +28,7 @@ class RubricChecker(Settings):
         super().setup(run)
 
     def criteria(self, sample: Sample) -> list[Criterion]:
-        """The criteria of a prompt that count: all."""
+        """Return the criteria of a prompt that count: all."""
         return sample.rubric
 
     def judged(self, sample: Sample) -> list[Criterion]:
@@ -36,7 +36,7 @@ class RubricChecker(Settings):
         return [criterion for criterion in self.criteria(sample) if criterion.check is None]
 
     def judge_requests(self, responses: Sequence[tuple[Sample, str]]) -> list[Request]:
-        """The judge's requests about responses, each with its prompt."""
+        """Return the judge's requests about responses, each with its prompt."""
         cases = [(prompt, text, criterion) for prompt, text in responses for criterion in self.judged(prompt)]
         return [] if self.judge is None else self.judge.asks(cases)
 
@@ -51,8 +51,8 @@ class RubricChecker(Settings):
     def check(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[Checked]:
         """Every criterion of every response with its verdict, by response (`row`), then in the rubric's order.
 
-        The judge is asked once for all, and called also where there is nothing to ask: in a distributed stage other processes
-        may have something.
+        The judge is asked once for all, and called also where there is nothing to ask: in a distributed stage other
+        processes may have something.
         """
         checked = [
             Checked(row, criterion, rule, None if rule is None else rule.verdict(text))
@@ -85,7 +85,7 @@ class RubricChecker(Settings):
 
 
 def by_response(checked: Sequence[Checked], responses: int) -> list[list[Checked]]:
-    """The checked criteria of each of so many responses, in the rubric's order."""
+    """Return the checked criteria of each of so many responses, in the rubric's order."""
     groups: list[list[Checked]] = [[] for _ in range(responses)]
     for criterion in checked:
         groups[criterion.row].append(criterion)
@@ -94,7 +94,8 @@ def by_response(checked: Sequence[Checked], responses: int) -> list[list[Checked
 
 def all_kept(verdicts: Sequence[bool | None]) -> float | None:
     """AON: 1 where all criteria are satisfied, else 0 ("Rubrics to Tokens", Eq. 2); None where a missing verdict would
-    decide, or where there is no verdict at all."""
+    decide, or where there is no verdict at all.
+    """
     if False in verdicts:
         return 0.0
     return None if None in verdicts or not verdicts else 1.0

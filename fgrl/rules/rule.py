@@ -1,6 +1,7 @@
 """The base classes of rules on the text alone. An empty answer breaks every one of them.
 
-`Rule` is about the whole response, and has `faults` if it can tell where it is broken; `Forbids` about what must not be there, `Requires` about what must.
+`Rule` is about the whole response, and has `faults` if it can tell where it is broken; `Forbids` about what must not be
+there, `Requires` about what must.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class FindsFaults(Protocol):
     """A rule that can tell where it is broken."""
 
     def faults(self, response: str) -> list[Span]:
-        """The characters that make a response break the rule; none when it is broken nowhere in particular. Only the
-        faults of responses that break the rule count."""
+        """Return the characters that make a response break the rule; none when it is broken nowhere in particular. Only
+        the faults of responses that break the rule count.
+        """
 
 
 class Rule(Verifier):
@@ -33,21 +35,24 @@ class Rule(Verifier):
 
     @abstractmethod
     def keeps(self, response: str) -> bool:
-        """Does a response that is not empty keep the rule?"""
+        """Return True if a response that is not empty keeps the rule."""
 
     def breaking(self, response: str) -> list[Span] | None:
-        """Where a response that is not empty breaks the rule: `[]` = it is kept, None = broken, but nowhere in particular."""
+        """Where a response that is not empty breaks the rule: `[]` = it is kept, None = broken, but nowhere in
+        particular.
+        """
         if self.keeps(response):
             return []
         return self.faults(response) or None if isinstance(self, FindsFaults) else None
 
     def supporting(self, response: str) -> list[Span] | None:
-        """What in a response that is not empty speaks for the rule, also when it is not enough; None = nothing in
-        particular could."""
+        """Return what in a response that is not empty speaks for the rule, also when it is not enough; None = nothing
+        in particular could.
+        """
         return None
 
     def title(self) -> str:
-        """The rule in one line, for tables: its name and the settings that were given."""
+        """Return the rule in one line, for tables: its name and the settings that were given."""
         values = (getattr(self, key) for key in type(self).model_fields if key in self.model_fields_set)
         return " ".join([name_of(self)[1], *map(_short, values)])
 
@@ -69,7 +74,7 @@ class Forbids(Rule):
 
     @abstractmethod
     def faults(self, response: str) -> list[Span]:
-        """What must not be there, where it is."""
+        """Return what must not be there, where it is."""
 
     def keeps(self, response: str) -> bool:
         return not self.faults(response)
@@ -83,7 +88,7 @@ class Requires(Rule):
 
     @abstractmethod
     def supporting(self, response: str) -> list[Span]:
-        """What must be there, where it is."""
+        """Return what must be there, where it is."""
 
     def keeps(self, response: str) -> bool:
         return bool(self.supporting(response))
@@ -130,16 +135,18 @@ def _short(value: Any) -> str:
 
 
 def variants(response: str) -> list[str]:
-    """IFEval's eight readings of a response (Zhou et al. 2023, section 2.2): as it is, without its first line, its last or
-    both (an introduction, a closing remark), and each without asterisks (markdown). The response itself comes first."""
+    """IFEval's eight readings of a response (Zhou et al. 2023, section 2.2): as it is, without its first line, its last
+    or both (an introduction, a closing remark), and each without asterisks (markdown). The response itself comes first.
+    """
     lines = response.split("\n")
     cut = [response, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     return cut + [text.replace("*", "") for text in cut]
 
 
 def loose(rule: Verifier, response: str) -> bool:
-    """Does any reading of the response keep the rule? (`rule.check` is the strict verdict.) An empty reading never does.
-    Raises `Undecided` when no reading does and one of them is undecided."""
+    """Return True if any reading of the response keeps the rule. (`rule.check` is the strict verdict.) An empty reading
+    never does. Raises `Undecided` when no reading does and one of them is undecided.
+    """
     missing: Undecided | None = None
     for text in variants(response) if rule.reads_variants() else [response]:
         try:
@@ -153,12 +160,12 @@ def loose(rule: Verifier, response: str) -> bool:
 
 
 def relevant(rule: Verifier, response: str) -> list[Span]:
-    """The characters on which the verdict depends, label +1: what an annotator after "Rubrics to Tokens", appendix C.3
-    would mark, found without an annotator.
+    """Return the characters on which the verdict depends, label +1: what an annotator after "Rubrics to Tokens",
+    appendix C.3 would mark, found without an annotator.
 
-    Positive (something must be there): where it is, when the rule is kept, else nothing. Negative (something must not be
-    there): where it is, when the rule is broken, else nothing. Global, and a rule that is broken nowhere in particular:
-    the whole response. Raises `Undecided` when the verdict is.
+    Positive (something must be there): where it is, when the rule is kept, else nothing. Negative (something must not
+    be there): where it is, when the rule is broken, else nothing. Global, and a rule that is broken nowhere in
+    particular: the whole response. Raises `Undecided` when the verdict is.
     """
     whole = [kept_at(0, len(response), "the whole response")] if response else []
     scope = rule.scope()

@@ -1,12 +1,13 @@
 r"""Where sentences end: the two ways that IFEval and IFBench count them.
 
-`sentences` follows IFBench's own splitter, which is made of substitutions: some periods are set aside (titles, decimals,
-web addresses, initials, dots in a row), every other `.`, `?` and `!` ends a sentence, and a closing quotation mark after
-one is pulled into the sentence, before the mark. Here the same decisions are taken on a text that remembers its places.
+`sentences` follows IFBench's own splitter, which is made of substitutions: some periods are set aside (titles,
+decimals, web addresses, initials, dots in a row), every other `.`, `?` and `!` ends a sentence, and a closing quotation
+mark after one is pulled into the sentence, before the mark. Here the same decisions are taken on a text that remembers
+its places.
 
-`prose` stands for the trained tokenizer (punkt) that IFEval loads from nltk's data, which is a download: a sentence ends at
-marks that white space or the end follows, unless they belong to an abbreviation. docs/how-to/verifiers.md lists where the two
-may differ.
+`prose` stands for the trained tokenizer (punkt) that IFEval loads from nltk's data, which is a download: a sentence
+ends at marks that white space or the end follows, unless they belong to an abbreviation. docs/how-to/verifiers.md lists
+where the two may differ.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _LAST_STEPS = [" " + COMPANIES + r"\.", r" [A-Za-z]\."]
 def sentences(text: str) -> list[View]:
     """Sentences as IFBench splits them, each without the white space around it.
 
-    A sentence's text may have its closing quotation mark before the period (`"no".` of `"no."`), and lacks the period of
-    a company that ends it ("Acme Inc. It grew"), as there. One may be empty between two ends.
+    A sentence's text may have its closing quotation mark before the period (`"no".` of `"no."`), and lacks the period
+    of a company that ends it ("Acme Inc. It grew"), as there. One may be empty between two ends.
     """
     padded = " " + text.replace("\n", " ") + "  "
     work, stops, lost = _set_aside(padded)
@@ -62,8 +63,9 @@ def sentences(text: str) -> list[View]:
 
 
 def _set_aside(text: str) -> tuple[str, set[int], set[int]]:
-    """The text with `ASIDE` for periods that end nothing and a space for any white space before an initial; characters
-    behind which a sentence ends all the same; periods that get lost."""
+    """Return the text with `ASIDE` for periods that end nothing and a space for any white space before an initial;
+    characters behind which a sentence ends all the same; periods that get lost.
+    """
     stops: set[int] = set()
     lost: set[int] = set()
 
@@ -91,12 +93,12 @@ def _set_aside(text: str) -> tuple[str, set[int], set[int]]:
 
 
 def _before_next(match: re.Match[str]) -> int:
-    """The last character before the word that begins the next sentence."""
+    """Return the last character before the word that begins the next sentence."""
     return (match.start("next") if "next" in match.re.groupindex else match.end()) - 1
 
 
 def _quotes_inside(text: str) -> list[int]:
-    """The order of characters after closing quotation marks changed places with the end mark before them."""
+    """Return the order of characters after closing quotation marks changed places with the end mark before them."""
     order = list(range(len(text)))
     for mark, quote in ((".", "”"), (".", '"'), ("!", '"'), ("?", '"')):
         index = 0
@@ -130,10 +132,10 @@ _CLOSING = "\"'”’»)]}*"
 def prose(text: str) -> list[CharRange]:
     """Sentences as places in the text.
 
-    One ends with `.`, `?` or `!` (and closing quotes or brackets) before white space or the end. Not at an abbreviation,
-    unless a capital follows one that may end a sentence ("etc."); not at an initial ("J. Smith"), not at dots or a number
-    before a lower-case word. So the number of a list item ("1. First") is a sentence, as it is for punkt. What follows the
-    last end is a sentence too.
+    One ends with `.`, `?` or `!` (and closing quotes or brackets) before white space or the end. Not at an
+    abbreviation, unless a capital follows one that may end a sentence ("etc."); not at an initial ("J. Smith"), not at
+    dots or a number before a lower-case word. So the number of a list item ("1. First") is a sentence, as it is for
+    punkt. What follows the last end is a sentence too.
     """
     result = []
     start = 0
@@ -156,7 +158,7 @@ def final_periods(text: str) -> set[int]:
 
 
 def _next(text: str, at: int) -> str:
-    """The first character from `at` on that is no white space; "" at the end."""
+    """Return the first character from `at` on that is no white space; "" at the end."""
     match = _NEXT.match(text, at)
     return match[1] if match else ""
 

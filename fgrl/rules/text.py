@@ -35,7 +35,7 @@ class View:
         return View(self.text[start:end], self.at[start:end])
 
     def words(self) -> list[View]:
-        """The pieces between white space."""
+        """Return the pieces between white space."""
         return [self.part(*chunk.span()) for chunk in CHUNK.finditer(self.text)]
 
     def stripped(self, marks: str | None = None) -> View:
@@ -49,7 +49,7 @@ class View:
 
 
 def whole(text: str) -> View:
-    """The text as it is."""
+    """Return the text as it is."""
     return View(text, tuple(range(len(text))))
 
 
@@ -79,7 +79,7 @@ def bare_lower_words(text: str) -> list[View]:
 
 
 def lines(text: str) -> list[View]:
-    r"""The pieces between `\n`, also empty ones."""
+    r"""Return the pieces between `\n`, also empty ones."""
     view = whole(text)
     return [view.part(*line) for line in pieces_between(re.compile("\n"), text)]
 
@@ -94,14 +94,14 @@ def pieces_between(divider: re.Pattern[str], text: str) -> list[CharRange]:
 
 
 def trimmed(text: str, place: CharRange) -> CharRange:
-    """The place without the white space at its ends."""
+    """Return the place without the white space at its ends."""
     start, end = place
     inside = text[start:end]
     return start + len(inside) - len(inside.lstrip()), start + len(inside.rstrip())
 
 
 def full_and_hollow(text: str, pieces: list[CharRange]) -> tuple[list[CharRange], list[CharRange]]:
-    """The pieces that are not blank, and the blank ones that are neither the first nor the last."""
+    """Return the pieces that are not blank, and the blank ones that are neither the first nor the last."""
 
     def blank(place: CharRange) -> bool:
         return not text[slice(*place)].strip()
@@ -110,7 +110,7 @@ def full_and_hollow(text: str, pieces: list[CharRange]) -> tuple[list[CharRange]
 
 
 def ranges(pattern: re.Pattern[str], text: str, group: int = 0) -> list[CharRange]:
-    """The characters of each match, or of its group."""
+    """Return the characters of each match, or of its group."""
     return [match.span(group) for match in pattern.finditer(text)]
 
 
@@ -145,5 +145,7 @@ def runs(places: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def count_words(text: str) -> int:
-    r"""Runs of letters, digits and underscores (`\w+`), as IFEval counts: "don't" is two words, "well-known" two."""
+    r"""Return the number of runs of letters, digits and underscores (`\w+`), as IFEval counts: "don't" is two words,
+    "well-known" two.
+    """
     return sum(1 for _ in WORD.finditer(text))

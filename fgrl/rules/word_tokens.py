@@ -1,7 +1,8 @@
-"""Words and marks as IFEval's and IFBench's word tokenizer (nltk's `word_tokenize`) cuts them, without its trained data.
+"""Words and marks as IFEval's and IFBench's word tokenizer (nltk's `word_tokenize`) cuts them, without its trained
+data.
 
-nltk first splits sentences with punkt, a download, then cuts each by rules. Here the rules are written anew and the sentences
-are those of `fgrl.rules.sentences.prose`, which matters for one thing: a period is a separate token only at
+nltk first splits sentences with punkt, a download, then cuts each by rules. Here the rules are written anew and the
+sentences are those of `fgrl.rules.sentences.prose`, which matters for one thing: a period is a separate token only at
 the end of a sentence.
 """
 

@@ -1,7 +1,8 @@
 """What the rules of IFEval, IFBench and IFTrain ask for, as sentences: data sets name a rule by its id, and a judge, a
 relevance model and the report want words.
 
-IFTrain's 29 rules (Pyatkin et al. 2025, the training constraints) have no verifier here; their sentences are for a judge.
+IFTrain's 29 rules (Pyatkin et al. 2025, the training constraints) have no verifier here; their sentences are for a
+judge.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ PLACE = re.compile(r"\{(\w+)\}")
 def sentence(
     instruction_id: str, kwargs: Mapping[str, Any] | None = None, more: Mapping[str, str] | None = None
 ) -> str | None:
-    """What a rule asks for, as one English sentence; None for an unknown id, or when a parameter is missing.
+    """Return what a rule asks for, as one English sentence; None for an unknown id, or when a parameter is missing.
 
     more: further sentences by id, which come first.
     """

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["value", "error", "timeout", "memory", "output", "result", "files", "crash", "malformed"]
-"""`value`: it returned. `error`: it raised, or returned something that is not JSON. `timeout`, `memory`, `output`, `result`,
-`files`: it exceeded that limit. `crash`: its process ended without an answer. `malformed`: its answer is unparseable."""
+"""`value`: it returned. `error`: it raised, or returned something that is not JSON. `timeout`, `memory`, `output`,
+`result`, `files`: it exceeded that limit. `crash`: its process ended without an answer. `malformed`: its answer is
+unparseable.
+"""
 
 LONGEST_DETAIL = 1000
 
@@ -59,8 +61,8 @@ class Outcome:
 def parse(text: str) -> tuple[Kind, Any, str]:
     """(kind, value, detail) of an answer from the sandbox.
 
-    Strict: one object with `value`, or with `error`; no NaN, no duplicate key, no lone surrogates, no excessive nesting.
-    Anything else is `malformed`.
+    Strict: one object with `value`, or with `error`; no NaN, no duplicate key, no lone surrogates, no excessive
+    nesting. Anything else is `malformed`.
     """
     try:
         answer = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_duplicates)

@@ -1,9 +1,9 @@
 """The process inside the sandbox. It is run as a script by the bare interpreter and imports nothing of fgrl.
 
 It runs a prelude, which is fgrl's own and trusted. Then it waits for calls on its standard input and forks a child for
-each, which runs the untrusted code; it never runs that itself.
-A child and its parent share the parent's memory as it was before any call (the child has a copy), read-only files and an
-empty folder. If a child touched the folder, the answer reports it (`touched`), and the caller replaces the whole sandbox.
+each, which runs the untrusted code; it never runs that itself. A child and its parent share the parent's memory as it
+was before any call (the child has a copy), read-only files and an empty folder. If a child touched the folder, the
+answer reports it (`touched`), and the caller replaces the whole sandbox.
 
 A child can start no process or thread, send no signal, open no socket and leave no shared memory behind: a system call
 filter (seccomp, built outside by `fgrl.sandbox.seccomp`) refuses that. It cannot inspect its parent, which is not
@@ -51,7 +51,7 @@ READY_MADE = (collections, datetime, itertools, math, re, string, textwrap, unic
 
 
 def read_frame() -> bytes | None:
-    """The next frame of standard input; None at its end. Reads no further byte, which a child would inherit."""
+    """Return the next frame of standard input; None at its end. Reads no further byte, which a child would inherit."""
     head = _read(4)
     if head is None:
         return None
@@ -71,17 +71,20 @@ def _read(length: int) -> bytes | None:
 
 
 def write_frame(answer: dict[str, Any]) -> None:
+    """Write an answer, its length first."""
     data = json.dumps(answer).encode("ascii")
     write_all(1, struct.pack(">I", len(data)) + data)
 
 
 def write_all(target: int, data: bytes) -> None:
+    """Write all bytes to a file descriptor."""
     view = memoryview(data)
     while view:
         view = view[os.write(target, view) :]
 
 
 def main() -> None:
+    """Answer the calls that arrive, one after the other."""
     opening = read_frame()
     if opening is None:
         return
@@ -108,7 +111,7 @@ def main() -> None:
 
 
 def can_seal(libc: Any, program: bytes | None) -> bool:
-    """Does the kernel accept the filter? Tried in a child, because it cannot be undone."""
+    """Return True if the kernel accepts the filter. Tried in a child, because it cannot be undone."""
     if program is None:
         return True
     child = os.fork()
@@ -123,7 +126,8 @@ def can_seal(libc: Any, program: bytes | None) -> bool:
 
 def folder_state() -> tuple[int, bool]:
     """Time of the folder's last change of any kind, and whether it is empty. Code cannot forge it: the time of a change
-    (ctime) cannot be set."""
+    (ctime) cannot be set.
+    """
     try:
         return os.stat(".").st_ctime_ns, not os.listdir(".")  # noqa: PTH116, PTH208
     except OSError:
@@ -133,6 +137,7 @@ def folder_state() -> tuple[int, bool]:
 def one_call(
     frame: bytes, space: dict[str, Any], limits: dict[str, Any], libc: Any, program: bytes | None
 ) -> dict[str, Any]:
+    """Run one call in a separate process."""
     started = time.monotonic()
     answer_in, answer_out = os.pipe()
     printed_in, printed_out = os.pipe()
@@ -255,6 +260,7 @@ def be_child(
 
 
 def bound(limits: dict[str, Any]) -> None:
+    """Set the limits of this process."""
     seconds = math.ceil(limits["seconds"]) + 1
     for name, most in (
         ("RLIMIT_CPU", seconds),
@@ -273,9 +279,9 @@ def bound(limits: dict[str, Any]) -> None:
 def hide_other_processes(libc: Any) -> None:
     """Forbid this process to look into others of the same user: their environment, memory and open files.
 
-    Without capabilities root is a user like any other. A process in a Landlock domain may look only into processes of that
-    domain; the domain needs a rule, which is that this process makes no block devices. A kernel before Linux 5.13 has no
-    Landlock; `fgrl doctor` tells whether the environment of fgrl can be read.
+    Without capabilities root is a user like any other. A process in a Landlock domain may look only into processes of
+    that domain; the domain needs a rule, which is that this process makes no block devices. A kernel before Linux 5.13
+    has no Landlock; `fgrl doctor` tells whether the environment of fgrl can be read.
     """
     libc.capset(struct.pack("<Ii", CAPABILITY_VERSION, 0), bytes(24))
     ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, struct.pack("<Q", LANDLOCK_MAKE_BLOCK), ctypes.c_size_t(8), 0)
@@ -313,7 +319,7 @@ def run(frame: bytes, space: dict[str, Any]) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The error and the line of the code that raised it, even if the error cannot be printed."""
+    """Return the error and the line of the code that raised it, even if the error cannot be printed."""
     try:
         text = f"{type(error).__name__}: {error}"[:2000]
         places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<code>"]

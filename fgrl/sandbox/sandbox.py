@@ -24,7 +24,8 @@ class Sandbox:
 
     prelude: source of fgrl's own that every call starts with. It runs once, before the first call.
 
-    Raises `Unavailable` if this machine has less than it requires, in strength or in packages: then no code is run at all.
+    Raises `Unavailable` if this machine has less than it requires, in strength or in packages: then no code is run at
+    all.
     """
 
     def __init__(self, spec: SandboxSpec | None = None, wall: Wall | None = None, prelude: str = "") -> None:
@@ -36,7 +37,8 @@ class Sandbox:
 
     def run(self, call: Call) -> Outcome:
         """Make one call. Never raises for what the code does; raises ValueError for arguments that are not JSON, and
-        `Unavailable` if the sandbox itself cannot be started."""
+        `Unavailable` if the sandbox itself cannot be started.
+        """
         stops.point()
         request = call.encoded()
         if len(request) > LARGEST_REQUEST:

@@ -1,9 +1,9 @@
 """The system calls that code in the sandbox may not make, as a program for the kernel's filter (seccomp, classic BPF).
 
-The namespaces of bubblewrap isolate; this filter blocks what they do not limit: processes, signals between calls, memory
-that is not counted, and rarely used parts of the kernel in which escapes were found. A refused call fails with EPERM; a call
-with another architecture's numbers kills the process. Numbers: x86_64, and the table that aarch64 shares with all newer
-architectures (Linux `asm-generic/unistd.h`); others have no filter, and so no strong sandbox.
+The namespaces of bubblewrap isolate; this filter blocks what they do not limit: processes, signals between calls,
+memory that is not counted, and rarely used parts of the kernel in which escapes were found. A refused call fails with
+EPERM; a call with another architecture's numbers kills the process. Numbers: x86_64, and the table that aarch64 shares
+with all newer architectures (Linux `asm-generic/unistd.h`); others have no filter, and so no strong sandbox.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(machine: str | None = None) -> bytes | None:
-    """The filter for this machine, 8 bytes per instruction; None if there is none."""
+    """Return the filter for this machine, 8 bytes per instruction; None if there is none."""
     machine = machine or platform.machine()
     if sys.platform != "linux" or machine not in ARCHITECTURES:
         return None

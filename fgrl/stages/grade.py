@@ -43,10 +43,11 @@ Row = list[MarkedResponse | None]
 class GradeStage(Stage):
     """Compares sets of spans (`right`) with another one (`left`) on the same responses, matched by sample id and text.
 
-    Precision, recall and F1 of each label in units (tokens, words or characters), exact and partial matches of spans, lengths
-    of spans, and shares of matched spans by length; relevances are graded on the left side's spans; a judge compares
-    annotations. A response without an annotation is missing and counted; one whose annotation has no spans is all neutral.
-    Intervals resample prompts. The left side is what is taken as right: exchanging the sides exchanges precision and recall.
+    Precision, recall and F1 of each label in units (tokens, words or characters), exact and partial matches of spans,
+    lengths of spans, and shares of matched spans by length; relevances are graded on the left side's spans; a judge
+    compares annotations. A response without an annotation is missing and counted; one whose annotation has no spans is
+    all neutral. Intervals resample prompts. The left side is what is taken as right: exchanging the sides exchanges
+    precision and recall.
     """
 
     version = 2
@@ -57,15 +58,18 @@ class GradeStage(Stage):
     right: dict[str, Reader | SpanSet] = {}
     """The sets of spans to grade, by the names that tables show."""
     relevance: dict[str, Relevance] = {}
-    """Relevances to grade on the left side's spans, by the names that tables show; its samples then have one criterion each, as
-    mark_by_rules and mark_by_llm make them."""
+    """Relevances to grade on the left side's spans, by the names that tables show; its samples then have one criterion
+    each, as mark_by_rules and mark_by_llm make them.
+    """
     lines: list[Literal["all_neutral", "shuffled"]] = []
-    """Rows to read the others against. `all_neutral`: nothing is marked. `shuffled`: the spans of each set of `right` at
-    random places of the same response, with as many units each (`NAME_shuffled`)."""
+    """Rows to read the others against. `all_neutral`: nothing is marked. `shuffled`: the spans of each set of `right`
+    at random places of the same response, with as many units each (`NAME_shuffled`).
+    """
     baseline: str | None = None
     """The row that differences are taken to; null: the last one."""
     labels: dict[str, float] | None = None
-    """Names of the labels, e.g. {wrong: -1, improvable: 0}; null: `positive` and `negative` by their sign, and `zero`."""
+    """Names of the labels, e.g. {wrong: -1, improvable: 0}; null: `positive` and `negative` by their sign, and `zero`.
+    """
     policy: ModelSpec | None = None
     """The model whose tokens are the units; only its tokenizer is loaded."""
     units: Unit | None = None
@@ -73,8 +77,9 @@ class GradeStage(Stage):
     token_policy: TokenPolicy = TOKEN_POLICY
     """When a unit belongs to a span; as the reward that is trained with has it."""
     conflict: Conflict = "poor"
-    """The label of a unit in several spans: the lowest, the highest, or none (`cancel`); where good and poor spans meet, as in the
-    reward."""
+    """The label of a unit in several spans: the lowest, the highest, or none (`cancel`); where good and poor spans
+    meet, as in the reward.
+    """
     overlap: float = Field(0.9, gt=0, le=1)
     """A span counts in `LABEL_overlap_N` with at least this share of the characters of both spans in common."""
     threshold: float = Field(0.5, ge=0, lt=1)
@@ -313,7 +318,7 @@ class GradeStage(Stage):
         return against(by_row, baseline, {"resamples": self.resamples})
 
     def _baseline(self, metrics: Mapping[str, Any]) -> str:
-        """The row that tables show first."""
+        """Return the row that tables show first."""
         return self.baseline or ([*self.rows] or [*self.relevance])[-1]
 
 
@@ -329,7 +334,7 @@ def _samples(part: Reader | SpanSet) -> Iterator[Sample]:
 
 
 def _places(spans: Sequence[Span], offsets: Offsets, labels: Labels) -> list[Place]:
-    """The distinct spans, in order."""
+    """Return the distinct spans, in order."""
     places = {
         Place(span.start, span.end, labels.name(span.label), span_sets.length(span, offsets)): None for span in spans
     }

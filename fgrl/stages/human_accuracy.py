@@ -28,14 +28,16 @@ class JudgedSet(SpanSet):
     """Annotations of one annotator, and what people say about them."""
 
     verdicts: Annotated[str, File]
-    """JSON lines, one for each person and annotated response: {"id": "7", "by": "ada", "critique": "correct", "spans": ["correct",
-    "incorrect"]}, the spans in the annotation's order; `response` with the text where a sample has several."""
+    """JSON lines, one for each person and annotated response: {"id": "7", "by": "ada", "critique": "correct", "spans":
+    ["correct", "incorrect"]}, the spans in the annotation's order; `response` with the text where a sample has several.
+    """
 
 
 @register("human_accuracy")
 class HumanAccuracyStage(Stage):
-    """Shares of critiques and of spans that people find correct, agreement between people, and accuracy by length of spans, in
-    words (Tables 16 and 19 of Text2Grad, appendix M). Intervals resample prompts."""
+    """Shares of critiques and of spans that people find correct, agreement between people, and accuracy by length of
+    spans, in words (Tables 16 and 19 of Text2Grad, appendix M). Intervals resample prompts.
+    """
 
     makes = Report
 

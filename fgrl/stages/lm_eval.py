@@ -36,13 +36,13 @@ class Benchmark(Settings):
 
 @register("lm_eval")
 class LmEvalStage(Stage):
-    """Scores of models on tasks of lm-evaluation-harness (`pip install 'fgrl[eval]'`), whose prompts, filters and metrics
-    they are.
+    """Scores of models on tasks of lm-evaluation-harness (`pip install 'fgrl[eval]'`), whose prompts, filters and
+    metrics they are.
 
-    An interval is the harness's own standard error times the normal quantile (with several `answers` that of one answer, so
-    wider than it need be). Differences to the baseline are paired by
-    question and resampled, where the number is a mean over questions. The harness's results and what it recorded of
-    each question lie in `out/lm_eval/`. Tasks fetch their data from the hub, or read files that they name.
+    An interval is the harness's own standard error times the normal quantile (with several `answers` that of one
+    answer, so wider than it need be). Differences to the baseline are paired by question and resampled, where the
+    number is a mean over questions. The harness's results and what it recorded of each question lie in `out/lm_eval/`.
+    Tasks fetch their data from the hub, or read files that they name.
     """
 
     makes = Report
@@ -67,7 +67,9 @@ class LmEvalStage(Stage):
     temperature: float | None = Field(None, ge=0, le=100)
     """Of generated answers; 0 is greedy, null: as the task says."""
     top_p: float | None = Field(None, gt=0, le=1)
-    """Generated answers are drawn from the likeliest tokens that have this probability together; null: as the task says."""
+    """Generated answers are drawn from the likeliest tokens that have this probability together; null: as the task
+    says.
+    """
     top_k: int | None = Field(None, ge=0)
     """Generated answers are drawn from this many of the likeliest tokens, 0: from all; null: as the task says."""
     answers: int = Field(1, ge=1)
@@ -96,7 +98,7 @@ class LmEvalStage(Stage):
         return harness.run(self, run, self._system())
 
     def _system(self) -> str | None:
-        """The system prompt's text."""
+        """Return the system prompt's text."""
         if self.system_prompt is None:
             return None
         turns = read_prompt(self.system_prompt, known=()).turns

@@ -1,4 +1,6 @@
-"""Held-out prompts that trainings of the same recipe read, found while a plan is made, where all data are small local files."""
+"""Held-out prompts that trainings of the same recipe read, found while a plan is made, where all data are small local
+files.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,14 @@ MOST_BYTES = 8 * 2**20
 
 
 def in_plan(models: Mapping[str, ModelSpec], held_out: Reader, peek: Peek) -> dict[str, str]:
-    """For the plan of an evaluation: which of its models the recipe trains on how many of its prompts; {} for none, and where other
-    data than small local files would have to be read."""
+    """For the plan of an evaluation: which of its models the recipe trains on how many of its prompts; {} for none, and
+    where other data than small local files would have to be read.
+    """
     return _reported({name: _of_model(spec, peek) for name, spec in models.items()}, held_out, peek)
 
 
 def in_training(stage: Any, peek: Peek) -> dict[str, str]:
-    """The same for the held-out prompts that a training stage evaluates on."""
+    """Return the same for the held-out prompts that a training stage evaluates on."""
     sets = stage.evaluate.sets if stage.evaluate is not None else {}
     reports: dict[str, str] = {}
     for name, settings in sets.items():
@@ -77,7 +80,7 @@ def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
 
 
 def is_cheap(reader: Reader) -> bool:
-    """True if the rows of a reader are in small local files alone."""
+    """Return True if the rows of a reader are in small local files alone."""
     files, readers = [], [reader]
     for _path, value in walk(reader):
         if isinstance(value, Ref):

@@ -27,7 +27,8 @@ class PairStage(Stage):
     builder: PairBuilder
     """Which response is preferred to which."""
     max_pairs: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=1)
-    """Keep this many pairs, drawn by the recipe's seed, in their order; fewer than these are all kept. Null keeps all."""
+    """Keep this many pairs, drawn by the recipe's seed, in their order; fewer than these are all kept. Null keeps all.
+    """
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         yield from super().misfits(stages)
@@ -63,14 +64,17 @@ class PairStage(Stage):
 
 
 def only_source(data: Reader) -> tuple[Key, str | None]:
-    """The only reference to a stage in a reader: its place and the stage's name; None where there is none, or several."""
+    """Return the only reference to a stage in a reader: its place and the stage's name; None where there is none, or
+    several.
+    """
     sources = [(path, ref.stage) for path, ref in walk(data) if isinstance(ref, Ref)]
     return sources[0] if len(sources) == 1 else ((), None)
 
 
 def drawn(pairs: Sequence[Pair], count: int | None, seed: int) -> list[Pair]:
     """`count` of the pairs, in order; None takes all. Which ones depends on the seed and on their ids, so one more pair
-    displaces at most one of the others."""
+    displaces at most one of the others.
+    """
     if count is None:
         return list(pairs)
 

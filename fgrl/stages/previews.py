@@ -16,7 +16,7 @@ from fgrl.types import Advantages, Rewards, Rollout, Sample
 
 
 def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
-    """A prompt that is to be answered, as `max_tokens` leave it, with the right answers where they are known."""
+    """Return a prompt that is to be answered, as `max_tokens` leave it, with the right answers where they are known."""
     whole = rollouts.encode_prompt(tokenizer, sample.prompt)
     kept = rollouts.encode_prompt(tokenizer, sample.prompt, max_tokens)
     right = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
@@ -29,7 +29,7 @@ def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
 
 
 def of_row(row: Mapping[str, Any], tokenizer: Any) -> Annotated:
-    """A row of a training set."""
+    """Return a row of a training set."""
     prompt, response = row["prompt"], row["response"]
     kinds = ["prompt"] * len(prompt) + ["response"] * len(response)
     if row["finished"]:
@@ -63,10 +63,11 @@ def of_rollout(
     rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None,
     advantages: Advantages | None = None,
 ) -> Iterator[Annotated]:  # fmt: skip
-    """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of the reward.
+    """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of the
+    reward.
 
-    lost: tokens that were cut from each prompt and response; None: of drawn responses, that of their prompts is computed.
-    advantages: of the responses whose reward is not missing; they are shown where the loss counts a token.
+    lost: tokens that were cut from each prompt and response; None: of drawn responses, that of their prompts is
+    computed. advantages: of the responses whose reward is not missing; they are shown where the loss counts a token.
     """
     place = torch.cumsum(~torch.isnan(rewards.response), 0) - 1
     for i, length in enumerate(rollout.mask.sum(dim=1).tolist()):
@@ -108,7 +109,9 @@ def of_rollout(
 
 
 def _reward(rewards: Rewards, row: int, length: int) -> str:
-    """The reward of a response: the total of its token rewards, and its response reward where that is another number."""
+    """Return the reward of a response: the total of its token rewards, and its response reward where that is another
+    number.
+    """
     credited = zip(rewards.token[row, :length].tolist(), rewards.credit_mask[row, :length].tolist(), strict=True)
     response = float(rewards.response[row])
     facts = reward_facts(response, [value if counts else None for value, counts in credited])

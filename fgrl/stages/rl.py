@@ -112,8 +112,9 @@ class RLStage(TrainingStage):
     alarms: Annotated[Alarms, Unkeyed] = Alarms()
     """What to watch for."""
     stored_rollouts: Annotated[int, Unkeyed] = Field(4, ge=0, le=1_000_000)
-    """How many rollouts of the first, the middle and the last iteration the product keeps (rollouts.jsonl), which the report
-    draws. 0: none."""
+    """How many rollouts of the first, the middle and the last iteration the product keeps (rollouts.jsonl), which the
+    report draws. 0: none.
+    """
 
     @model_validator(mode="after")
     def _known_needs(self) -> RLStage:
@@ -128,7 +129,7 @@ class RLStage(TrainingStage):
         return self
 
     def auxiliaries(self) -> dict[str, Declared]:
-        """The models that the reward and the algorithm have trained beside the policy, by name."""
+        """Return the models that the reward and the algorithm have trained beside the policy, by name."""
         return auxiliaries([self.algorithm, self.reward])
 
     def _auxiliary_starts(self) -> dict[Key, tuple[ModelSpec, str]]:
@@ -233,7 +234,8 @@ class RLStage(TrainingStage):
 
     def _policy_work(self, peek: Peek) -> dict[str, Any]:
         """Return what reward and algorithm ask of the policy in an iteration, and in how many iterations where that is
-        fixed."""
+        fixed.
+        """
         at_once, train = self._prompts_at_once(peek.limit)
         sampling = self.rollout.sampling
         drawn = DrawnShape(at_once * self.rollout.per_prompt, sampling.max_prompt_tokens, sampling.max_new_tokens)
@@ -273,7 +275,8 @@ class RLStage(TrainingStage):
     def _prompts_at_once(self, limit: int | None) -> tuple[int, OnlineSettings]:
         """Return the number of prompts of an iteration, and `train`. With `--limit` all iterations take so many
         prompts together, or
-        as many as there are devices."""
+        as many as there are devices.
+        """
         at_once = self.rollout.batch_size // self.rollout.per_prompt
         if limit is None:
             return at_once, self.train
@@ -284,7 +287,9 @@ class RLStage(TrainingStage):
         return ToDraw(lambda: [prompt], lambda: (1, 1), ["policy"], self.rollout.per_prompt, self.rollout.sampling)
 
     def reads_reference(self) -> bool:
-        """True if the algorithm, the reward or an evaluation needs log-probabilities or entropies of the reference."""
+        """Return True if the algorithm, the reward or an evaluation needs log-probabilities or entropies of the
+        reference.
+        """
         scoring = scorers(self.reward).values()
         needs = self.algorithm.needs().union(*(part.needs() for part in scoring))
         declared = any(part.reads_reference for part in scoring)
@@ -344,13 +349,14 @@ class RLStage(TrainingStage):
         return (*super().temporary(), *(kept.FILE.format(rank=rank) for rank in range(self.train.world)))
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
-        """The policy alone."""
+        """Save the policy alone."""
         actor = self.trained(run, module, module.model.actor, prefix="actor.")
         models.save(actor, folder, {"algorithm": dump(self.algorithm)})
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Responses of the policy before training, `per_prompt` to each prompt, with segments, token rewards, and the advantages
-        that the loss would weigh their tokens with if they were the iteration."""
+        """Responses of the policy before training, `per_prompt` to each prompt, with segments, token rewards, and the
+        advantages that the loss would weigh their tokens with if they were the iteration.
+        """
         self.setup(run)
         model = run.model(self.model.model_copy(update={"lora": None}))
         needs, per_prompt = self.reward.needs() | self.algorithm.needs(), self.rollout.per_prompt

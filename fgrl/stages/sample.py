@@ -85,6 +85,6 @@ class SampleStage(Stage):
 
 
 def with_drawn(sample: Sample, drawn: Sequence[Any]) -> Sample:
-    """The sample with the drawn responses, which replace those that it had."""
+    """Return the sample with the drawn responses, which replace those that it had."""
     responses = [generated.response for generated in drawn]
     return sample.model_copy(update={"responses": responses, "chosen": None, "verdicts": None})

@@ -33,8 +33,9 @@ class SelectStage(EvaluateStage):
     best: Choice
     """What decides, for example {number: rubric.csr, goal: max}."""
     among: Annotated[list[str] | None, KeyedUnless(None)] = None
-    """Names of the models that may be chosen; null: all. Others are there to be compared with, as the base model is for `elo` or
-    `win_rate`."""
+    """Names of the models that may be chosen; null: all. Others are there to be compared with, as the base model is for
+    `elo` or `win_rate`.
+    """
 
     @model_validator(mode="after")
     def _candidates(self) -> SelectStage:
@@ -77,7 +78,7 @@ class SelectStage(EvaluateStage):
         return {"chosen": chosen, "number": str(number), "value": values[chosen], **summary}
 
     def _hand_on(self, spec: ModelSpec, run: Run) -> None:
-        """The model as it is stored, not as it was loaded to be evaluated."""
+        """Copy the model as it is stored, not as it was loaded to be evaluated."""
         source = models.locate(spec, run.path)
         if source.about() is not None:
             models.copy(Path(source.name), run.out)

@@ -14,20 +14,23 @@ from fgrl.specs import ModelSpec, Sampling
 
 
 def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
-    """The responses that are drawn at the same time, at their maximum length."""
+    """Return the responses that are drawn at the same time, at their maximum length."""
     rows = sampling.batch_size if responses is None else min(sampling.batch_size, responses)
     return PassShape(rows, sampling.max_prompt_tokens + sampling.max_new_tokens)
 
 
 def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: bool = False) -> PassShape:
-    """A micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
-    `OfflineAlgorithm.unit_by_unit`."""
+    """Return a micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
+    `OfflineAlgorithm.unit_by_unit`.
+    """
     units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.world))
     return PassShape(units * each, tokens)
 
 
 def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> dict[str, Any]:
-    """A part of a plan: what components ask of the policy `per` iteration or prompt, of which there are `times`; {} for nothing."""
+    """Return a part of a plan: what components ask of the policy `per` iteration or prompt, of which there are `times`;
+    {} for nothing.
+    """
     if work == PolicyWork():
         return {}
     if work is None:
@@ -36,7 +39,7 @@ def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> 
 
 
 def scorers(name: str, component: Settings) -> Iterator[Role]:
-    """The frozen models that a reward, a relevance or a metric names in its settings."""
+    """Yield the frozen models that a reward, a relevance or a metric names in its settings."""
     owners = dict(walk(component))
     specs = [
         (path, value)
@@ -49,7 +52,9 @@ def scorers(name: str, component: Settings) -> Iterator[Role]:
 
 
 def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterator[Role]:
-    """The models that metrics name in their settings. held_out: the set whose answers are measured while a model trains."""
+    """Yield the models that metrics name in their settings. held_out: the set whose answers are measured while a model
+    trains.
+    """
     for metric in metrics:
         called = metric.called if isinstance(metric, Compared) else name_of(metric)[1]
         yield from scorers(f"metric {called}" if held_out is None else f"metric {called} on {held_out}", metric)
@@ -58,7 +63,7 @@ def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterat
 def drawing(
     models: dict[str, ModelSpec], sampling: Sampling | None, engine: Engine, peek: Peek, more: Sequence[Role] = ()
 ) -> dict[str, Any]:
-    """The estimate of a stage that draws from models without training them; {} when it loads none."""
+    """Return the estimate of a stage that draws from models without training them; {} when it loads none."""
     if not models or sampling is None:
         return estimate(Workload(list(more)), peek) if more else {}
     roles = [Role(name, spec) for name, spec in models.items()]

@@ -32,7 +32,9 @@ weights = lazy.load("fgrl.modules.weights")
 
 
 class TrainingStage(Stage):
-    """Trains `model` with the settings `train` and evaluates it as `evaluate` says; these are fields of its subclasses."""
+    """Trains `model` with the settings `train` and evaluates it as `evaluate` says; these are fields of its
+    subclasses.
+    """
 
     makes = Checkpoint
 
@@ -56,8 +58,10 @@ class TrainingStage(Stage):
         return self
 
     def check_type(self, field: str, model: ModelSpec) -> None:
-        """Raise ValueError for 4-bit weights in shards, and when the optimizer would step in bfloat16, whose numbers lie 0.4% to
-        0.8% apart: it would round most updates away. Adapters and heads are float32, and DeepSpeed keeps float32 weights."""
+        """Raise ValueError for 4-bit weights in shards, and when the optimizer would step in bfloat16, whose numbers
+        lie 0.4% to 0.8% apart: it would round most updates away. Adapters and heads are float32, and DeepSpeed keeps
+        float32 weights.
+        """
         if model.quantize and self.train.sharded:
             raise ValueError(
                 f"{field}.quantize with train.strategy {self.train.strategy}: 4-bit weights are not shared out over processes; use "
@@ -113,14 +117,14 @@ class TrainingStage(Stage):
 
     @abstractmethod
     def total_steps(self) -> int | None:
-        """Iterations or optimizer steps of the training; None where the recipe alone does not tell."""
+        """Return iterations or optimizer steps of the training; None where the recipe alone does not tell."""
 
     def drawn_in_evaluations(self) -> list[PassShape]:
-        """The answers that evaluations draw at the same time."""
+        """Return the answers that evaluations draw at the same time."""
         return [sizes.drawn(held_out.sampling) for held_out in self.evaluate.sets.values()] if self.evaluate else []
 
     def models_of_evaluations(self) -> list[Role]:
-        """The models that metrics of held-out answers load beside the trained one."""
+        """Return the models that metrics of held-out answers load beside the trained one."""
         sets = self.evaluate.sets if self.evaluate else {}
         return [role for name, held_out in sets.items() for role in sizes.of_metrics(held_out.metrics, name)]
 
@@ -135,7 +139,9 @@ class TrainingStage(Stage):
                 yield ("model", "lora", "targets", index), message
 
     def _layers(self, stages: Mapping[str, Stage]) -> list[str]:
-        """The linear layers of the model that training starts from; empty when its configuration is not on this machine."""
+        """Return the linear layers of the model that training starts from; empty when its configuration is not on this
+        machine.
+        """
         spec: ModelSpec | None = self.model
         while spec is not None and isinstance(spec.base, Ref):
             made = stages[spec.base.stage].makes_model()
@@ -156,9 +162,10 @@ class TrainingStage(Stage):
         return self.train.model_copy(update={counted: min(getattr(self.train, counted) or limit, limit)})
 
     def evaluations(self, run: Run, trained: Any, reference: Any, known: Collection[int] = ()) -> Evaluations | None:
-        """The evaluations of the language model `trained` while it trains; None where the recipe has none.
+        """Return the evaluations of the language model `trained` while it trains; None where the recipe has none.
 
-        `reference` None means `trained` with its adapter switched off. known: digests of the prompts that it is trained on.
+        `reference` None means `trained` with its adapter switched off. known: digests of the prompts that it is trained
+        on.
         """
         if self.evaluate is None:
             return None
@@ -194,11 +201,12 @@ class TrainingStage(Stage):
 
     @abstractmethod
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
-        """The product: what `module` has trained, as a model's folder. Called on rank 0."""
+        """Save the product: what `module` has trained, as a model's folder. Called on rank 0."""
 
     def trained(self, run: Run, module: Any, model: Any, prefix: str = "", start: ModelSpec | None = None) -> Any:
-        """`model` with the weights that `module` has trained; their names begin with `prefix` there. start: what it started from,
-        where that is not the stage's `model`."""
+        """`model` with the weights that `module` has trained; their names begin with `prefix` there. start: what it
+        started from, where that is not the stage's `model`.
+        """
         start = start or self.model
         if module.round == 0 and not weights.complete(self.train.strategy):  # there is no checkpoint to take them from
             return run.model(start, head=model.head, trainable=True)

@@ -49,7 +49,7 @@ class Detected:
 
 
 def detect(kind: Kind, rows: Sequence[Row], where: str) -> Detected:
-    """The columns for a kind of training. Raises `DataError` with the first row when none fit.
+    """Return the columns for a kind of training. Raises `DataError` with the first row when none fit.
 
     where: what the data is called in messages.
     """
@@ -138,7 +138,9 @@ class _Columns:
     def pick(
         self, role: str, usual: Sequence[str], fits: Callable[[str], bool], without: Sequence[str] = ()
     ) -> str | None:
-        """The first of the usual names that a column has and whose values fit; the others are remembered for the notes."""
+        """Return the first of the usual names that a column has and whose values fit; the others are remembered for the
+        notes.
+        """
         by_name = {name.lower().replace("-", "_").replace(" ", "_"): name for name in self.names}
         fitting = [by_name[name] for name in usual if name in by_name and by_name[name] not in without]
         fitting = [name for name in fitting if fits(name)]

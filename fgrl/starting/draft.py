@@ -61,8 +61,9 @@ class Draft:
 
 
 def draft(request: Request) -> Draft:
-    """The recipe for a request; nothing is written. Raises `UsageError` for what was asked for wrongly, `DataError` for rows that
-    do not fit."""
+    """Return the recipe for a request; nothing is written. Raises `UsageError` for what was asked for wrongly,
+    `DataError` for rows that do not fit.
+    """
     # 1.
     table = read_table(request.data)
     folder = request.output.parent
@@ -108,7 +109,7 @@ def draft(request: Request) -> Draft:
 
 
 def _model(request: Request, folder: Path) -> dict[str, str]:
-    """The model's settings as the recipe has them: a folder relative to the recipe, anything else as it is."""
+    """Return the model's settings as the recipe has them: a folder relative to the recipe, anything else as it is."""
     given, name = files.expanded(request.model), request.model
     if files.is_folder(given):
         if not any((given / file).is_file() for file in MODEL_FILES):
@@ -132,7 +133,7 @@ def _spec(request: Request) -> ModelSpec:
 
 
 def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
-    """The reward function as the recipe names it, and the file to write when none was named."""
+    """Return the reward function as the recipe names it, and the file to write when none was named."""
     folder = request.output.parent
     if request.reward is None:
         if files.exists(folder / STUB):
@@ -157,7 +158,7 @@ def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
 
 
 def _rewards_tokens(given: str) -> bool:
-    """True if a reward function that exists returns numbers of tokens, or spans. It is not run."""
+    """Return True if a reward function that exists returns numbers of tokens, or spans. It is not run."""
     path, _, function = given.rpartition(":")
     reward: Reward = registry.build("reward", {"name": "function", "path": f"{Path(path).resolve()}:{function}"})
     return bool(reward.on_tokens())

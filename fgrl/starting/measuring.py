@@ -69,7 +69,7 @@ class _Listener:
 
 
 def read_all(reader: dict[str, Any], form: str) -> tuple[list[Sample] | list[Pair], str]:
-    """The rows that fit a reader, and what it reports about the others. Raises `DataError` when none fits."""
+    """Return the rows that fit a reader, and what it reports about the others. Raises `DataError` when none fits."""
     built: Reader = registry.build("reader", {**reader, "bad_rows": "drop"})
     listener = _Listener()
     built.setup(listener)
@@ -78,7 +78,8 @@ def read_all(reader: dict[str, Any], form: str) -> tuple[list[Sample] | list[Pai
 
 
 def measure(rows: Sequence[Sample | Pair], total: int, omitted: str, model: ModelSpec) -> Measured:
-    """Count tokens with the model's tokenizer. Raises `DataError` where prompts are conversations and the model has no template.
+    """Count tokens with the model's tokenizer. Raises `DataError` where prompts are conversations and the model has no
+    template.
 
     rows: those that fit, of `total`. omitted: about the others.
     """
@@ -100,7 +101,7 @@ def measure(rows: Sequence[Sample | Pair], total: int, omitted: str, model: Mode
 
 
 def answers_of(row: Sample | Pair) -> list[str]:
-    """The answers in a row."""
+    """Return the answers in a row."""
     return [row.chosen, row.rejected] if isinstance(row, Pair) else [response.text for response in row.responses]
 
 

@@ -37,13 +37,14 @@ class Table:
 
 
 def beside(path: Path, folder: Path) -> str:
-    """A path relative to a folder, with `/`, as a recipe in that folder names it."""
+    """Return a path relative to a folder, with `/`, as a recipe in that folder names it."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 def read_table(path: Path) -> Table:
-    """The rows of a file. Raises `UsageError` for a file that does not exist or is of another kind, `DataError` for rows that
-    cannot be read."""
+    """Return the rows of a file. Raises `UsageError` for a file that does not exist or is of another kind, `DataError`
+    for rows that cannot be read.
+    """
     if not files.is_file(path):
         near = did_you_mean(path.name, files.names_in(path.parent))
         what = "it is a folder; name the file with the rows" if files.is_folder(path) else f"no such file{near}"
@@ -71,7 +72,7 @@ def read_table(path: Path) -> Table:
 
 
 def _is_list(path: Path) -> bool:
-    """True if the file is one list of objects, rather than one object per line."""
+    """Return True if the file is one list of objects, rather than one object per line."""
     text = read_text(path).lstrip()
     if not text.startswith("["):
         parse_row(text.split("\n", 1)[0], path, 1)  # an object over several lines is neither

@@ -100,7 +100,7 @@ def _of_rollouts(kind: Kind, trained: int, gpu: bool) -> tuple[int, int]:
 
 
 def recipe(facts: Facts) -> str:
-    """The recipe as YAML with comments."""
+    """Return the recipe as YAML with comments."""
     body = {"sft": _sft, "dpo": _dpo, "reward_model": _reward_model, "ppo": _online, "grpo": _online}[facts.kind]
     head = [
         f"# A first recipe for {facts.data}. Check it with `fgrl validate`, look at the rows with `fgrl inspect`, run it with `fgrl run`.",
@@ -166,7 +166,7 @@ def _offline(facts: Facts, stage: str, algorithm: str, lr: str) -> list[str]:
 
 
 def _with_reference(facts: Facts) -> dict[str, Any]:
-    """The reader; where answers are texts, they are the references of evaluations, too."""
+    """Return the reader; where answers are texts, they are the references of evaluations, too."""
     columns = dict(facts.reader["columns"])
     if facts.reference is not None:
         columns["reference"] = facts.reference
@@ -267,7 +267,7 @@ WORDS = {"true", "false", "null", "yes", "no", "on", "off", "nan", "inf", "y", "
 
 
 def flow(value: Any) -> str:
-    """A value as YAML on one line."""
+    """Return a value as YAML on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -280,12 +280,12 @@ def flow(value: Any) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text that a recipe takes as it is: `${` would ask for another value."""
+    """Return a text that a recipe takes as it is: `${` would ask for another value."""
     return text.replace("${", "\\${")
 
 
 def stub(columns: Sequence[str]) -> str:
-    """A file with a placeholder reward. columns: of the data, which the function may take as arguments."""
+    """Return a file with a placeholder reward. columns: of the data, which the function may take as arguments."""
     names = ", ".join(name for name in columns if name not in ("prompt", "messages"))
     takes = f"Columns of your data come as keyword arguments, one value per completion: {names}." if names else (
         "Columns of your data would come as keyword arguments, one value per completion."

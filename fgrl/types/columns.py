@@ -1,14 +1,14 @@
 """Columns: values with one row per response, each declared once, at its field.
 
-The declaration decides how the column is checked, padded, selected, gathered over processes and passed to the loss. A reward
-or an algorithm adds a column by subclassing `Rewards` or `Advantages`:
+The declaration decides how the column is checked, padded, selected, gathered over processes and passed to the loss. A
+reward or an algorithm adds a column by subclassing `Rewards` or `Advantages`:
 
     @dataclass
     class WeightedRewards(Rewards):
         weight: Tensor = field(kw_only=True, metadata={"column": per_token(fill=1.0)})
 
-and reads it in its loss as `batch.columns["weight"]`. A field without a declaration is an error. Columns that only carry numbers
-need no subclass: `Rewards(..., columns={"weight": weight})`, tensors [B] or [B,T].
+and reads it in its loss as `batch.columns["weight"]`. A field without a declaration is an error. Columns that only
+carry numbers need no subclass: `Rewards(..., columns={"weight": weight})`, tensors [B] or [B,T].
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ class Column:
             raise TypeError(f"{name}: {value.dtype} cannot hold the declared fill {self.fill}")
 
     def take(self, value: Any, rows: Tensor) -> Any:
-        """The rows with these indices, in their order."""
+        """Return the rows with these indices, in their order."""
         if value is None:
             return None
         return [value[i] for i in rows.tolist()] if isinstance(value, list) else value[rows.to(value.device)]
 
     def concatenate(self, values: Sequence[Any], counts: Sequence[int]) -> Any:
-        """The rows of several parts, padded to common widths. Raises ValueError when only some of the parts have a value."""
+        """Return the rows of several parts, padded to common widths. Raises ValueError when only some of the parts have
+        a value.
+        """
         if all(value is None for value in values):
             return None
         if any(value is None for value in values):
@@ -126,7 +128,7 @@ class Named:
     """A mapping of tensors [B] and [B,T] by name; 0 stands beyond the end of each response."""
 
     def column(self, value: Tensor) -> Column:
-        """The declaration of one of them."""
+        """Return the declaration of one of them."""
         return per_token(fill=0) if value.ndim == 2 else per_response()
 
     def check(self, name: str, value: Any) -> None:
@@ -139,11 +141,13 @@ class Named:
                 raise TypeError(f"{name}[{key!r}]: wants a tensor [response] or [response, token], got {got}")
 
     def take(self, value: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-        """The rows with these indices, in their order."""
+        """Return the rows with these indices, in their order."""
         return {key: item[rows.to(item.device)] for key, item in value.items()}
 
     def concatenate(self, values: Sequence[Mapping[str, Tensor]], counts: Sequence[int]) -> dict[str, Tensor]:
-        """The rows of several parts, padded to common widths. Raises ValueError when the parts have different columns."""
+        """Return the rows of several parts, padded to common widths. Raises ValueError when the parts have different
+        columns.
+        """
         if any(value.keys() != values[0].keys() for value in values):
             raise ValueError(f"the parts have different columns: {', '.join(sorted(set().union(*values)))}")
         return {
@@ -169,27 +173,29 @@ def named() -> Named:
 
 
 def per_response() -> Column:
-    """A tensor [B], or a list with one item per response."""
+    """Return a tensor [B], or a list with one item per response."""
     return Column()
 
 
 def per_token(*, fill: float) -> Column:
-    """A tensor [B,T]; `fill` stands beyond the end of each response."""
+    """Return a tensor [B,T]; `fill` stands beyond the end of each response."""
     return Column(("token",), fill)
 
 
 def per_prompt_token(*, fill: float) -> Column:
-    """A tensor [B,P]; `fill` stands before the beginning of each prompt."""
+    """Return a tensor [B,P]; `fill` stands before the beginning of each prompt."""
     return Column(("prompt_token",), fill)
 
 
 def per_criterion() -> Column:
-    """A tensor [B,C]; NaN where a response does not have the criterion."""
+    """Return a tensor [B,C]; NaN where a response does not have the criterion."""
     return Column(("criterion",))
 
 
 def per_criterion_token(*, fill: float) -> Column:
-    """A tensor [B,C,T]; NaN where a response does not have the criterion, `fill` beyond the end of each response."""
+    """Return a tensor [B,C,T]; NaN where a response does not have the criterion, `fill` beyond the end of each
+    response.
+    """
     return Column(("criterion", "token"), fill)
 
 

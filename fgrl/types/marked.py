@@ -31,7 +31,7 @@ class Highlight:
         return self.start, self.end
 
     def at(self, start: int, end: int) -> Highlight:
-        """The same highlight at another place."""
+        """Return the same highlight at another place."""
         return Highlight(self.feeling, self.number, start, end)
 
     def __str__(self) -> str:
@@ -52,11 +52,11 @@ class Marked:
         return cls(text, tuple(sorted(highlights)))
 
     def keys(self) -> set[tuple[Feeling, int]]:
-        """What identifies each highlight."""
+        """Return the identifier of each highlight."""
         return {highlight.key for highlight in self.highlights}
 
     def disliked(self, number: int) -> Highlight:
-        """The disliked passage of this number. Raises KeyError when it is not marked."""
+        """Return the disliked passage of this number. Raises KeyError when it is not marked."""
         for highlight in self.highlights:
             if highlight.key == ("dislike", number):
                 return highlight

@@ -1,7 +1,7 @@
 """Metrics that can be merged: the metric of a whole does not depend on how it was cut into micro-batches and processes.
 
-A component reports a metric as a `Mean` (over tokens, segments, ...), as a `Most`, or as a plain number, which is a mean
-over the rows that were given.
+A component reports a metric as a `Mean` (over tokens, segments, ...), as a `Most`, or as a plain number, which is a
+mean over the rows that were given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Mean:
         return Mean(self.total + other.total, self.count + other.count)
 
     def emptied(self) -> Mean:
-        """The metric of no rows."""
+        """Return the metric of no rows."""
         return Mean(0.0, 0.0)
 
 
@@ -46,7 +46,7 @@ class Most:
     value: float
 
     def __init__(self, value: Any) -> None:
-        """A number or a tensor of one element."""
+        """Add a number or a tensor of one element."""
         object.__setattr__(self, "value", float(value))
 
     def __float__(self) -> float:
@@ -56,7 +56,7 @@ class Most:
         return Most(max(self.value, other.value))
 
     def emptied(self) -> Most:
-        """The metric of no rows."""
+        """Return the metric of no rows."""
         return Most(-math.inf)
 
 
@@ -65,15 +65,15 @@ Numbers = dict[str, Number]
 
 
 def as_numbers(metrics: Mapping[str, Number]) -> dict[str, float]:
-    """The values of metrics, for logs and summaries."""
+    """Return the values of metrics, for logs and summaries."""
     return {name: float(metric) for name, metric in metrics.items()}
 
 
 def merged(parts: Iterable[tuple[Mapping[str, Number], int]]) -> dict[str, Mean | Most]:
     """Metrics of several parts, each with its number of rows, as those of the whole.
 
-    A part of 0 rows contributes the names of its metrics only. Raises ValueError when a metric is a `Mean` in one part and a
-    `Most` in another.
+    A part of 0 rows contributes the names of its metrics only. Raises ValueError when a metric is a `Mean` in one part
+    and a `Most` in another.
     """
     whole: dict[str, Mean | Most] = {}
     for metrics, rows in parts:

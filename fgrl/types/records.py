@@ -21,7 +21,7 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other values. A name that is no field is a TypeError: pydantic would store it unseen."""
+        """Return a copy with other values. A name that is no field is a TypeError: pydantic would store it unseen."""
         for name in update or ():
             if name not in type(self).model_fields:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}: {', '.join(type(self).model_fields)}")
@@ -135,7 +135,7 @@ class Criterion(Record):
 
 
 def has_turns(prompt: str | list[Message]) -> str | list[Message]:
-    """The prompt as it is. Raises ValueError for a conversation without a turn."""
+    """Return the prompt as it is. Raises ValueError for a conversation without a turn."""
     if prompt == []:
         raise ValueError("the prompt has no turn")
     return prompt
@@ -198,21 +198,24 @@ class Sample(Record):
         return self.responses[0] if self.responses else None
 
     def with_chosen(self, response: Response) -> Sample:
-        """A copy that is answered by `response`: it takes the place of the response that was chosen before, or else comes
-        after the others."""
+        """Return a copy that is answered by `response`: it takes the place of the response that was chosen before, or
+        else comes after the others.
+        """
         place = len(self.responses) if self.chosen is None else self.chosen
         responses = [*self.responses[:place], response, *self.responses[place + 1 :]]
         return self.model_copy(update={"responses": responses, "chosen": place})
 
     def with_scores(self, scores: Sequence[float | None]) -> Sample:
-        """A copy with a score for each response, in their order. Raises ValueError when there are more or fewer."""
+        """Return a copy with a score for each response, in their order. Raises ValueError when there are more or
+        fewer.
+        """
         pairs = zip(self.responses, scores, strict=True)
         return self.model_copy(
             update={"responses": [response.model_copy(update={"score": score}) for response, score in pairs]}
         )
 
     def only_with(self, response: Response, **changes: Any) -> Sample:
-        """A copy that has `response` alone, as the chosen one, and no verdicts; `changes` are other fields."""
+        """Return a copy that has `response` alone, as the chosen one, and no verdicts; `changes` are other fields."""
         return self.model_copy(update={"responses": [response], "chosen": 0, "verdicts": None, **changes})
 
 
@@ -259,7 +262,9 @@ class Completion(Record):
     cached: bool = False
     """It was answered before; nothing was asked and nothing spent."""
     logprobs: dict[str, float] | None = None
-    """Log-probabilities (nats) of the most probable first tokens, where they were asked for and the endpoint gives them."""
+    """Log-probabilities (nats) of the most probable first tokens, where they were asked for and the endpoint gives
+    them.
+    """
     error: str | None = None
     """Why there is no answer. Such a request is missing and counted, never taken for an answer."""
 
@@ -319,7 +324,7 @@ class Checkpoint(Product):
     """A model: safetensors weights (or an adapter), the tokenizer, and `fgrl.json`, which says how it was made."""
 
     def about(self) -> dict[str, Any]:
-        """The content of `fgrl.json`. Raises `DataError` for a broken one."""
+        """Return the content of `fgrl.json`. Raises `DataError` for a broken one."""
         try:
             return _read_object(self.path / "fgrl.json")
         except ValueError as error:

@@ -53,13 +53,15 @@ class TensorRows:
         return self.map(lambda tensor: tensor.to(device, *args, **kwargs))
 
     def take(self: T, rows: Tensor) -> T:
-        """The rows with these indices, in their order."""
+        """Return the rows with these indices, in their order."""
         return replace(self, **{
             name: declaration.take(getattr(self, name), rows) for name, declaration in declarations(type(self)).items()
         })  # fmt: skip
 
     def tensors(self) -> dict[str, tuple[Column, Tensor]]:
-        """The declaration and the value of every column that is a tensor. Raises ValueError for two of one name."""
+        """Return the declaration and the value of every column that is a tensor. Raises ValueError for two of one
+        name.
+        """
         columns: dict[str, tuple[Column, Tensor]] = {}
         for name, declaration in declarations(type(self)).items():
             value = getattr(self, name)
@@ -73,7 +75,7 @@ class TensorRows:
 
 
 def declarations(record: type[TensorRows]) -> dict[str, Column | Named | Shared]:
-    """The columns of a class of `TensorRows` by field. Raises TypeError for a field without a declaration."""
+    """Return the columns of a class of `TensorRows` by field. Raises TypeError for a field without a declaration."""
     declared = (Column, Named, Shared)
     undeclared = [item.name for item in fields(record) if not isinstance(item.metadata.get("column"), declared)]
     if undeclared:
@@ -85,7 +87,7 @@ def declarations(record: type[TensorRows]) -> dict[str, Column | Named | Shared]
 
 
 def concatenate(parts: Sequence[T]) -> T:
-    """The rows of several rollouts (or rewards), padded to common widths."""
+    """Return the rows of several rollouts (or rewards), padded to common widths."""
     counts = [len(part) for part in map(_first_column, parts)]
     values = {}
     for name, declaration in declarations(type(parts[0])).items():
@@ -116,14 +118,14 @@ NEED_OF_FIELD = {"lent_policy": "policy", "row": "policy"}
 
 
 def the_same(values: Sequence[Any]) -> Any:
-    """The object that all parts have. Raises ValueError for different ones."""
+    """Return the object that all parts have. Raises ValueError for different ones."""
     if any(value is not values[0] for value in values):
         raise ValueError("the parts were drawn by different models")
     return values[0]
 
 
 def as_drawn(values: Sequence[Any]) -> Any:
-    """The value that all parts have. Raises ValueError for different ones."""
+    """Return the value that all parts have. Raises ValueError for different ones."""
     if any(value != values[0] for value in values):
         raise ValueError("the parts were drawn in different ways")
     return values[0]
@@ -172,14 +174,15 @@ class Rollout(Tokens):
 
     @property
     def policy(self) -> Any:
-        """The model that drew the responses, as a `fgrl.rollouts.policies.Policy`, for a component whose `needs` contain "policy".
+        """The model that drew the responses, as a `fgrl.rollouts.policies.Policy`, for a component whose `needs`
+        contain "policy".
 
         Raises ValueError when nobody asked for it.
         """
         return self.filled("lent_policy").of(self)
 
     def filled(self, name: str) -> Any:
-        """A field that is filled on request; raises ValueError when nobody asked for it."""
+        """Return a field that is filled on request; raises ValueError when nobody asked for it."""
         value = getattr(self, name)
         if value is None:
             need = NEED_OF_FIELD.get(name, name)
@@ -220,7 +223,7 @@ class Rewards(TensorRows):
     metrics: Mapping[str, Number] = field(default_factory=dict, metadata=METRICS)
 
     def column(self, name: str) -> Any:
-        """An optional field, or one of `columns`. Raises ValueError when the reward does not fill it."""
+        """Return an optional field, or one of `columns`. Raises ValueError when the reward does not fill it."""
         value = self.columns.get(name, getattr(self, name, None))
         if value is None:
             filled = ", ".join(sorted(self.columns)) or "none"
@@ -254,9 +257,9 @@ class StepTotals(TypedDict):
 class Batch(Tokens):
     """Rows of one micro-batch as the loss of an algorithm gets them.
 
-    `total_tokens` and `total_rows` count real response tokens (of `Advantages.trained` those) and rows of the whole optimizer
-    step (all micro-batches, all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that the loss of a step does not depend
-    on how the step was cut up: loss = sum(x * mask) / total_tokens * scale.
+    `total_tokens` and `total_rows` count real response tokens (of `Advantages.trained` those) and rows of the whole
+    optimizer step (all micro-batches, all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that
+    the loss of a step does not depend on how the step was cut up: loss = sum(x * mask) / total_tokens * scale.
     """
 
     # [N], [N,T], or [N,C,T] by name: every column of the rollout, the rewards and the advantages, or of the rows of a data set

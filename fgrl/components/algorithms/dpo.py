@@ -1,5 +1,5 @@
-"""Direct alignment on preference pairs: DPO (Rafailov et al. 2023), DPO-Positive (Pal et al. 2024), IPO (Azar et al. 2024), APO-zero and
-APO-down (D'Oosterlinck et al. 2025), each with an optional term of supervised fine-tuning.
+"""Direct alignment on preference pairs: DPO (Rafailov et al. 2023), DPO-Positive (Pal et al. 2024), IPO (Azar et al.
+2024), APO-zero and APO-down (D'Oosterlinck et al. 2025), each with an optional term of supervised fine-tuning.
 
 Left out: other divergences than the reverse KL, losses without a reference, and a reference that follows the policy.
 """
@@ -28,37 +28,47 @@ reference_sums = lazy.load("fgrl.rollouts.reference_sums")
 
 @register("dpo")
 class DPO(ReferencedAlgorithm):
-    """A loss of the log-ratios w (chosen) and l (rejected), log p(response) - log p_reference(response), summed over the response's
-    tokens: -log sigmoid(beta * (w - l)) or another `objective`.
+    """A loss of the log-ratios w (chosen) and l (rejected), log p(response) - log p_reference(response), summed over
+    the response's tokens: -log sigmoid(beta * (w - l)) or another `objective`.
 
-    Policy and reference read each pair with the same products: where both have the same weights, every log-ratio is exactly 0,
-    in bfloat16, too. What the two answers of a pair have in common (the prompt and their beginning) goes through the model once.
+    Policy and reference read each pair with the same products: where both have the same weights, every log-ratio is
+    exactly 0, in bfloat16, too. What the two answers of a pair have in common (the prompt and their beginning) goes
+    through the model once.
     """
 
     version = 2
     data = "pairs"
 
     objective: Annotated[ops.Objective, KeyedUnless("dpo")] = "dpo"
-    """`dpo`: -log sigmoid(beta (w - l)). `ipo`: (w - l - 1 / (2 beta))^2. `apo_zero`: 1 - sigmoid(beta w) + sigmoid(beta l), raises the chosen
-    answer and lowers the rejected one. `apo_down`: sigmoid(beta w) + 1 - sigmoid(beta (w - l)), lowers both, the rejected one more."""
+    """`dpo`: -log sigmoid(beta (w - l)). `ipo`: (w - l - 1 / (2 beta))^2. `apo_zero`: 1 - sigmoid(beta w) +
+    sigmoid(beta l), raises the chosen answer and lowers the rejected one. `apo_down`: sigmoid(beta w) + 1 -
+    sigmoid(beta (w - l)), lowers both, the rejected one more.
+    """
     beta: float = Field(0.1, gt=0, le=100)
     """Strength of the constraint to stay near the reference (tau in the paper of IPO)."""
     dpop_lambda: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
-    """DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l, inside the sigmoid, so that the chosen answer does not
-    become less probable than under the reference. 0 is plain DPO. The paper (Pal et al. 2024) reports similar results from 5 to 500
-    and uses 50; large values make steep gradients, so lower the learning rate or start with 5."""
+    """DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l, inside the sigmoid, so that the
+    chosen answer does not become less probable than under the reference. 0 is plain DPO. The paper (Pal et al. 2024)
+    reports similar results from 5 to 500 and uses 50; large values make steep gradients, so lower the learning rate or
+    start with 5.
+    """
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
     """Assumed share of flipped preferences (conservative DPO; objective `dpo` without a penalty)."""
     length_normalized: Annotated[bool, KeyedUnless(False)] = False
-    """Average log-ratios over the tokens of each response instead of summing them, so that beta means the same at any length. The
-    authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher."""
+    """Average log-ratios over the tokens of each response instead of summing them, so that beta means the same at any
+    length. The authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher.
+    """
     sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
-    """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and then over pairs."""
+    """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and
+    then over pairs.
+    """
     reference_pass: Annotated[Literal["once", "each_step"], Unkeyed] = "once"
-    """`once`: the reference reads every pair before the first step, and the log-probabilities are stored for all epochs, for a resumed
-    training and for other trainings on the same pairs; a reference model of its own is then freed. Pairs go through the model one
-    at a time, so that rounding does not depend on the micro-batch. `each_step`: the reference reads each micro-batch together with
-    the policy, as it does in any case under `fsdp` and `deepspeed_stage_3`."""
+    """`once`: the reference reads every pair before the first step, and the log-probabilities are stored for all
+    epochs, for a resumed training and for other trainings on the same pairs; a reference model of its own is then
+    freed. Pairs go through the model one at a time, so that rounding does not depend on the micro-batch. `each_step`:
+    the reference reads each micro-batch together with the policy, as it does in any case under `fsdp` and
+    `deepspeed_stage_3`.
+    """
 
     _sums: Any = PrivateAttr(None)
 
@@ -104,7 +114,7 @@ class DPO(ReferencedAlgorithm):
         return self.reference_pass == "once" and not model.sharded
 
     def _conditions(self, policy: Any) -> str:
-        """What the rounding of the reference's pass depends on, apart from weights and tokens."""
+        """Return what the rounding of the reference's pass depends on, apart from weights and tokens."""
         kind = policy.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         spec = policy.spec

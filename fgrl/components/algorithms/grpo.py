@@ -8,4 +8,6 @@ from fgrl.registry import register
 
 @register("grpo")
 class GRPO(GroupRelative):
-    """Clipped policy gradient whose advantage is the response's reward, standardised over the responses to its prompt."""
+    """Clipped policy gradient whose advantage is the response's reward, standardised over the responses to its
+    prompt.
+    """

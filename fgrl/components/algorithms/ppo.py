@@ -39,8 +39,9 @@ class PPO(PolicyGradient):
     critic = True
 
     values: Annotated[Literal["learned", "none"], KeyedUnless("learned")] = "learned"
-    """Subtract learned values from what follows a token, or nothing: then no critic is trained, and an advantage is the sum of the
-    rewards from its token on, discounted by gamma x lam per token."""
+    """Subtract learned values from what follows a token, or nothing: then no critic is trained, and an advantage is the
+    sum of the rewards from its token on, discounted by gamma x lam per token.
+    """
     value_clip: float | None = Field(0.2, gt=0, le=1e6)
     """The new value is clipped to the old value +- value_clip; null switches value clipping off."""
     value_coef: float = Field(1.0, ge=0, le=100)
@@ -64,11 +65,13 @@ class PPO(PolicyGradient):
     aggregate: Aggregation = "token_mean"
     """Average the loss over all tokens, or over tokens and then over responses."""
     skip_text: Annotated[list[str], KeyedUnless([])] = []
-    """Leave out tokens whose text, without white space around it, is one of these, such as `[",", ".", "?", "!"]`: they take no part
-    in any term (advantages, KL, losses, whitening, entropy bonus), and a reward on one of them is lost."""
+    """Leave out tokens whose text, without white space around it, is one of these, such as `[",", ".", "?", "!"]`: they
+    take no part in any term (advantages, KL, losses, whitening, entropy bonus), and a reward on one of them is lost.
+    """
     at_skipped: Annotated[ops.Gap, KeyedUnless("pass")] = "pass"
-    """Credit passes tokens that are left out as if they did not exist, or stops there: then rewards after one do not count for
-    tokens before it."""
+    """Credit passes tokens that are left out as if they did not exist, or stops there: then rewards after one do not
+    count for tokens before it.
+    """
 
     _coefficient: float = PrivateAttr(0.0)
     _next_coefficient: float = PrivateAttr(0.0)
@@ -143,7 +146,7 @@ class PPO(PolicyGradient):
         return Advantages(advantage=advantage, returns=returns, trained=mask, keep=mask.any(dim=1), metrics=metrics)
 
     def skipped(self, rollout: Rollout) -> Tensor:
-        """bool [B,T]: the tokens whose text is one of `skip_text`."""
+        """Bool [B,T]: the tokens whose text is one of `skip_text`."""
         skipped = torch.zeros_like(rollout.mask)
         for row, (text, offsets) in enumerate(zip(rollout.texts, rollout.filled("offsets"), strict=True)):
             for place, (start, end) in enumerate(offsets):
@@ -151,10 +154,11 @@ class PPO(PolicyGradient):
         return skipped
 
     def early_credit(self, token: Tensor, mask: Tensor) -> Numbers:
-        """The metric `early_credit`: `ops.amplification` of the token rewards [B,T] (before any KL), averaged over the responses
-        that have one. 1: all reward is on last tokens; above: how many times more credit it gives there, to the tokens before
-        it, than its sum on the last token would. Not defined where no credit goes back (gamma x lam is 0), where no response
-        has a reward, and where it exceeds what a float holds; then it is left out.
+        """Return the metric `early_credit`: `ops.amplification` of the token rewards [B,T] (before any KL), averaged
+        over the responses that have one. 1: all reward is on last tokens; above: how many times more credit it gives
+        there, to the tokens before it, than its sum on the last token would. Not defined where no credit goes back
+        (gamma x lam is 0), where no response has a reward, and where it exceeds what a float holds; then it is left
+        out.
         """
         decay = self.gamma * self.lam
         if not decay:

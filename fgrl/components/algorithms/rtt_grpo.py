@@ -1,8 +1,9 @@
-"""RTT-GRPO: group advantages of whole responses and token advantages of their criteria ("Rubrics to Tokens", section 4.2).
+"""RTT-GRPO: group advantages of whole responses and token advantages of their criteria ("Rubrics to Tokens", section
+4.2).
 
-`rtt_grpo` follows Eq. 6 and 7 and section 4.2.2; `rtt_grpo_released_order` differs from it as the authors' code does. Left
-out: the two normalizations of that code that the paper does not have (one mixes responses to different prompts; the other
-weights group advantages of single criteria by a softmax of their relevances).
+`rtt_grpo` follows Eq. 6 and 7 and section 4.2.2; `rtt_grpo_released_order` differs from it as the authors' code does.
+Left out: the two normalizations of that code that the paper does not have (one mixes responses to different prompts;
+the other weights group advantages of single criteria by a softmax of their relevances).
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class RTTGRPO(GroupRelative):
     criteria: Literal["each", "union"] = "each"
     """Standardise each criterion separately and then take the mean, or take the mean of all criteria first."""
     include_eos: bool = True
-    """Count the token that ends the response among the T tokens of section 4.2.2. If false, it has no token advantage, and
-    where a criterion blames single tokens, all others have a positive one: responses grow."""
+    """Count the token that ends the response among the T tokens of section 4.2.2. If false, it has no token advantage,
+    and where a criterion blames single tokens, all others have a positive one: responses grow.
+    """
     min_std: float = Field(0.0, ge=0, le=1e6)
     """A criterion whose token rewards have a lower standard deviation (population) inside their partition has no token
     advantage. With 0, as in the paper, the noise of nearly equal relevances is scaled up to the size of any difference."""
@@ -59,7 +61,9 @@ class RTTGRPO(GroupRelative):
         return frozenset({"criterion"} if self.token_weight else ())
 
     def criterion_rewards(self, criterion: Tensor, rollout: Rollout) -> Tensor:
-        """The token rewards [B,C,T] of each criterion, verdict (+1 or -1) x relevance, in the order to standardise them."""
+        """Return the token rewards [B,C,T] of each criterion, verdict (+1 or -1) x relevance, in the order to
+        standardise them.
+        """
         return criterion
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
@@ -90,7 +94,8 @@ class RTTGRPO(GroupRelative):
 
 @register("rtt_grpo_released_order")
 class ReleasedOrder(RTTGRPO):
-    """`rtt_grpo` with the mixed-up order of responses and criteria in the authors' release, to compare with its numbers.
+    """`rtt_grpo` with the mixed-up order of responses and criteria in the authors' release, to compare with its
+    numbers.
 
     Of a group with G responses and K criteria the release reshapes [G,K,T] to [K,G,T] where a transposition is meant:
     what it then takes for criterion k of response g is criterion (kG + g) mod K of response (kG + g) div K.

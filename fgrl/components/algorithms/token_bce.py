@@ -1,5 +1,7 @@
-"""Training a relevance discriminator: which tokens of a response does a criterion's verdict depend on? ("Rubrics to Tokens",
-section 4.1, Eq. 5.)"""
+"""Training a relevance discriminator: on which tokens of a response does a criterion's verdict depend?
+
+Source: "Rubrics to Tokens", section 4.1, Eq. 5.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,12 @@ torch = lazy.load("torch")
 
 @register("token_bce")
 class TokenBCE(OfflineAlgorithm):
-    """Binary cross-entropy of a token head: 1 for each token of a marked span of the response, and for the end-of-sequence
-    token if the whole response is marked.
+    """Binary cross-entropy of a token head: 1 for each token of a marked span of the response, and for the
+    end-of-sequence token if the whole response is marked.
 
     Its data are samples of one criterion each (`rubric`) and a response with marked spans (label +1), as the annotators
-    `mark_by_rules` and `mark_by_llm` make them. The model reads plain text, as the relevance component `discriminator` does.
+    `mark_by_rules` and `mark_by_llm` make them. The model reads plain text, as the relevance component `discriminator`
+    does.
     """
 
     version = 2
@@ -39,8 +42,10 @@ class TokenBCE(OfflineAlgorithm):
     prompt: Annotated[str, File]
     """The model's input: a text file with {criterion}, and {response} at its end."""
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it (`inside`),
-    starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks that token."""
+    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it
+    (`inside`), starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks
+    that token.
+    """
     aggregate: Aggregation = "token_mean"
     """Average over all tokens of an optimizer step (Eq. 5), or over tokens and then over responses."""
     positive_weight: float = Field(1.0, gt=0, le=1e6)
@@ -81,7 +86,9 @@ class TokenBCE(OfflineAlgorithm):
         return Encoded(prompt, ids[:room], {"relevant": labels[:room]})
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Reports the data that is not learned: ends of responses that are too long, and marked spans without a token."""
+        """Report the data that is not learned: ends of responses that are too long, and marked spans without a
+        token.
+        """
         if self._seen["cut"] or self._seen["uncovered"]:
             run.say(
                 f"token_bce: {self._seen['cut']:,} of {self._seen['responses']:,} responses lose their end to max_tokens; "
@@ -89,7 +96,9 @@ class TokenBCE(OfflineAlgorithm):
             )
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Eq. 5 over the response tokens of the whole optimizer step. `precision`, `recall`, `f1` at probability 1/2."""
+        """Eq. 5 over the response tokens of the whole optimizer step. `precision`, `recall`, `f1` at probability
+        1/2.
+        """
         logit, label, mask = model.rewards(batch), batch.columns["relevant"], batch.mask
         weight = torch.where(label > 0, self.positive_weight, 1.0)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(logit, label, weight, reduction="none")

@@ -1,4 +1,6 @@
-"""Responses of a language model to the samples' prompts: what a strong model writes ("Rubrics to Tokens", appendix C.2)."""
+"""Responses of a language model to the samples' prompts: what a strong model writes ("Rubrics to Tokens", appendix
+C.2).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Negatives by constraint omission: answers to a prompt from which one criterion was withheld ("Rubrics to Tokens",
-section 4.1 and appendix C.4)."""
+section 4.1 and appendix C.4).
+"""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ HOW = "constraint_omission"
 
 @register(HOW)
 class ConstraintOmission(NegativeMaker):
-    """A language model, or the policy itself (client `local`), answers prompts of whose rubric one criterion is withheld, so
-    that it probably breaks it.
+    """A language model, or the policy itself (client `local`), answers prompts of whose rubric one criterion is
+    withheld, so that it probably breaks it.
 
-    The question is `meta.question`, or else the prompt, without the withheld criterion where it stands there word for word.
-    Every answer becomes a separate sample; `meta` holds `negative`, `broken` (the withheld criterion), `from` and `certain`
-    (a rule decided that it is broken). An answer that keeps the criterion nevertheless is drawn again, without the reason, then dropped and counted. The prompt file contains {prompt}, and may contain {rubric}, the remaining criteria:
-    `prompts/answer_rubric.txt`.
+    The question is `meta.question`, or else the prompt, without the withheld criterion where it stands there word for
+    word. Every answer becomes a separate sample; `meta` holds `negative`, `broken` (the withheld criterion), `from` and
+    `certain` (a rule decided that it is broken). An answer that keeps the criterion nevertheless is drawn again,
+    without the reason, then dropped and counted. The prompt file contains {prompt}, and may contain {rubric}, the
+    remaining criteria: `prompts/answer_rubric.txt`.
     """
 
     version = 2
@@ -39,16 +41,18 @@ class ConstraintOmission(NegativeMaker):
     per_sample: int | None = Field(1, ge=1)
     """How many criteria of a sample to withhold, one per answer; which ones is drawn. Null withholds each."""
     draws: int = Field(2, ge=1)
-    """How often an answer is drawn at most while a rule decides that the criterion is kept. At temperature 0 a second draw
-    equals the first."""
+    """How often an answer is drawn at most while a rule decides that the criterion is kept. At temperature 0 a second
+    draw equals the first.
+    """
     tries: Annotated[int, KeyedUnless(1)] = Field(1, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. draw until the criterion is broken, 2. make samples, 3. count.
 
-        Counts: how many `negatives`, of how many a rule is `certain`; how many withheld criteria stood in the question and were `cut
-        from the prompt` (where none did, it must not contain them); answers that were `drawn again`, and those dropped in the
-        end because the criterion was `kept all the same` or `undecided`; what became of the questions (of the last draw).
+        Counts: how many `negatives`, of how many a rule is `certain`; how many withheld criteria stood in the question
+        and were `cut from the prompt` (where none did, it must not contain them); answers that were `drawn again`, and
+        those dropped in the end because the criterion was `kept all the same` or `undecided`; what became of the
+        questions (of the last draw).
         """
         template, (targets, skipped) = self.template(), self.cases(samples)
         # 1.
@@ -110,13 +114,13 @@ def _stands_in_the_question(target: Target) -> bool:
 
 
 def question_of(sample: Sample) -> str:
-    """What is asked: `meta.question`, which has no criteria in it, or else the prompt."""
+    """Return the question: `meta.question`, which has no criteria in it, or else the prompt."""
     asked = sample.meta.get("question")
     return asked if isinstance(asked, str) else as_text(sample.prompt)
 
 
 def without(text: str, words: str) -> str:
-    """The text without the words wherever they stand in it (but for white space, quote marks and the like)."""
+    """Return the text without the words wherever they stand in it (but for white space, quote marks and the like)."""
     kept, at = [], 0
     for match in locate(words.strip(), text, "all"):
         if match.start >= at:

@@ -22,8 +22,8 @@ torch = lazy.load("torch")
 class CrossEntropy(ReferenceScorer):
     """A response's score is minus the cross-entropy (nats per token) of the label's tokens under the distributions that
     the model had while it wrote the response: -1/m sum_t -log p(label_t | prompt, response_<t), m the length of the
-    shorter of the two. Of several references the most probable counts. An empty response has no score; samples that have
-    no score at all, and those whose references are missing or refusals, are dropped and counted.
+    shorter of the two. Of several references the most probable counts. An empty response has no score; samples that
+    have no score at all, and those whose references are missing or refusals, are dropped and counted.
 
     The paper only says that cross-entropy takes the place of the cosine; this is what a token-wise loss between the
     response's logits and the label comes to. It rewards words at the label's very positions, not their meaning.

@@ -1,4 +1,6 @@
-"""Critiques of responses, with the passages that are good and poor (Text2Grad, section 3.3, Algorithm 2, appendix B)."""
+"""Critiques of responses, with the passages that are good and poor (Text2Grad, section 3.3, Algorithm 2, appendix
+B).
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from fgrl.types import Response, Sample
 class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     """A language model criticises a response and quotes what is good and poor in it; each quote becomes a span.
 
-    The response gets an annotation: the critique, and the spans with the labels of `format`. With `format: {text: null}` and
-    a prompt that asks for spans alone there is no critique (Text2Grad, section 4.5). An unparseable answer, or one that
-    quotes anything that the response does not contain, is requested again with the reason. In the end the last answer counts
-    in which at least one quote was found (or that quotes nothing); a quote that was not found loses only its own span. A
-    response without such an answer gets no annotation, and is counted.
+    The response gets an annotation: the critique, and the spans with the labels of `format`. With `format: {text:
+    null}` and a prompt that asks for spans alone there is no critique (Text2Grad, section 4.5). An unparseable answer,
+    or one that quotes anything that the response does not contain, is requested again with the reason. In the end the
+    last answer counts in which at least one quote was found (or that quotes nothing); a quote that was not found loses
+    only its own span. A response without such an answer gets no annotation, and is counted.
 
-    `meta.matches` of the response holds, by the annotator's name, how each quote was found: its `list`, `start` and `end`,
-    `kind` (exact, normalised, fuzzy; null: not found) and `score`. For a program, `meta.tests` of the response
+    `meta.matches` of the response holds, by the annotator's name, how each quote was found: its `list`, `start` and
+    `end`, `kind` (exact, normalised, fuzzy; null: not found) and `score`. For a program, `meta.tests` of the response
     (`{"passed": false, "detail": "what the tests printed"}`) is what {outcome} and {tests} show.
     """
 
@@ -47,9 +49,9 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`.
 
-        Counts: responses `annotated`; `spans` by list; annotations `without spans`; how quotes were found (`quotes`, `unmatched
-        rate`; of each question those of the answer that counts, or else of the last one); the `unmatched rate of first answers`,
-        which no retry has lowered; what became of the questions; and which responses gave none.
+        Counts: responses `annotated`; `spans` by list; annotations `without spans`; how quotes were found (`quotes`,
+        `unmatched rate`; of each question those of the answer that counts, or else of the last one); the `unmatched
+        rate of first answers`, which no retry has lowered; what became of the questions; and which responses gave none.
         """
         # 1.
         cases, skipped = self.cases(samples)
@@ -109,7 +111,7 @@ class Reading:
         self.usable: Parsed[Critique] | None = None
 
     def read(self, output: str) -> Parsed[Critique]:
-        """The critique of an answer. Raises ValueError when a quote of it is not found, too."""
+        """Return the critique of an answer. Raises ValueError when a quote of it is not found, too."""
         parsed = self.critic.read(output, self.text)
         located = [entry for quotes in parsed.value.quotes.values() for entry in quotes.located]
         lost = [quote for quote, matches in located if not matches]
@@ -124,7 +126,9 @@ class Reading:
         return parsed
 
     def outcome(self, answer: Asked[Critique]) -> Asked[Critique]:
-        """The outcome of the question, in which an answer that lost some of its quotes counts where there is no better one."""
+        """Return the outcome of the question, in which an answer that lost some of its quotes counts where there is no
+        better one.
+        """
         if answer.value is not None or self.usable is None:
             return answer
         return replace(answer, value=self.usable.value, failure=None, reason=None, repaired=self.usable.repaired)

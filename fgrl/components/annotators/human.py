@@ -1,4 +1,6 @@
-"""Annotations that people made, attached to the responses that they are about (Text2Grad, appendix I.1, "human feedback")."""
+"""Annotations that people made, attached to the responses that they are about (Text2Grad, appendix I.1, "human
+feedback").
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,9 @@ class Mismatch(Exception):
 class HumanAnnotations(QuoteSearch, NamedAnnotator):
     """Attaches annotations of people, from a file or from a column of the data.
 
-    Each line of the file is one JSON object, in one of two forms. A sample's record (`docs/how-to/records.md`) with annotated
-    responses: its annotations belong to the responses of the same text, in the sample of the same id. Or a short form,
-    whose quotes become spans as those of a language model do:
+    Each line of the file is one JSON object, in one of two forms. A sample's record (`docs/how-to/records.md`) with
+    annotated responses: its annotations belong to the responses of the same text, in the sample of the same id. Or a
+    short form, whose quotes become spans as those of a language model do:
 
         {"id": "7", "good": ["by the sea"], "poor": [], "critique": "Vivid.", "by": "ada", "response": "the text"}
 
@@ -58,11 +60,13 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
     labels: dict[str, float] = Field({"good": 1.0, "poor": -1.0}, min_length=1)
     """The lists of quotes in a short line, and the label of the spans in each."""
     verdicts: Annotated[bool, KeyedUnless(False)] = False
-    """Attach the comparisons in the file's records as well. They take the place of earlier ones by the same person of the same
-    two responses."""
+    """Attach the comparisons in the file's records as well. They take the place of earlier ones by the same person of
+    the same two responses.
+    """
     refuse: bool = True
-    """Stop with an error where an annotation belongs to no response, or a quote is not found; else leave it out and count
-    it. (In a quick trial with `--limit`, samples that were not read are always only counted.)"""
+    """Stop with an error where an annotation belongs to no response, or a quote is not found; else leave it out and
+    count it. (In a quick trial with `--limit`, samples that were not read are always only counted.)
+    """
 
     _partial: bool = PrivateAttr(False)
 
@@ -80,10 +84,11 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
         self._partial = run.limit is not None
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Raises `DataError` with the line for what does not match (with `refuse`) or is no annotation, and for two
+        """Raise `DataError` with the line for what does not match (with `refuse`) or is no annotation, and for two
         annotations of one response by the same person.
 
-        Counts: how many `annotations` were attached, to how many `responses`, and `verdicts`; how quotes were found; and what belongs to nothing.
+        Counts: how many `annotations` were attached, to how many `responses`, and `verdicts`; how quotes were found;
+        and what belongs to nothing.
         """
         changes = _Changes(samples)
         located = Located()
@@ -214,7 +219,7 @@ def _leading_space(text: str) -> int:
 
 
 def _moved(span: Span, shift: int) -> Span:
-    """A span of a record whose text begins with other white space than the data's."""
+    """Return a span of a record whose text begins with other white space than the data's."""
     if not shift:
         return span
     return span.model_copy(update={"start": max(0, span.start + shift), "end": max(0, span.end + shift)})
@@ -237,8 +242,9 @@ class _Changes:
         return self.owners[name]
 
     def place(self, owner: int, text: str | None, index: int = 0) -> int:
-        """The response of this text, up to white space at its ends; without a text the chosen or only one. Of several with the
-        same text, the one at `index`, or else the first."""
+        """Return the response of this text, up to white space at its ends; without a text the chosen or only one. Of
+        several with the same text, the one at `index`, or else the first.
+        """
         sample = self.samples[owner]
         if text is not None:
             for alike in (lambda other: other == text, lambda other: other.strip() == text.strip()):
@@ -273,7 +279,7 @@ class _Changes:
         self.verdicts[key] = verdict
 
     def with_verdicts(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Copies with the comparisons."""
+        """Return copies with the comparisons."""
         new: dict[int, list[PairVerdict]] = {}
         for (owner, _pair, _by), verdict in self.verdicts.items():
             new.setdefault(owner, []).append(verdict)

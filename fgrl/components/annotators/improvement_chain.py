@@ -35,36 +35,41 @@ class _Source:
 class ImprovementChain(Annotator):
     """Rewrites every annotated response step by step: each step addresses one disliked passage, from left to right.
 
-    An annotation with disliked spans becomes a separate sample; of several annotations of one response one is used, or each
-    (`several`). Its responses are the original, with that annotation alone, and one rewrite per disliked span, the last one chosen. `by`
-    of a rewrite names the rewriter, `answered_by` of a span the response that addresses it, `meta.chain` records how the
-    chain was made, and `meta.step` of a rewrite what changed and where the remaining spans are.
+    An annotation with disliked spans becomes a separate sample; of several annotations of one response one is used, or
+    each (`several`). Its responses are the original, with that annotation alone, and one rewrite per disliked span, the
+    last one chosen. `by` of a rewrite names the rewriter, `answered_by` of a span the response that addresses it,
+    `meta.chain` records how the chain was made, and `meta.step` of a rewrite what changed and where the remaining spans
+    are.
 
-    Every step has to pass the check of `limits`. A chain with a step that does not is discarded and written anew as a whole, up
-    to `attempts` times; then it is missing, counted by its problem, and kept in `failed.jsonl` beside the product, with every
-    answer that was refused.
+    Every step has to pass the check of `limits`. A chain with a step that does not is discarded and written anew as a
+    whole, up to `attempts` times; then it is missing, counted by its problem, and kept in `failed.jsonl` beside the
+    product, with every answer that was refused.
     """
 
     rewriter: Rewriter
     """Who rewrites: a language model (`model`) or a rule (`delete`, `replace`)."""
     attempts: int = Field(3, ge=1)
-    """How often a chain is written at most. (Rules write it once.) Set `temperature` of a language model above 0, or every
-    attempt gives the same answer."""
+    """How often a chain is written at most. (Rules write it once.) Set `temperature` of a language model above 0, or
+    every attempt gives the same answer.
+    """
     limits: EditLimits = EditLimits()
     """What one step may change."""
     annotators: list[str] | None = None
     """Only annotations by these people or models; null takes all."""
     several: Annotated[Literal["one", "each"], KeyedUnless("each")] = "one"
-    """Several people annotated a response: one of their annotations becomes a chain, or each of them. `one` chooses among those with a
-    disliked span by a hash of the response's place and the annotator's name, so annotators are used about equally often."""
+    """Several people annotated a response: one of their annotations becomes a chain, or each of them. `one` chooses
+    among those with a disliked span by a hash of the response's place and the annotator's name, so annotators are used
+    about equally often.
+    """
     taxonomy: Annotated[str | None, File] = None
-    """Settings of an annotation page, whose `taxonomy` has the text of each reason that was ticked. Null shows the rewriter
-    the reasons as they are stored."""
+    """Settings of an annotation page, whose `taxonomy` has the text of each reason that was ticked. Null shows the
+    rewriter the reasons as they are stored.
+    """
 
     _failed: list[Sample] = PrivateAttr(default_factory=list)
 
     def corrections(self) -> list[str]:
-        """The content of the files that `taxonomy` extends: its own counts anyway."""
+        """Return the content of the files that `taxonomy` extends: its own counts anyway."""
         if self.taxonomy is None:
             return []
         return [f"taxonomy extends {files.sha256_of_file(path)}" for path in page_settings.extended_by(self.taxonomy)]
@@ -76,10 +81,10 @@ class ImprovementChain(Annotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. a case for each annotation, 2. attempts until each is a chain, 3. records and counts.
 
-        Counts: how many `chains` with how many `steps`; how many attempts were answered (`checked`), how many of them `passed` the
-        check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by their first problem;
-        `failed: ...`, chains that could not be written by their last problem. With a language model: `questions` (one for each
-        chain, however often it was attempted), `answered` (chains), and what was spent.
+        Counts: how many `chains` with how many `steps`; how many attempts were answered (`checked`), how many of them
+        `passed` the check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by their
+        first problem; `failed: ...`, chains that could not be written by their last problem. With a language model:
+        `questions` (one for each chain, however often it was attempted), `answered` (chains), and what was spent.
         """
         # 1.
         sources, skipped = self._sources(samples)
@@ -102,7 +107,9 @@ class ImprovementChain(Annotator):
         return complete
 
     def failed(self) -> list[Sample]:
-        """The annotated responses for which no chain could be written; `meta.chain` has the problems and the answers."""
+        """Return the annotated responses for which no chain could be written; `meta.chain` has the problems and the
+        answers.
+        """
         return self._failed
 
     def makes_at_most(self, expected: Expected) -> None:
@@ -112,14 +119,14 @@ class ImprovementChain(Annotator):
         return self.rewriter.asks([source.case for source in self._sources(given)[0]])
 
     def _texts(self) -> dict[str, str]:
-        """The text of each reason by its id."""
+        """Return the text of each reason by its id."""
         if self.taxonomy is None:
             return {}
         taxonomy = page_settings.load_settings(self.taxonomy).taxonomy
         return {} if taxonomy is None else taxonomy.texts()
 
     def _sources(self, samples: Sequence[Sample]) -> tuple[list[_Source], dict[str, int]]:
-        """The annotations to make chains of, in order, and counts of the others and of responses without any."""
+        """Return the annotations to make chains of, in order, and counts of the others and of responses without any."""
         texts = self._texts()
         sources: list[_Source] = []
         skipped: Counter[str] = Counter()
@@ -165,7 +172,9 @@ class ImprovementChain(Annotator):
         )
 
     def _checked(self, case: ChainCase, outcome: ChainAttempt) -> tuple[ChainAttempt, list[tuple[Marked, Edit]]]:
-        """The attempt and what each step changed; or what is wrong with it: a custom rewriter need not check its steps."""
+        """Return the attempt and what each step changed; or what is wrong with it: a custom rewriter need not check its
+        steps.
+        """
         if outcome.problem is not None:
             return outcome, []
         if len(outcome.steps) != case.steps:
@@ -213,7 +222,9 @@ class ImprovementChain(Annotator):
 
 
 def _lot(sample: Sample, place: int, annotation: Annotation) -> bytes:
-    """Rank of an annotation among those of one response. A new annotator changes the choice only where it comes first."""
+    """Rank of an annotation among those of one response. A new annotator changes the choice only where it comes
+    first.
+    """
     return hashlib.blake2b(f"{sample.id}\n{place}\n{annotation.by}".encode("utf-8", "surrogatepass")).digest()
 
 

@@ -42,14 +42,15 @@ class Marking(BaseModel):
 @register("mark_by_llm")
 class MarkByLLM(Marker, QuotingAnnotator):
     """A language model decides for each response and each criterion whether all of it, nothing or certain passages are
-    relevant, and quotes those. Each becomes a separate sample, as `mark_by_rules` makes them; `spans` (label 1) are where the
-    quotes stand.
+    relevant, and quotes those. Each becomes a separate sample, as `mark_by_rules` makes them; `spans` (label 1) are
+    where the quotes stand.
 
-    `meta` holds `relevant` (`all`, `part`, `none`), `kept`, `scope` and `group` as far as a rule can tell (else null), and
-    `matches`: of each quote where it was found (`start`, `end`), how (`kind`: exact, normalised, fuzzy) and how similar it is
-    (`score`); one that was not found has `kind` null. An answer none of whose quotes is found cannot be used; it is
-    requested again, and then missing. The prompt file contains {criterion} and {response}, and may contain {prompt}:
-    `prompts/mark_taxonomy.txt` asks by scope and polarity, `prompts/mark_greedy.txt` for the passages that matter most.
+    `meta` holds `relevant` (`all`, `part`, `none`), `kept`, `scope` and `group` as far as a rule can tell (else null),
+    and `matches`: of each quote where it was found (`start`, `end`), how (`kind`: exact, normalised, fuzzy) and how
+    similar it is (`score`); one that was not found has `kind` null. An answer none of whose quotes is found cannot be
+    used; it is requested again, and then missing. The prompt file contains {criterion} and {response}, and may contain
+    {prompt}: `prompts/mark_taxonomy.txt` asks by scope and polarity, `prompts/mark_greedy.txt` for the passages that
+    matter most.
     """
 
     version = 2
@@ -65,8 +66,8 @@ class MarkByLLM(Marker, QuotingAnnotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`.
 
-        Counts: how many `labels` and how much is relevant; how quotes were found (`quotes`, `unmatched rate`; those of an answer
-        that could not be used count too); what became of the questions, and what gave none.
+        Counts: how many `labels` and how much is relevant; how quotes were found (`quotes`, `unmatched rate`; those of
+        an answer that could not be used count too); what became of the questions, and what gave none.
         """
         # 1.
         plan, skipped = self.cases(samples)
@@ -118,7 +119,8 @@ class MarkByLLM(Marker, QuotingAnnotator):
 def read_marking(text: str, quotes: Quotes) -> Parsed[Extent]:
     """How much of the response an answer marks; `quotes` takes its passages.
 
-    Raises ValueError for an unparseable answer, or one none of whose passages is found, `Refused` for one that declines.
+    Raises ValueError for an unparseable answer, or one none of whose passages is found, `Refused` for one that
+    declines.
     """
     quotes.clear()
     marking = parse_json(text, Marking, "it declines to mark")

@@ -18,18 +18,21 @@ class MarkByRules(Marker, Annotator):
     """Each response with each criterion that has a check becomes a separate sample, whose spans (label 1) are the
     characters that the rule's verdict depends on.
 
-    What must be there is marked where the rule is kept, what must not be there where it is broken; a rule about the whole
-    response, and one that is broken nowhere in particular, marks all of it. `meta` holds `kept`, `scope` (`global`,
-    `positive`, `negative`), `relevant` (`all`, `part`, `none`) and `group` (the rule's name). Criteria without a check, and
-    verdicts that are undecided, give no sample and are counted.
+    What must be there is marked where the rule is kept, what must not be there where it is broken; a rule about the
+    whole response, and one that is broken nowhere in particular, marks all of it. `meta` holds `kept`, `scope`
+    (`global`, `positive`, `negative`), `relevant` (`all`, `part`, `none`) and `group` (the rule's name). Criteria
+    without a check, and verdicts that are undecided, give no sample and are counted.
     """
 
     taxonomy: bool = True
-    """False marks what speaks for a criterion, or else against it, whatever the verdict, and a whole response never: as an
-    annotator does who only looks for what is related (Table 4, greedy)."""
+    """False marks what speaks for a criterion, or else against it, whatever the verdict, and a whole response never: as
+    an annotator does who only looks for what is related (Table 4, greedy).
+    """
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: how many `labels`, of how many the criterion is `kept`, how much is relevant, and what gave no label."""
+        """Return the annotated samples. Counts: how many `labels`, of how many the criterion is `kept`, how much is
+        relevant, and what gave no label.
+        """
         rules = CriterionRules(self._run)
         labelled = []
         all_cases, skipped = cases(samples)
@@ -54,6 +57,6 @@ class MarkByRules(Marker, Annotator):
 
 
 def related(rule: Verifier, response: str) -> list[Span]:
-    """What speaks for the rule, or else against it, with the label 1; nothing where the rule cannot say."""
+    """Return what speaks for the rule, or else against it, with the label 1; nothing where the rule cannot say."""
     spans = rule.evidence(response) or rule.violations(response) or []
     return [span.model_copy(update={"label": 1.0}) for span in spans]

@@ -1,5 +1,6 @@
 """Negatives by minimal modification: a response that keeps a criterion, changed as little as it takes to break it
-("Rubrics to Tokens", section 4.1 and appendix C.4)."""
+("Rubrics to Tokens", section 4.1 and appendix C.4).
+"""
 
 from __future__ import annotations
 
@@ -32,11 +33,12 @@ HOW = "minimal_modification"
 class MinimalModification(NegativeMaker):
     """A language model rewrites responses so that each breaks one criterion of its rubric, with the smallest edits.
 
-    Every rewrite becomes a separate sample; `meta` holds `negative`, `broken` (the criterion), `from`, `certain` (a rule
-    decided that it is broken) and `change` (the share of characters that changed). Where the criterion has a rule, a response
-    that breaks it already is not rewritten, and a rewrite that does not break it is requested again, then dropped and
-    counted. Of a response that is a negative already, the criterion that it was made to break counts as broken.
-    The prompt file contains {criterion} and {response}, and may contain {prompt}: `prompts/rewrite_minimal.txt`.
+    Every rewrite becomes a separate sample; `meta` holds `negative`, `broken` (the criterion), `from`, `certain` (a
+    rule decided that it is broken) and `change` (the share of characters that changed). Where the criterion has a rule,
+    a response that breaks it already is not rewritten, and a rewrite that does not break it is requested again, then
+    dropped and counted. Of a response that is a negative already, the criterion that it was made to break counts as
+    broken. The prompt file contains {criterion} and {response}, and may contain {prompt}:
+    `prompts/rewrite_minimal.txt`.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = ("prompt", "criterion", "response")
@@ -48,8 +50,8 @@ class MinimalModification(NegativeMaker):
     """Greatest share of characters that may change (normalised Levenshtein distance)."""
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: how many `negatives`, of how many a rule is `certain`; why rewrites could not be used; what became of the questions; and
-        criteria that were `broken already` or `undecided already`.
+        """Return the annotated samples. Counts: how many `negatives`, of how many a rule is `certain`; why rewrites
+        could not be used; what became of the questions; and criteria that were `broken already` or `undecided already`.
         """
         template, (targets, skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, target) for target in targets], self.tries)
@@ -103,7 +105,7 @@ class MinimalModification(NegativeMaker):
         return Question(self.request(template, values), read)
 
     def _rewrite(self, target: Target, text: str) -> str:
-        """The rewrite, when it can be used; else raises ValueError with the reason."""
+        """Return the rewrite, when it can be used; else raises ValueError with the reason."""
         if not text:
             raise ValueError("it is empty")
         if declines(text) and not declines(target.response):
@@ -124,12 +126,14 @@ class MinimalModification(NegativeMaker):
 
 
 def change(before: str, after: str) -> float:
-    """Share of characters that changed: Levenshtein distance over the longer length, without white space at the ends."""
+    """Share of characters that changed: Levenshtein distance over the longer length, without white space at the
+    ends.
+    """
     return float(distance.Levenshtein.normalized_distance(before.strip(), after.strip()))
 
 
 def why(asked: Sequence[Asked[Any]], reasons: dict[str, str]) -> dict[str, int]:
-    """Counts of failures by the beginning of their reason."""
+    """Return counts of failures by the beginning of their reason."""
     counts = Counter(
         name for answer in asked for reason, name in reasons.items() if (answer.reason or "").startswith(reason)
     )

@@ -54,12 +54,12 @@ class Shown:
 class Preference(AskingAnnotator):
     """A judge compares every two distinct responses of a sample.
 
-    Each comparison becomes an entry of the sample's `verdicts`: `first` and `second` (their places among the responses),
-    `verdict` (`first`, `second`, `tie`, or null when it is missing), `agree` (did both orders give the same verdict? null when
-    one is missing or was not asked for) and `p`, the judge's probability that the first is better. The pair builder `judged`
-    makes preference pairs of them. The prompt file contains {first} and {second}, and may contain {question}
-    (`meta.question`, or else the prompt's last user turn), {context} (`meta.context`, or else the turns before it) and
-    {reference}.
+    Each comparison becomes an entry of the sample's `verdicts`: `first` and `second` (their places among the
+    responses), `verdict` (`first`, `second`, `tie`, or null when it is missing), `agree` (did both orders give the same
+    verdict? null when one is missing or was not asked for) and `p`, the judge's probability that the first is better.
+    The pair builder `judged` makes preference pairs of them. The prompt file contains {first} and {second}, and may
+    contain {question} (`meta.question`, or else the prompt's last user turn), {context} (`meta.context`, or else the
+    turns before it) and {reference}.
     """
 
     keeps_responses = True
@@ -72,11 +72,14 @@ class Preference(AskingAnnotator):
     """Ask with either response shown first, or only as they were drawn (a judge's taste for a place is then part of the
     verdict)."""
     verdict: Literal["text", "json", "logprobs"] = "text"
-    """How the judge answers: the text 1, 2 or tie; JSON `{"better": "1"}`, held to by a schema where the endpoint can; or the
-    log-probabilities of the tokens 1 and 2 as its first token, whatever it goes on to write (Lee et al. 2023, section 2.2)."""
+    """How the judge answers: the text 1, 2 or tie; JSON `{"better": "1"}`, held to by a schema where the endpoint can;
+    or the log-probabilities of the tokens 1 and 2 as its first token, whatever it goes on to write (Lee et al. 2023,
+    section 2.2).
+    """
     disagreement: Disagreement = "average"
-    """The two orders say different things: take the mean of the two probabilities (as Lee et al. do; two opposite texts are
-    then a tie), leave the verdict missing, or call it a tie."""
+    """The two orders say different things: take the mean of the two probabilities (as Lee et al. do; two opposite texts
+    are then a tie), leave the verdict missing, or call it a tie.
+    """
     top_logprobs: int = Field(20, ge=2)
     """With `verdict: logprobs`, how many of the most probable tokens to ask for."""
     weigh: bool = False
@@ -84,13 +87,15 @@ class Preference(AskingAnnotator):
     tries: int = Field(2, ge=1)
     """How often a question is asked at most when the answer is no verdict. (`verdict: logprobs` reads any answer.)"""
     max_tokens: int | None = Field(None, ge=1)
-    """Length limit of an answer; null is 4 for text, 256 for JSON, 1 for log-probabilities. Models that think before they
-    answer need more."""
+    """Length limit of an answer; null is 4 for text, 256 for JSON, 1 for log-probabilities. Models that think before
+    they answer need more.
+    """
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: `pairs` of responses; `position bias`: of the judgements that chose, the share that chose the one shown first
-        (0.5 is none); `disagreements` of the two orders; `ties` and `missing` verdicts; what became of the questions.
+        """Return the annotated samples. Counts: `pairs` of responses; `position bias`: of the judgements that chose,
+        the share that chose the one shown first (0.5 is none); `disagreements` of the two orders; `ties` and `missing`
+        verdicts; what became of the questions.
         """
         template, (shown, _skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, case) for case in shown], self.tries)
@@ -110,7 +115,7 @@ class Preference(AskingAnnotator):
         return expected.samples * pairs * (2 if self.orders == "both" else 1)
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[Shown], dict[str, int]]:
-        """The two orders of a pair are neighbours."""
+        """Return the two orders of a pair are neighbours."""
         shown = [
             Shown(owner, sample, *pair)
             for owner, sample in enumerate(samples)

@@ -19,11 +19,11 @@ from fgrl.types import Sample
 class StepLabels(UnitLabeller):
     """A language model labels every step of a response: 1 correct, -1 not. Each step is a separate span.
 
-    Steps are sentences, clauses, or the statements of a Python program (`fgrl.feedback.text_units`). A program that cannot
-    be parsed is divided into its lines, and counted. The prompt file contains {units}, the steps with their numbers, and
-    may contain {count}, {prompt}, {response}, {reference}, {tests} and {outcome}: `prompts/steps_summary.txt` checks steps
-    against the reference, `prompts/steps_code.txt` by the outcome of the tests. An answer without exactly one label for each
-    step is requested again, and then missing.
+    Steps are sentences, clauses, or the statements of a Python program (`fgrl.feedback.text_units`). A program that
+    cannot be parsed is divided into its lines, and counted. The prompt file contains {units}, the steps with their
+    numbers, and may contain {count}, {prompt}, {response}, {reference}, {tests} and {outcome}:
+    `prompts/steps_summary.txt` checks steps against the reference, `prompts/steps_code.txt` by the outcome of the
+    tests. An answer without exactly one label for each step is requested again, and then missing.
     """
 
     version = 2
@@ -43,7 +43,9 @@ class StepLabels(UnitLabeller):
         return made
 
     def counts(self) -> dict[str, Any]:
-        """As of every labeller of units; also the programs that were `divided into lines`, because they cannot be parsed."""
+        """As of every labeller of units; also the programs that were `divided into lines`, because they cannot be
+        parsed.
+        """
         return super().counts() | ({"divided into lines": self._unparsed} if self._unparsed else {})
 
     def divide(self, text: str) -> Sequence[CharRange]:

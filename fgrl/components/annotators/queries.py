@@ -33,11 +33,11 @@ class QueryList(BaseModel):
 class Queries(AskingAnnotator):
     """A language model invents queries about a document; each query becomes the prompt of a separate sample.
 
-    The document is the entry of a sample's `meta` that `document` names, or else the prompt. A new sample has the id of the
-    document's with the query's number, the document in that entry of `meta`, and nothing else than the `meta` of the
-    document's sample. An answer with more or fewer queries than `count`, an empty query or one that is there twice is requested
-    again with the reason; then the document has no queries, and is counted. The prompt file contains {document}, and may
-    contain {count}: `prompts/queries_from_document.txt`.
+    The document is the entry of a sample's `meta` that `document` names, or else the prompt. A new sample has the id of
+    the document's with the query's number, the document in that entry of `meta`, and nothing else than the `meta` of
+    the document's sample. An answer with more or fewer queries than `count`, an empty query or one that is there twice
+    is requested again with the reason; then the document has no queries, and is counted. The prompt file contains
+    {document}, and may contain {count}: `prompts/queries_from_document.txt`.
     """
 
     version = 2
@@ -56,8 +56,8 @@ class Queries(AskingAnnotator):
     max_tokens: int | None = Field(2048, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: how many `queries` about how many `documents`, `documents without queries` since no answer could be used, what became
-        of the questions, and documents that were `empty`, `too long` or `cut`.
+        """Return the queries. Counts: how many `queries` about how many `documents`, `documents without queries` since
+        no answer could be used, what became of the questions, and documents that were `empty`, `too long` or `cut`.
         """
         template, (cases, skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, case) for case in cases], self.tries)
@@ -121,7 +121,7 @@ class Queries(AskingAnnotator):
 
 
 def queries_schema(count: int) -> dict[str, Any]:
-    """The JSON schema of an answer with this many queries."""
+    """Return the JSON schema of an answer with this many queries."""
     queries = {"type": "array", "items": {"type": "string"}, "minItems": count, "maxItems": count}
     return {
         "title": "queries",

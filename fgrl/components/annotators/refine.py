@@ -1,4 +1,6 @@
-"""Rewrites that follow a critique: what ILF trains on (Scheurer et al. 2023), and reflection (Text2Grad, Table 2: ILF, SFT + Reflection)."""
+"""Rewrites that follow a critique: what ILF trains on (Scheurer et al. 2023), and reflection (Text2Grad, Table 2: ILF,
+SFT + Reflection).
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ from fgrl.types import Annotation, Request, Response, Sample
 
 @register("refine")
 class Refine(NamedAnnotator, AskingAnnotator):
-    """A language model rewrites the chosen (or only) response of a sample as an annotation of it asks. The rewrite becomes
-    a further response, and the chosen one: `sft` trains on it, and an evaluation takes it as a given answer.
+    """A language model rewrites the chosen (or only) response of a sample as an annotation of it asks. The rewrite
+    becomes a further response, and the chosen one: `sft` trains on it, and an evaluation takes it as a given answer.
 
-    The rewrite's `by` is the name in `by`; its `meta.refines` is the place of the response that was rewritten, `meta.critic`
-    who criticised it, and `meta.critique` the critique. Of several rewrites the one is taken that the annotator `best` scores
-    highest. The prompt file contains {response} and {critique}, and may contain {prompt}, {reference}, {good}, {poor} and
-    {neutral} (the passages of the annotation by their label, one a line), {tests} and {outcome}: `prompts/refine.txt`.
-    An answer that is empty or declines is requested again, and then missing.
+    The rewrite's `by` is the name in `by`; its `meta.refines` is the place of the response that was rewritten,
+    `meta.critic` who criticised it, and `meta.critique` the critique. Of several rewrites the one is taken that the
+    annotator `best` scores highest. The prompt file contains {response} and {critique}, and may contain {prompt},
+    {reference}, {good}, {poor} and {neutral} (the passages of the annotation by their label, one a line), {tests} and
+    {outcome}: `prompts/refine.txt`. An answer that is empty or declines is requested again, and then missing.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (*PLACEHOLDERS, "critique", "good", "poor", "neutral")
@@ -42,7 +44,9 @@ class Refine(NamedAnnotator, AskingAnnotator):
     n: int = Field(1, ge=1)
     """How many rewrites to draw of each response. Set `temperature` where there are several."""
     best: Annotator | None = None
-    """Scores the rewrites: `similarity` to the reference, `rubric_score` with rules, ... (none that asks a language model)."""
+    """Scores the rewrites: `similarity` to the reference, `rubric_score` with rules, ... (none that asks a language
+    model).
+    """
     missing: Literal["drop", "keep"] = "drop"
     """A sample without a critique or without a usable rewrite: drop it, or keep it as it is, as an evaluation needs one
     answer to each prompt."""
@@ -63,8 +67,9 @@ class Refine(NamedAnnotator, AskingAnnotator):
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. ask n times about each response, 2. score and choose, 3. put the rewrite behind the other responses.
 
-        Counts: samples that were `refined`, usable `rewrites`, those that are `unchanged`, how many of the chosen ones have a score
-        (`scored`), samples `dropped` or `kept as they were`, what became of the questions, and which samples gave none.
+        Counts: samples that were `refined`, usable `rewrites`, those that are `unchanged`, how many of the chosen ones
+        have a score (`scored`), samples `dropped` or `kept as they were`, what became of the questions, and which
+        samples gave none.
         """
         # 1.
         cases, skipped = self.cases(samples)
@@ -142,7 +147,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
         return [Question(self.request(template, values, sample=draw), read) for draw in range(self.n)]
 
     def _annotation(self, case: ResponseCase) -> Annotation | None:
-        """The annotation to follow; None when there is none with a critique or spans."""
+        """Return the annotation to follow; None when there is none with a critique or spans."""
         own = [
             annotation
             for annotation in case.response.annotations
@@ -151,7 +156,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
         return own[-1] if own else None
 
     def _rewrites(self, case: ResponseCase, asked: Sequence[Asked[str]]) -> list[Response]:
-        """The usable rewrites of a response, in the order in which they were drawn."""
+        """Return the usable rewrites of a response, in the order in which they were drawn."""
         annotation = self._annotation(case)
         assert annotation is not None
         about = {"refines": case.place, "critic": annotation.by, "critique": annotation.critique}
@@ -162,8 +167,9 @@ class Refine(NamedAnnotator, AskingAnnotator):
         ]
 
     def _choose(self, cases: Sequence[ResponseCase], drawn: Sequence[Sequence[Response]]) -> list[Response | None]:
-        """The rewrite of each case with the highest score, the first of equal ones; None where there is none, or none with a
-        score."""
+        """Return the rewrite of each case with the highest score, the first of equal ones; None where there is none, or
+        none with a score.
+        """
         if self.best is None:
             return [own[0] if own else None for own in drawn]
         given = {
@@ -184,7 +190,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
 
 
 def _quoted(text: str, annotation: Annotation, fits: Any) -> str:
-    """The passages of an annotation whose label fits, one a line."""
+    """Return the passages of an annotation whose label fits, one a line."""
     passages = [text[span.start : span.end] for span in annotation.spans if fits(span.label)]
     return "\n".join(f"- {passage}" for passage in passages) or NONE
 

@@ -20,8 +20,8 @@ from fgrl.types import Request, Sample
 class RubricScore(RubricChecker, Annotator):
     """A response's score is the share of the criteria that it keeps (CSR), or 1 for all of them and else 0 (AON).
 
-    A response of which a verdict is missing has no score, and is counted. `all_ranked` makes pairs of the scored responses;
-    with `best` the one with the highest score is chosen, and `sft` trains on it.
+    A response of which a verdict is missing has no score, and is counted. `all_ranked` makes pairs of the scored
+    responses; with `best` the one with the highest score is chosen, and `sft` trains on it.
     """
 
     keeps_responses = True
@@ -29,8 +29,9 @@ class RubricScore(RubricChecker, Annotator):
     score: Literal["csr", "aon"] = "csr"
     """Eq. 3 or Eq. 2 of "Rubrics to Tokens"."""
     best: bool = False
-    """Choose the response with the highest score (the first of equal ones); samples of which no response has a score are
-    dropped and counted."""
+    """Choose the response with the highest score (the first of equal ones); samples of which no response has a score
+    are dropped and counted.
+    """
     least: float = Field(0.0, ge=0, le=1)
     """With `best`: drop samples whose best score is lower than this."""
 
@@ -57,8 +58,9 @@ class RubricScore(RubricChecker, Annotator):
         return self.judge_requests([(sample, response.text) for sample in given for response in sample.responses])
 
     def counts(self) -> dict[str, Any]:
-        """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and how
-        many of its `questions` were `answered`, which the stage's `max_missing` reads."""
+        """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and
+        how many of its `questions` were `answered`, which the stage's `max_missing` reads.
+        """
         of_judge = {} if self.judge is None else self.judge.counts()
         counts = self._counted | {f"judge {name.replace('_', ' ')}": count for name, count in of_judge.items()}
         if "questions" in of_judge:
@@ -67,7 +69,7 @@ class RubricScore(RubricChecker, Annotator):
         return counts
 
     def _score(self, verdicts: Sequence[bool | None]) -> float | None:
-        """A verdict that is missing leaves the share unknown, unless another one decides an AON."""
+        """Return a verdict that is missing leaves the share unknown, unless another one decides an AON."""
         if self.score == "aon":
             return rubrics.all_kept(verdicts)
         return None if None in verdicts else rubrics.share_kept(verdicts)

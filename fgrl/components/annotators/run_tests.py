@@ -20,10 +20,10 @@ from fgrl.types import Response, Sample
 class RunTests(Annotator):
     """Runs the program in every response on the tests of its prompt, in the sandbox (`code:tests` of the rubric).
 
-    A response that passes has the score 1, one that fails 0; one without a verdict has no score and is counted, and a prompt
-    none of whose responses has a verdict is dropped and counted. A response's
-    `meta.tests` is `{"passed": true | false | null, "detail": the first error}`, which prompts about programs show. With the
-    pair builder `all_ranked` and `ties: drop` every passing response of a prompt is preferred to every failing one.
+    A response that passes has the score 1, one that fails 0; one without a verdict has no score and is counted, and a
+    prompt none of whose responses has a verdict is dropped and counted. A response's `meta.tests` is `{"passed": true |
+    false | null, "detail": the first error}`, which prompts about programs show. With the pair builder `all_ranked` and
+    `ties: drop` every passing response of a prompt is preferred to every failing one.
     """
 
     keeps_responses = True
@@ -34,7 +34,9 @@ class RunTests(Annotator):
         self._rules = CriterionRules(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: responses by outcome, how many prompts have passing and failing ones, and how many prompts were dropped."""
+        """Return the annotated samples. Counts: responses by outcome, how many prompts have passing and failing ones,
+        and how many prompts were dropped.
+        """
         seen: Counter[str] = Counter()
         annotated = []
         for sample in samples:

@@ -13,7 +13,8 @@ from fgrl.types import Sample
 @register("similarity")
 class Similarity(Closeness, ReferenceScorer):
     """A response's score is the cosine of its sentence embedding and the reference's (RLA, Eq. 2); of several
-    references the closest counts. Samples whose references are missing or refusals are dropped and counted."""
+    references the closest counts. Samples whose references are missing or refusals are dropped and counted.
+    """
 
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> list[float]:
         return self.cosines([text for _sample, text, _own in rows], [own for _sample, _text, own in rows])

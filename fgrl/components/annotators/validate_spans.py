@@ -1,4 +1,6 @@
-"""A second look at annotations before something is trained on them (Text2Grad, appendix M.1: offline span validation)."""
+"""A second look at annotations before something is trained on them (Text2Grad, appendix M.1: offline span
+validation).
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,17 @@ class ValidateSpans(Annotator):
     """Checks the spans of annotations, and drops or renews what is flawed.
 
     A span is flawed when it is blank; when it is broader than `widest`; when `meta.matches` of its response, where
-    annotators record their quotes, has no quote for it, has one that the text there no longer matches, or one that was found
-    only more loosely than `kind`. A quote that was not found is a flaw of its annotation. Annotations without such a record
-    (of people who marked in the text itself) are checked for blank and broad spans.
+    annotators record their quotes, has no quote for it, has one that the text there no longer matches, or one that was
+    found only more loosely than `kind`. A quote that was not found is a flaw of its annotation. Annotations without
+    such a record (of people who marked in the text itself) are checked for blank and broad spans.
     """
 
     version = 2
 
     action: Literal["drop_span", "drop_response", "reannotate"]
-    """Drop the flawed spans; drop responses with a flawed annotation; or have `annotator` annotate these responses again
-    (spans that are flawed then, too, are dropped)."""
+    """Drop the flawed spans; drop responses with a flawed annotation; or have `annotator` annotate these responses
+    again (spans that are flawed then, too, are dropped).
+    """
     annotator: Annotator | None = None
     """Annotates again. With the settings of the first annotator and another `draw`, since its answers are stored."""
     by: str | None = None
@@ -51,8 +54,8 @@ class ValidateSpans(Annotator):
         return self
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Counts: how many `annotations` and `spans` were checked; flaws by kind; `flawed responses`; and what was dropped or
-        annotated again, with the counts of `annotator`.
+        """Return the checked samples. Counts: how many `annotations` and `spans` were checked; flaws by kind; `flawed
+        responses`; and what was dropped or annotated again, with the counts of `annotator`.
         """
         every = [annotation for sample in samples for one in sample.responses for annotation in self._own(one)]
         flaws = Counter(
@@ -94,12 +97,12 @@ class ValidateSpans(Annotator):
     # -- flaws ---------------------------------------------------------------------------------------------------------
 
     def flaws(self, response: Response, annotation: Annotation) -> Iterator[str]:
-        """The name of each flaw of an annotation."""
+        """Yield the name of each flaw of an annotation."""
         yield from filter(None, (self.flaw(response, annotation, span) for span in annotation.spans))
         yield from (LOST for record in _records(response, annotation) or () if record["kind"] is None)
 
     def flaw(self, response: Response, annotation: Annotation, span: Span) -> str | None:
-        """The first flaw of a span; None for a sound one."""
+        """Return the first flaw of a span; None for a sound one."""
         passage = response.text[span.start : span.end]
         if not passage.strip():
             return "blank"
@@ -118,7 +121,7 @@ class ValidateSpans(Annotator):
         return None
 
     def flawed(self, samples: Sequence[Sample]) -> list[ResponseCase]:
-        """The responses with a flaw, in order."""
+        """Return the responses with a flaw, in order."""
         return [
             ResponseCase(owner, place, sample)
             for owner, sample in enumerate(samples)
@@ -177,7 +180,7 @@ class ValidateSpans(Annotator):
         return with_responses(samples, renewed)
 
     def _stripped(self, case: ResponseCase) -> Sample:
-        """The sample with the response alone, without its flawed annotations and the record of their quotes."""
+        """Return the sample with the response alone, without its flawed annotations and the record of their quotes."""
         names = {annotation.by for annotation in self._flawed(case.response)}
         others = [one for one in case.response.annotations if one.by not in names]
         matches = {name: own for name, own in case.response.meta.get(MATCHES, {}).items() if name not in names}
@@ -204,9 +207,11 @@ def _matches(record: dict[str, Any], passage: str) -> bool:
 
 
 def _without(sample: Sample, places: set[int]) -> Sample | None:
-    """The sample without some responses, with what refers to the others moved along; None when every response is among them.
+    """Return the sample without some responses, with what refers to the others moved along; None when every response is
+    among them.
 
-    A sample that loses its chosen response has none that is chosen: the others may still train a critic."""
+    A sample that loses its chosen response has none that is chosen: the others may still train a critic.
+    """
     stay = [place for place in range(len(sample.responses)) if place not in places]
     if not stay:
         return None

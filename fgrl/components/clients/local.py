@@ -66,8 +66,9 @@ class Local(Cached):
     seed: int = 0
     """Another seed draws other answers if the temperature is above 0."""
     stop_at_json: Annotated[bool, KeyedUnless(False)] = False
-    """End an answer behind the token that completes its first JSON object: what would follow is not drawn, what is drawn
-    stays the same. An answer without a valid object continues as usual."""
+    """End an answer behind the token that completes its first JSON object: what would follow is not drawn, what is
+    drawn stays the same. An answer without a valid object continues as usual.
+    """
     engine: Engine = Field(default_factory=default_engine)
     """The engine that draws answers."""
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
@@ -140,13 +141,13 @@ class Local(Cached):
                 desk.tick()
 
     def _stream_key(self, call: Call) -> str:
-        """The key that names the random stream of an answer: the same with `stop_at_json` and without."""
+        """Return the key that names the random stream of an answer: the same with `stop_at_json` and without."""
         if not self.stop_at_json:
             return call.key
         return self.model_copy(update={"stop_at_json": False}).key(call.request)
 
     def _startable(self, calls: Sequence[Call], desk: Desk) -> list[Call]:
-        """The first of `calls` that may start now, at most a batch for each rank."""
+        """Return the first of `calls` that may start now, at most a batch for each rank."""
         batch: list[Call] = []
         for call in calls[: self.batch_size * together.ranks()]:
             if desk.may_start(call) != "go":
@@ -212,13 +213,14 @@ class Local(Cached):
 
 
 def stream(key: str) -> int:
-    """The random stream that the request of a key draws from."""
+    """Return the random stream that the request of a key draws from."""
     return int(key[:16], 16)
 
 
 def encode(tokenizer: Any, request: Request) -> list[int]:
-    """Token ids of a request's messages, up to the head of the answer. Without a chat template a single message is read as
-    it stands, and more are a `DataError`."""
+    """Token ids of a request's messages, up to the head of the answer. Without a chat template a single message is read
+    as it stands, and more are a `DataError`.
+    """
     if tokenizer.chat_template:
         return rollouts.encode_prompt(tokenizer, request.messages)
     if len(request.messages) > 1:
@@ -238,7 +240,9 @@ def _first_logits(model: Any, prompts: list[list[int]]) -> Tensor:
 
 
 def _most_likely(tokenizer: Any, logp: Tensor, count: int) -> dict[str, float]:
-    """The `count` most probable tokens of logp [V] (nats, at temperature 1). Of two with the same text, the more probable counts."""
+    """Return the `count` most probable tokens of logp [V] (nats, at temperature 1). Of two with the same text, the more
+    probable counts.
+    """
     best = logp.topk(min(count, logp.shape[0]))
     logprobs: dict[str, float] = {}
     for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):

@@ -27,14 +27,18 @@ OPENAI = "https://api.openai.com/v1"
 
 @register("openai")
 class OpenAI(EndpointSettings, Cached):
-    """Asks an OpenAI-compatible endpoint, many requests at a time. Answers are cached; the key comes from the environment."""
+    """Asks an OpenAI-compatible endpoint, many requests at a time. Answers are cached; the key comes from the
+    environment.
+    """
 
     model: str = Field(min_length=1)
     """Name of the model at the endpoint."""
     base_url: str | None = None
     """Address of the endpoint, e.g. http://127.0.0.1:8000/v1. null: OpenAI."""
     api_key_env: str | None = "OPENAI_API_KEY"
-    """Name of the environment variable that holds the key; a key itself is never in a recipe. null: the endpoint needs none."""
+    """Name of the environment variable that holds the key; a key itself is never in a recipe. null: the endpoint needs
+    none.
+    """
     temperature: float | None = Field(0.0, ge=0, le=100)
     """Sampling temperature. null: the endpoint's default (some models accept no other)."""
     top_p: float | None = Field(None, gt=0, le=1)
@@ -48,13 +52,16 @@ class OpenAI(EndpointSettings, Cached):
     stop: list[str] = []
     """Texts that end an answer."""
     structured: Literal["auto", "schema", "json_object", "none"] = "auto"
-    """How an answer is made to follow a request's JSON schema. schema: the endpoint enforces it. json_object: it enforces JSON.
-    none: nothing is sent. auto: schema, and if the endpoint refuses that, the next of these, reported once."""
+    """How an answer is made to follow a request's JSON schema. schema: the endpoint enforces it. json_object: it
+    enforces JSON. none: nothing is sent. auto: schema, and if the endpoint refuses that, the next of these, reported
+    once.
+    """
     logprobs: bool = True
     """Ask for log-probabilities if a request needs them. false: for endpoints that refuse to give them."""
     tokenizer: Annotated[str | None, Unkeyed, FolderOrName()] = None
-    """Whose tokenizer counts prompts in plans: a hub id, a folder, or a packaged model (`smollm2-135m-instruct`). null: an
-    estimate from the words."""
+    """Whose tokenizer counts prompts in plans: a hub id, a folder, or a packaged model (`smollm2-135m-instruct`). null:
+    an estimate from the words.
+    """
 
     _endpoint: Endpoint | None = PrivateAttr(None)
 
@@ -97,7 +104,7 @@ class OpenAI(EndpointSettings, Cached):
         }
 
     def body(self, request: Request, mode: Mode) -> dict[str, Any]:
-        """The arguments of `chat.completions.create`."""
+        """Return the arguments of `chat.completions.create`."""
         sent = self.parameters(request)
         body: dict[str, Any] = {
             "model": self.model,
@@ -123,7 +130,7 @@ class OpenAI(EndpointSettings, Cached):
         super().setup(run)
 
     def endpoint(self, address: str) -> Endpoint:
-        """The endpoint at an address. Raises `Unavailable` if the key is missing."""
+        """Return the endpoint at an address. Raises `Unavailable` if the key is missing."""
         key = self._key()
         return Endpoint(
             settings=self,

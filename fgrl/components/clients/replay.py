@@ -65,7 +65,7 @@ class Line(Record):
         return self
 
     def fits(self, request: Request, text: str) -> bool:
-        """Does the line answer the request, whose messages together are `text`?"""
+        """Return True if the line answers the request, whose messages together are `text`."""
         if self.sample is not None and self.sample != request.sample:
             return False
         if self.answers is not None and request.sample >= len(self.answers):
@@ -76,7 +76,7 @@ class Line(Record):
         return all(part in text for part in parts)
 
     def text(self, sample: int) -> str:
-        """The answer to a sample of that number."""
+        """Return the answer to a sample of that number."""
         answer = self.answer if self.answers is None else self.answers[sample]
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
@@ -93,7 +93,7 @@ class _Script:
                 self.exact.setdefault(_text_of(line.messages), []).append(number)
 
     def first(self, request: Request) -> Line | None:
-        """The first line that fits."""
+        """Return the first line that fits."""
         whole = "\n".join(message.content for message in request.messages)
         for number in heapq.merge(self.exact.get(_text_of(request.messages), []), self.inexact):
             if self.lines[number].fits(request, whole):
@@ -107,18 +107,22 @@ def _text_of(messages: Sequence[Message]) -> str:
 
 @register("replay")
 class Replay(Client):
-    """Answers from a file of JSON lines; the first that fits a request answers it. No model is asked, and nothing is spent."""
+    """Answers from a file of JSON lines; the first that fits a request answers it. No model is asked, and nothing is
+    spent.
+    """
 
     answers: Annotated[str, File]
     """The file. A line specifies which requests it answers (`contains`, `messages`, `any`) and the answer (`answer`,
     `answers`, `error`; `finish`, `logprobs`)."""
     missing: Literal["fail", "error"] = "fail"
-    """What happens to a request that no line fits. fail: the stage stops and shows the line to add. error: it is a failed request."""
+    """What happens to a request that no line fits. fail: the stage stops and shows the line to add. error: it is a
+    failed request.
+    """
 
     _script: _Script | None = PrivateAttr(default=None)
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """The file's answers. Raises `DataError` for an invalid line, and if no line fits (`missing: fail`)."""
+        """Return the file's answers. Raises `DataError` for an invalid line, and if no line fits (`missing: fail`)."""
         return [self._answer(request) for request in requests]
 
     def price(self) -> tuple[float, float]:
@@ -156,7 +160,7 @@ class Replay(Client):
 
 
 def read_lines(path: str | Path) -> list[Line]:
-    """The lines of a file. Raises `DataError` with the position of an invalid one."""
+    """Return the lines of a file. Raises `DataError` with the position of an invalid one."""
     text = Path(path).read_text(encoding="utf-8-sig")
     return [
         parse_line(line, Line, f"{path}:{number}")
@@ -166,8 +170,10 @@ def read_lines(path: str | Path) -> list[Line]:
 
 
 def export(cache: str | Path, path: str | Path, model: str | None = None) -> int:
-    """Write the answers of a cache (`completions.sqlite`), of one model or of all, as lines of a replay file, each for exactly
-    its request. Returns how many. Requests that differ in their parameters alone become lines of which the first answers."""
+    """Write the answers of a cache (`completions.sqlite`), of one model or of all, as lines of a replay file, each for
+    exactly its request. Returns how many. Requests that differ in their parameters alone become lines of which the
+    first answers.
+    """
     source = Path(cache)
     if not source.is_file():
         raise DataError(f"{source}: no such file: answers are cached in `cache/completions.sqlite` of a runs folder")

@@ -37,8 +37,9 @@ class HF(Engine):
     """
 
     fold: bool = False
-    """Merge a LoRA adapter into a temporary copy of the weights while sampling: faster, but needs memory for the copy. In
-    bfloat16 the sum is rounded stochastically, which preserves the adapter's effect on average."""
+    """Merge a LoRA adapter into a temporary copy of the weights while sampling: faster, but needs memory for the copy.
+    In bfloat16 the sum is rounded stochastically, which preserves the adapter's effect on average.
+    """
 
     def open(self, model: Any) -> Drawer:
         return InProcess(model, self.fold)
@@ -107,7 +108,7 @@ class InProcess(Drawer):
 
 
 def _shared(request: DrawRequest) -> tuple[Any, ...]:
-    """What requests have in common that are decoded together."""
+    """Return what requests have in common that are decoded together."""
     drawing = request.sampling
     return drawing.temperature, drawing.top_p, drawing.top_k, repr(request.early), request.seed
 
@@ -138,7 +139,9 @@ SHRINK = 0.8
 
 
 def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterator[tuple[int, int, bool]]:
-    """The tokens of one batch, step by step: row, token id, and True where the response is complete early with it."""
+    """Yield the tokens of one batch, step by step: row, token id, and True where the response is complete early with
+    it.
+    """
     device = model.device
     prompts, sampling = [request.prompt for request in requests], requests[0].sampling
     limits = torch.tensor([request.sampling.max_new_tokens for request in requests], device=device)

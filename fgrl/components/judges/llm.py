@@ -26,7 +26,8 @@ class LLMJudge(Prompted, Judge):
 
     Any other answer ("NO, not a YES", nothing, "Yes and no") is retried, and in the end the verdict is missing: neither
     satisfied nor violated. A response without text satisfies no criterion, as it satisfies no rule, and is not judged.
-    The prompt file contains {response} and {criterion}, and may contain {prompt} (a chat of several turns with its roles).
+    The prompt file contains {response} and {criterion}, and may contain {prompt} (a chat of several turns with its
+    roles).
     """
 
     version = 2
@@ -38,14 +39,14 @@ class LLMJudge(Prompted, Judge):
     """Of the judge; 0.01 as in the authors' release. null is the client's own."""
 
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
-        """See `Judge`. Equal cases are one question. In a stage of several processes every rank has to call it, each with its
-        own cases.
+        """See `Judge`. Equal cases are one question. In a stage of several processes every rank has to call it, each
+        with its own cases.
 
         Raises `OverBudget` from the client; all answers until then are in the client's cache.
 
-        Counts: of the last cases (of all processes): `questions` (equal ones count once), `cached` answers, questions that were
-        `asked_again`, and verdicts that are missing because the model `refused`, was `unparsed` (neither YES nor NO, or cut
-        off at the length limit), or the request `failed`.
+        Counts: of the last cases (of all processes): `questions` (equal ones count once), `cached` answers, questions
+        that were `asked_again`, and verdicts that are missing because the model `refused`, was `unparsed` (neither YES
+        nor NO, or cut off at the length limit), or the request `failed`.
         """
         shown = [_shown(*case) for case in cases]
         own = dict.fromkeys(case for case in shown if case is not None)
@@ -58,7 +59,7 @@ class LLMJudge(Prompted, Judge):
         return [self._question(prompt, case).request for case in dict.fromkeys(shown) if case is not None]
 
     def _verdicts(self, distinct: Sequence[Shown]) -> dict[Shown, bool | None]:
-        """The verdict on each; counts what became of the questions."""
+        """Return the verdict on each; counts what became of the questions."""
         prompt = self.template()
         asked = ask(self.client, [self._question(prompt, case) for case in distinct], self.tries)
         totals = tally(asked)

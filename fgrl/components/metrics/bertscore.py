@@ -26,12 +26,14 @@ NAMES = ("precision", "recall", "f1")
 
 @register("bertscore")
 class BertScore(Referenced):
-    """BERTScore: `precision`, `recall` and `f1` of the tokens of answer and reference, each matched with the most similar token
-    of the other text by the cosine of their contextual embeddings; the best reference for each of the three. 0 to 1 in
-    practice, and before rescaling rarely below 0.8. `cut`: share of answers that the encoder could not read whole.
+    """BERTScore: `precision`, `recall` and `f1` of the tokens of answer and reference, each matched with the most
+    similar token of the other text by the cosine of their contextual embeddings; the best reference for each of the
+    three. 0 to 1 in practice, and before rescaling rarely below 0.8. `cut`: share of answers that the encoder could not
+    read whole.
 
-    Computed as the package bert-score does, by code of our own on transformers: special tokens weigh nothing, but may be
-    matched; an empty answer scores 0. Numbers of different encoders and layers cannot be compared, so name both beside them.
+    Computed as the package bert-score does, by code of our own on transformers: special tokens weigh nothing, but may
+    be matched; an empty answer scores 0. Numbers of different encoders and layers cannot be compared, so name both
+    beside them.
     """
 
     meanings = {
@@ -120,8 +122,9 @@ class BertScore(Referenced):
 
 
 def greedy_matching(answer: Any, reference: Any, weight: Mapping[int, float] | None) -> tuple[float, float, float]:
-    """Precision, recall and F1 of two `EmbeddedText`s: the weighted means of each token's highest cosine with a token of the
-    other text. weight: of each token id; None: all the same. 0 where one of the texts has no token that weighs."""
+    """Precision, recall and F1 of two `EmbeddedText`s: the weighted means of each token's highest cosine with a token
+    of the other text. weight: of each token id; None: all the same. 0 where one of the texts has no token that weighs.
+    """
     similar = answer.vectors @ reference.vectors.T
     precision = _weighted(similar.max(dim=1).values, answer, weight)
     recall = _weighted(similar.max(dim=0).values, reference, weight)

@@ -51,7 +51,7 @@ class Bleu(Referenced):
         return {"corpus": of_sums(self._counts(scorer, answers), [answer.id for answer in answers], self._bleu)}
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
-        """sacrebleu's signature; of `mean` it is that of one answer against one reference."""
+        """Sacrebleu's signature; of `mean` it is that of one answer against one reference."""
         scorer = self._scorer(effective_order=self.aggregate == "mean")
         sizes = {len(self.usable(answer.references)) for own in answers.values() for answer in own}
         scorer.num_refs = 1 if self.aggregate == "mean" else sizes.pop() if len(sizes) == 1 else -1

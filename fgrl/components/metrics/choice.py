@@ -61,7 +61,7 @@ class Choice(Referenced):
         return ("accuracy", "unparsed") if self.answers == "one" else ("f1", "precision", "recall", "exact", "unparsed")
 
     def _scores(self, answer: Answer) -> dict[str, float]:
-        """The answer's numbers; without those that are missing."""
+        """Return the answer's numbers; without those that are missing."""
         references = self.usable(answer.references)
         right = {number for reference in references for number in listed(reference)}
         if not right:
@@ -84,13 +84,15 @@ class Choice(Referenced):
 
 
 def first(text: str) -> set[int]:
-    """The first number; none when there is no number."""
+    """Return the first number; none when there is no number."""
     match = _NUMBER.search(text)
     return {int(match[0])} if match else set()
 
 
 def listed(text: str) -> list[int]:
-    """The numbers of the first `[...]` that has any, else of the first line that has any. Nothing is evaluated."""
+    """Return the numbers of the first `[...]` that has any, else of the first line that has any. Nothing is
+    evaluated.
+    """
     for part in [*_LIST.findall(text), *text.splitlines()]:
         if numbers := _NUMBER.findall(part):
             return [int(number) for number in numbers]

@@ -1,4 +1,6 @@
-"""Elo ratings of models by a judge ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", section 4 and appendix D)."""
+"""Elo ratings of models by a judge ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", section 4 and
+appendix D).
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ JUDGE = "judge"
 class Elo(RatedMetric, JudgedMetric):
     """A judge compares the answers of every two models to each prompt; all verdicts together give Elo ratings.
 
-    rating: base 10, scale 400, maximum likelihood, a tie counts one half; difference: to the best model of all, with the interval
-    of the paper's Table 2 (percentiles of a bootstrap over prompts). win_rate: share of decided games won, ties counting half.
-    ties, missing: shares of games; a game with a missing judgment is left out of the ratings. chose_first: of the judgments that
-    chose, the share for the answer shown first; 0.5 is no position bias. inconsistent: with both orders, the share of games in
-    which they disagree. refused, unparsed, failed: shares of questions. Everything is in `games-<name>.jsonl` and
-    `elo-<name>.json`; `fgrl elo` prints the table.
+    rating: base 10, scale 400, maximum likelihood, a tie counts one half; difference: to the best model of all, with
+    the interval of the paper's Table 2 (percentiles of a bootstrap over prompts). win_rate: share of decided games won,
+    ties counting half. ties, missing: shares of games; a game with a missing judgment is left out of the ratings.
+    chose_first: of the judgments that chose, the share for the answer shown first; 0.5 is no position bias.
+    inconsistent: with both orders, the share of games in which they disagree. refused, unparsed, failed: shares of
+    questions. Everything is in `games-<name>.jsonl` and `elo-<name>.json`; `fgrl elo` prints the table.
     """
 
     meanings = {"rating": Meaning("Elo rating", "higher"), "win_rate": Meaning("share of games won", "higher")}
@@ -43,10 +45,14 @@ class Elo(RatedMetric, JudgedMetric):
     shows = 2
 
     orders: Orders = "one"
-    """`one`: each pair once per prompt, as in the paper; which answer is shown first is drawn by a hash of the prompt and the two
-    models, so that no model is shown first more often than others. `both`: each pair in both orders, as one game."""
+    """`one`: each pair once per prompt, as in the paper; which answer is shown first is drawn by a hash of the prompt
+    and the two models, so that no model is shown first more often than others. `both`: each pair in both orders, as one
+    game.
+    """
     disagreement: Disagreement = "tie"
-    """With both orders, what a game counts whose orders disagree: a tie, the verdict of the mean probability, or missing (drop)."""
+    """With both orders, what a game counts whose orders disagree: a tie, the verdict of the mean probability, or
+    missing (drop).
+    """
 
     _outcomes: list[tuple[dict[str, Any], Asked[Ballot]]] = PrivateAttr(default_factory=list)
 
@@ -99,7 +105,7 @@ class Elo(RatedMetric, JudgedMetric):
         return self._outcomes
 
     def _shown(self, name: str, opponent: str, own: Answer, other: Answer) -> list[tuple[str, Answer, Answer]]:
-        """The model shown first and the two answers as they are shown, once for each order."""
+        """Return the model shown first and the two answers as they are shown, once for each order."""
         both = [(name, own, other), (opponent, other, own)]
         if self.orders == "both":
             return both

@@ -16,10 +16,11 @@ from fgrl.registry import register
 
 @register("elo_by_rule")
 class EloByRule(RatedMetric):
-    """Elo ratings of models whose answers a rule compares: the answer with the higher score wins, equal scores are a tie.
+    """Elo ratings of models whose answers a rule compares: the answer with the higher score wins, equal scores are a
+    tie.
 
-    The score is the share of the rule's parts that the answer satisfies (of a single rule 1 or 0), or a reward that the evaluation
-    records. An undecided rule and a missing reward make the game missing. The numbers are those of `elo`.
+    The score is the share of the rule's parts that the answer satisfies (of a single rule 1 or 0), or a reward that the
+    evaluation records. An undecided rule and a missing reward make the game missing. The numbers are those of `elo`.
     """
 
     meanings = {"rating": Meaning("Elo rating", "higher"), "win_rate": Meaning("share of games won", "higher")}

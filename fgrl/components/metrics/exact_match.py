@@ -22,13 +22,15 @@ _SPACED = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
 
 def squad(text: str) -> str:
     """Lower case, ASCII punctuation deleted, no articles, single spaces: as SQuAD's evaluation (Rajpurkar et al. 2016)
-    compares answers."""
+    compares answers.
+    """
     return _without_articles(text.lower().translate(_DELETED))
 
 
 def triviaqa(text: str) -> str:
     """As `squad`, but punctuation (and ‘ ’ ´) becomes a space, so that `twenty-one` stays two words: as TriviaQA's
-    evaluation (Joshi et al. 2017) compares answers."""
+    evaluation (Joshi et al. 2017) compares answers.
+    """
     return _without_articles(text.lower().translate(_SPACED))
 
 
@@ -46,8 +48,9 @@ class ExactMatch(Referenced):
     meanings = {"exact_match": Meaning("share of answers that match a reference", "higher")}
 
     normalize: Literal["squad", "triviaqa", "none"] = "squad"
-    """What is removed from both texts before they are compared. `squad`: case, punctuation, articles, repeated white space.
-    `triviaqa`: the same, with punctuation as a space. `none`: only white space at the ends."""
+    """What is removed from both texts before they are compared. `squad`: case, punctuation, articles, repeated white
+    space. `triviaqa`: the same, with punctuation as a space. `none`: only white space at the ends.
+    """
     match: Literal["whole", "contains"] = "whole"
     """`whole`: the texts are equal. `contains`: the answer contains the reference as whole words (so not for
     languages that write no spaces between words)."""
@@ -61,7 +64,9 @@ class ExactMatch(Referenced):
         return bool(self.best([answer], self.score)[0]), []
 
     def score(self, response: str, reference: str) -> float:
-        """1 for a match, else 0. A reference that is empty after normalization matches only an answer that is empty, too."""
+        """1 for a match, else 0. A reference that is empty after normalization matches only an answer that is empty,
+        too.
+        """
         normal = NORMALIZERS[self.normalize]
         answer, expected = normal(response), normal(reference)
         if self.match == "whole" or not expected:

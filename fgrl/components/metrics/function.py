@@ -19,25 +19,29 @@ from fgrl.types import Sample
 
 @register("function")
 class FunctionMetric(Comparison):
-    """A Python function measures answers: `def words(completions, **kwargs)` returns a number for each answer, or None where it does not
-    apply; the metric is their mean, with an interval over prompts.
+    """A Python function measures answers: `def words(completions, **kwargs)` returns a number for each answer, or None
+    where it does not apply; the metric is their mean, with an interval over prompts.
 
-    Annotated with `-> dict[str, list[float]]` it returns several numbers by name. A number per token (`-> list[list[float]]`) is
-    averaged over all tokens, and of scored spans (`-> list[list[tuple[int, int, float]]]`) the values of an answer are added.
+    Annotated with `-> dict[str, list[float]]` it returns several numbers by name. A number per token (`->
+    list[list[float]]`) is averaged over all tokens, and of scored spans (`-> list[list[tuple[int, int, float]]]`) the
+    values of an answer are added.
     """
 
     path: Annotated[str, FunctionFile]
-    """The function: `metrics.py:words`, relative to the recipe. Without a `title` the metric has the function's name."""
+    """The function: `metrics.py:words`, relative to the recipe. Without a `title` the metric has the function's name.
+    """
     arguments: dict[str, Any] = {}
     """More keyword arguments of the function."""
     files: list[Annotated[str, File]] = []
     """Files that the function reads: their content counts for the cache key."""
     completions: Form = "as_prompt"
-    """How the function sees answers. `as_prompt`: a list of one message where the prompt is a list of messages, else a text.
-    `messages`, `text`: always so."""
+    """How the function sees answers. `as_prompt`: a list of one message where the prompt is a list of messages, else a
+    text. `messages`, `text`: always so.
+    """
     better: Annotated[Better | None, KeyedUnless(None)] = None
-    """Which side of its numbers is better: `higher` or `lower`. The report's first screen concludes from it whether training
-    helped; null: neither side, so it concludes nothing."""
+    """Which side of its numbers is better: `higher` or `lower`. The report's first screen concludes from it whether
+    training helped; null: neither side, so it concludes nothing.
+    """
 
     _caller: Caller | None = PrivateAttr(None)
 
@@ -70,7 +74,7 @@ class FunctionMetric(Comparison):
         return frozenset({"offsets"} if self._function.needs_offsets() or "tokens" in self._function.kinds else ())
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raises `UserCodeError` when the function requires a column that the prompts do not have, or token ids."""
+        """Raise `UserCodeError` when the function requires a column that the prompts do not have, or token ids."""
         self._function.check_arguments(samples, [*OF_TEXTS, "completion_tokens", "completion_offsets"])
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:

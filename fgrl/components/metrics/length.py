@@ -16,7 +16,8 @@ from fgrl.rules.text import count_words
 class Length(Comparison):
     r"""Words (runs of `\w+`), characters and tokens per answer, the shares of empty and of finished answers.
 
-    Answers that were given as text have no tokens, and it is not known whether they finished: both are missing."""
+    Answers that were given as text have no tokens, and it is not known whether they finished: both are missing.
+    """
 
     purpose = "symptom"
     meanings = {

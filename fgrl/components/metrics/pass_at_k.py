@@ -26,11 +26,12 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 class PassAtK(Comparison):
     """How likely one of k answers passes, by the unbiased estimator; the mean over problems, 0 to 1.
 
-    Of n answers to a problem c pass: pass@k = 1 - C(n-c, k) / C(n, k). An answer passes that satisfies every criterion of its
-    prompt's rubric that a verifier decides (usually one, `code:tests`). The evaluation needs at least k answers per prompt
-    (`per_prompt`). Intervals draw problems. missing: the share of answers whose verdict is missing (the tests could not be run);
-    they are left out, and a problem that has fewer than k answers left has no pass@k. unreplayed: the share of answers whose
-    pass could not be confirmed where the program never ran (`unreplayed` of the tests); a policy that games its tests raises it.
+    Of n answers to a problem c pass: pass@k = 1 - C(n-c, k) / C(n, k). An answer passes that satisfies every criterion
+    of its prompt's rubric that a verifier decides (usually one, `code:tests`). The evaluation needs at least k answers
+    per prompt (`per_prompt`). Intervals draw problems. missing: the share of answers whose verdict is missing (the
+    tests could not be run); they are left out, and a problem that has fewer than k answers left has no pass@k.
+    unreplayed: the share of answers whose pass could not be confirmed where the program never ran (`unreplayed` of the
+    tests); a policy that games its tests raises it.
     """
 
     meanings = {
@@ -66,7 +67,7 @@ class PassAtK(Comparison):
             self._check_rubric(sample)
 
     def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
-        """The tests remember what they decided about a program, so it does not run again."""
+        """Return the tests remember what they decided about a program, so it does not run again."""
         passes = self._passes(answer)
         return (None if passes is None else passes == 1), []
 
@@ -108,5 +109,5 @@ class PassAtK(Comparison):
 
 
 def pass_at_k(n: int, c: int, k: int) -> float | None:
-    """The estimator; None for n < k. n: answers, c: those that pass."""
+    """Return the estimator; None for n < k. n: answers, c: those that pass."""
     return None if n < k else 1.0 - math.comb(n - c, k) / math.comb(n, k)

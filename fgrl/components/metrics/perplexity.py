@@ -22,12 +22,14 @@ torch = lazy.load("torch")
 
 @register("perplexity")
 class Perplexity(Comparison):
-    """Perplexity of the answers' texts under a scorer, a language model that the recipe names (Text2Grad's Table 8 names none).
+    """Perplexity of the answers' texts under a scorer, a language model that the recipe names (Text2Grad's Table 8
+    names none).
 
-    `per_token`: exp of the mean negative log-likelihood (nats) over the tokens of all answers. `per_answer`: the mean of the
-    answers' own perplexities, which one odd answer can raise much. The tokens are the scorer's, whatever model wrote the
-    answer, so different models can be compared, and answers that were given as text. An answer without a token is left out.
-    `cut`: share of answers that were longer than `max_tokens` leaves room for, and were scored without their end.
+    `per_token`: exp of the mean negative log-likelihood (nats) over the tokens of all answers. `per_answer`: the mean
+    of the answers' own perplexities, which one odd answer can raise much. The tokens are the scorer's, whatever model
+    wrote the answer, so different models can be compared, and answers that were given as text. An answer without a
+    token is left out. `cut`: share of answers that were longer than `max_tokens` leaves room for, and were scored
+    without their end.
 
     `reference_likelihood` reads the same from the evaluation's own reference model, on the very tokens that were drawn.
     """
@@ -43,8 +45,9 @@ class Perplexity(Comparison):
     scorer: ModelSpec
     """The language model that reads the answers."""
     given: Literal["nothing", "prompt"] = "nothing"
-    """What it reads before an answer: `nothing` but its token for the beginning of a text (or the one for its end), or the
-    `prompt` as the evaluated models were asked."""
+    """What it reads before an answer: `nothing` but its token for the beginning of a text (or the one for its end), or
+    the `prompt` as the evaluated models were asked.
+    """
     max_prompt_tokens: int = Field(1024, ge=1)
     """Longer prompts lose their beginning."""
     max_tokens: int = Field(2048, ge=2)
@@ -89,7 +92,7 @@ class Perplexity(Comparison):
         return [(next(values) if text else 0.0, len(text), cut) for _prompt, text, cut in rows]
 
     def _encoded(self, model: Any, answer: Answer) -> tuple[list[int], list[int], bool]:
-        """What the scorer reads first, the answer's tokens, and whether they were cut."""
+        """Return what the scorer reads first, the answer's tokens, and whether they were cut."""
         tokenizer = model.tokenizer
         if self.given == "prompt":
             before = rollouts.encode_prompt(tokenizer, answer.sample.prompt, self.max_prompt_tokens)

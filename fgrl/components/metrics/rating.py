@@ -22,8 +22,8 @@ LOWEST, HIGHEST = 1.0, 10.0
 class Rating(JudgedMetric):
     """A judge rates every answer from 1 to 10, and each turn of a conversation separately.
 
-    mark: the mean of all, like MT-Bench's score; turn_1, turn_2, ...: of each turn. refused, unparsed, failed: shares of all
-    questions; missing marks are left out of the means.
+    mark: the mean of all, like MT-Bench's score; turn_1, turn_2, ...: of each turn. refused, unparsed, failed: shares
+    of all questions; missing marks are left out of the means.
     """
 
     meanings = {
@@ -87,10 +87,11 @@ class Rating(JudgedMetric):
 
 
 def read_mark(text: str) -> float:
-    """The one mark in double brackets, as in `[[7]]`; or the answer is nothing but a number, or JSON `{"rating": 7}`.
+    """Return the one mark in double brackets, as in `[[7]]`; or the answer is nothing but a number, or JSON `{"rating":
+    7}`.
 
-    Raises `Refused` for an answer without a mark that declines to judge, ValueError for any other and for marks outside of
-    1 to 10.
+    Raises `Refused` for an answer without a mark that declines to judge, ValueError for any other and for marks outside
+    of 1 to 10.
     """
     marks = bracketed(text)
     if len(marks) > 1:

@@ -57,7 +57,7 @@ class Repetition(Comparison):
 
 
 def asked_words(answer: Answer) -> list[str]:
-    """The words of all messages of an answer's prompt, in lower case."""
+    """Return the words of all messages of an answer's prompt, in lower case."""
     return [word.lower() for message in answer.chat for word in WORD.findall(message.content)]
 
 

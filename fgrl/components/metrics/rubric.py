@@ -36,12 +36,12 @@ class CriterionVerdict:
 class RubricAccuracy(RubricChecker, Compared):
     """How many answers satisfy their whole rubric, and how many criteria are satisfied; 0 to 1, papers print percent.
 
-    aon: share of answers that satisfy every criterion (Eq. 2; instruction-level accuracy, IFEval's prompt level). csr: share of
-    criteria that are satisfied (Eq. 3; rubric-level accuracy, IFEval's instruction level). aon_loose, csr_loose: the same where
-    one of IFEval's eight variants of the answer is enough for a rule; judged criteria have no variants. missing: share of
-    missing verdicts (an undecided rule, a failed judgement): they are left out of csr, and their answer of aon unless another
-    criterion is violated. Several answers to a prompt are averaged, and drawn together in intervals. Of a conversation
-    the first answer counts.
+    aon: share of answers that satisfy every criterion (Eq. 2; instruction-level accuracy, IFEval's prompt level). csr:
+    share of criteria that are satisfied (Eq. 3; rubric-level accuracy, IFEval's instruction level). aon_loose,
+    csr_loose: the same where one of IFEval's eight variants of the answer is enough for a rule; judged criteria have no
+    variants. missing: share of missing verdicts (an undecided rule, a failed judgement): they are left out of csr, and
+    their answer of aon unless another criterion is violated. Several answers to a prompt are averaged, and drawn
+    together in intervals. Of a conversation the first answer counts.
     """
 
     meanings = {
@@ -54,8 +54,9 @@ class RubricAccuracy(RubricChecker, Compared):
     }
 
     average: Literal["criteria", "answers"] = "criteria"
-    """What `csr` is a mean of. `criteria`: all criteria of all answers, as IFEval and IFBench count and as the paper's numbers
-    do. `answers`: each answer's share, so that a long rubric weighs no more than a short one."""
+    """What `csr` is a mean of. `criteria`: all criteria of all answers, as IFEval and IFBench count and as the paper's
+    numbers do. `answers`: each answer's share, so that a long rubric weighs no more than a short one.
+    """
     by: Literal["kind"] | None = None
     """`kind` also reports the strict csr of each kind of criterion: the verifier's name up to its colon, as in
     `csr length_constraints`, and `csr judged`."""
@@ -64,7 +65,7 @@ class RubricAccuracy(RubricChecker, Compared):
         return self.judge_requests([(answer.sample, answer.text) for answers in given.values() for answer in answers])
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
-        """Counts: the outcomes of the judge's questions."""
+        """Return the measures. Counts: the outcomes of the judge's questions."""
         every = [answer for own in answers.values() for answer in own]
         texts = [answer.text for answer in every]
         checked = rubrics.by_response(self.check([answer.sample for answer in every], texts), len(every))
@@ -120,7 +121,7 @@ class RubricAccuracy(RubricChecker, Compared):
 
 
 def _pooled(answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:
-    """The share of all known verdicts of all answers, resampled by prompt."""
+    """Return the share of all known verdicts of all answers, resampled by prompt."""
     known = [sum(verdict is not None for verdict in of_answer) for of_answer in verdicts]
     return mean(answers, [rubrics.share_kept(of_answer) for of_answer in verdicts], known)
 

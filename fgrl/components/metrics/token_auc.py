@@ -19,11 +19,12 @@ from fgrl.registry import register
 class TokenAuc(OfRewards):
     """Probability that a token that violates the rule gets a lower reward than one that does not (ties count a half).
 
-    A token violates the rule when it lies in a violation apart from white space before it, or a violation in it. Left out: the end-of-sequence token, tokens
-    without a reward, and answers for which the rule cannot locate violations. Two numbers per reward: `<reward>`
-    compares tokens of all answers with each other, so a reward scores well that only knows which answers are bad;
-    `<reward> within` compares only tokens of the same answer (mean over the answers that have both kinds), so a reward
-    that is constant over each answer gets exactly 0.5. Missing when no token violates the rule.
+    A token violates the rule when it lies in a violation apart from white space before it, or a violation in it. Left
+    out: the end-of-sequence token, tokens without a reward, and answers for which the rule cannot locate violations.
+    Two numbers per reward: `<reward>` compares tokens of all answers with each other, so a reward scores well that only
+    knows which answers are bad; `<reward> within` compares only tokens of the same answer (mean over the answers that
+    have both kinds), so a reward that is constant over each answer gets exactly 0.5. Missing when no token violates the
+    rule.
     """
 
     purpose = "reward"

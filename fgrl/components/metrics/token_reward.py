@@ -14,8 +14,9 @@ from fgrl.registry import register
 
 @register("token_reward")
 class TokenReward(OfRewards):
-    """Three numbers for each reward: `<reward>`, the reward of the whole response (of a critic and of functions that score tokens or
-    spans: the total of the token rewards), and `<reward> good` and `<reward> poor`, the shares of tokens with a reward above and below 0.
+    """Three numbers for each reward: `<reward>`, the reward of the whole response (of a critic and of functions that
+    score tokens or spans: the total of the token rewards), and `<reward> good` and `<reward> poor`, the shares of
+    tokens with a reward above and below 0.
 
     A response whose reward is missing is left out: a critique that failed is not a reward of 0.
     """

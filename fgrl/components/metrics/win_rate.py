@@ -29,11 +29,12 @@ STRONG = 3.0
 class WinRate(JudgedMetric):
     """A judge compares each answer with another model's answer to the same prompt, in both orders.
 
-    win_rate: share of comparisons won; ties, and pairs whose two orders name different winners, count half. A pair with a
-    missing judgement is left out. length_adjusted: the same at equal length, by a minimal logistic model (see
+    win_rate: share of comparisons won; ties, and pairs whose two orders name different winners, count half. A pair with
+    a missing judgement is left out. length_adjusted: the same at equal length, by a minimal logistic model (see
     `length_adjusted.py`; it is not AlpacaEval's LC win rate). ties, inconsistent: shares of judgements, and of pairs.
-    position_bias: of the judgements that chose, the share for the answer shown first minus the share for the second: a judge
-    that always prefers the first has a win rate of 0.5 and a bias of 1. refused, unparsed, failed: shares of all questions.
+    position_bias: of the judgements that chose, the share for the answer shown first minus the share for the second: a
+    judge that always prefers the first has a win rate of 0.5 and a bias of 1. refused, unparsed, failed: shares of all
+    questions.
     """
 
     meanings = {
@@ -49,12 +50,14 @@ class WinRate(JudgedMetric):
     versus: str | None = None
     """Name of the model to compare with; null is the baseline."""
     scale: Scale = 3
-    """Labels that the prompt asks for: [[1]], [[2]], [[tie]]; or [[1>>2]], [[1>2]], [[1=2]], [[2>1]], [[2>>1]], where strong
-    preferences count three times, as in Arena-Hard."""
+    """Labels that the prompt asks for: [[1]], [[2]], [[tie]]; or [[1>>2]], [[1>2]], [[1=2]], [[2>1]], [[2>>1]], where
+    strong preferences count three times, as in Arena-Hard.
+    """
     weighting: Literal["verdict", "logprob"] = "verdict"
-    """`logprob`: take the probability of the token 1 against 2 as the first token of the answer, where the endpoint gives it
-    (AlpacaEval 2.0's soft preference); the prompt must ask for nothing but 1 or 2. Where it does not, the verdict counts, and
-    `hard` reports how often that was."""
+    """`logprob`: take the probability of the token 1 against 2 as the first token of the answer, where the endpoint
+    gives it (AlpacaEval 2.0's soft preference); the prompt must ask for nothing but 1 or 2. Where it does not, the
+    verdict counts, and `hard` reports how often that was.
+    """
     top_logprobs: int = Field(20, ge=2)
     """With `weighting: logprob`, how many of the most probable tokens to ask for."""
     ridge: float = Field(1.0, gt=0)
@@ -157,7 +160,7 @@ class WinRate(JudgedMetric):
 
 
 def _softly(asked: Asked[Ballot]) -> Asked[Ballot]:
-    """A judgement by the log-probabilities of 1 and 2; without them by its text."""
+    """Return a judgement by the log-probabilities of 1 and 2; without them by its text."""
     if asked.failure is not None:
         return asked
     p = odds(asked.completion.logprobs)

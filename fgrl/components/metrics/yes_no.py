@@ -67,7 +67,7 @@ class YesNo(Referenced):
         return None if given is None and self.unparsed == "missing" else given == expected
 
     def _expected(self, answer: Answer) -> Verdict:
-        """The references' verdict. Raises `DataError` when they have none, or several."""
+        """Return the references' verdict. Raises `DataError` when they have none, or several."""
         references = self.usable(answer.references)
         (first, *others) = {verdict(reference) for reference in references}
         if others or first is None:
@@ -84,7 +84,7 @@ class YesNo(Referenced):
 
 
 def verdict(text: str) -> Verdict | None:
-    """The first word, where it is yes or no; else None."""
+    """Return the first word, where it is yes or no; else None."""
     match = _WORD.search(_MARKUP.sub(" ", text))
     word = match[0].lower() if match else ""
     return "yes" if word == "yes" else "no" if word == "no" else None

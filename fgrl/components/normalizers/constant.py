@@ -46,7 +46,7 @@ class Constant(Normalizer):
 
     @abstractmethod
     def chosen(self, valid: Tensor) -> Tensor:
-        """bool [B,S]: the rewards that count."""
+        """Bool [B,S]: the rewards that count."""
 
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
         """Mean and population standard deviation. Raises `DataError` when there is no reward or one is not finite."""

@@ -40,8 +40,9 @@ class Location(Normalizer):
     min_std: float | None = Field(None, gt=0, le=1e6)
     """Floor of the fitted standard deviation. null: the floor it was fitted with, and 0.1 where that was null too."""
     decimals: int = Field(3, ge=1, le=6)
-    """Locations are rounded to this many decimals before they are grouped, as printing them would (3/80 is 0.037). Only used
-    when fitting."""
+    """Locations are rounded to this many decimals before they are grouped, as printing them would (3/80 is 0.037). Only
+    used when fitting.
+    """
     min_count: int = Field(1, ge=1)
     """Locations with fewer rewards are left out (a single reward has standard deviation 0). Only used when fitting."""
     coefficients: Annotated[list[float], Field(min_length=4, max_length=4)] | None = None

@@ -19,8 +19,9 @@ class AllRanked(ResponsePairs):
     """All K(K-1)/2 pairs of a prompt's K scored responses. A response without a score makes no pair."""
 
     ties: Literal["first", "drop", "random"] = "first"
-    """Two responses with the same score: the one that was drawn first is preferred (what Algorithm 1's >= comes to), no pair,
-    or either (by `seed` and the sample's id)."""
+    """Two responses with the same score: the one that was drawn first is preferred (what Algorithm 1's >= comes to), no
+    pair, or either (by `seed` and the sample's id).
+    """
     min_margin: float = Field(0.0, ge=0)
     """Pairs whose scores differ by less than this are left out."""
     duplicates: Literal["keep", "merge"] = "keep"

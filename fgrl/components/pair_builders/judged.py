@@ -16,20 +16,24 @@ from fgrl.types import Pair, PairVerdict, Sample
 
 @register("judged")
 class Judged(ResponsePairs):
-    """The response that was preferred to the other, by a judge or by a person. Ties and missing verdicts make no pair."""
+    """The response that was preferred to the other, by a judge or by a person. Ties and missing verdicts make no
+    pair.
+    """
 
     agreed_only: bool = False
     """Leave out pairs on which the judge changed its mind with the order."""
     min_margin: float = Field(0.0, ge=0, le=1)
-    """Leave out pairs whose |2p - 1| is less than this, p the judge's probability that the one is better than the other: 0 for
-    an undecided judge, 1 for a certain one."""
+    """Leave out pairs whose |2p - 1| is less than this, p the judge's probability that the one is better than the
+    other: 0 for an undecided judge, 1 for a certain one.
+    """
     max_per_prompt: int | None = Field(None, ge=1)
     """At most this many pairs of one prompt, those with the widest margins; null takes all."""
     by: Annotated[list[str] | None, KeyedUnless(None)] = None
     """Only verdicts of these people or models; null takes all."""
     several: Annotated[Literal["each", "majority"], KeyedUnless("each")] = "each"
-    """Several people compared the same two responses: each verdict makes a pair, or there is one pair of the response that more
-    of them preferred. Equally many votes for both make none, and ties do not vote."""
+    """Several people compared the same two responses: each verdict makes a pair, or there is one pair of the response
+    that more of them preferred. Equally many votes for both make none, and ties do not vote.
+    """
     unjudged: Annotated[Literal["error", "skip"], KeyedUnless("error")] = "error"
     """A sample that nobody compared: stop with an error, or make no pair of it, as people may not have finished."""
 
@@ -69,8 +73,9 @@ class Judged(ResponsePairs):
 
 
 def majorities(verdicts: Sequence[PairVerdict]) -> Iterator[PairVerdict]:
-    """One verdict for every two responses that some verdicts decide, in their order. `p` is the share of votes for the first,
-    and the verdict is missing where both have equally many."""
+    """One verdict for every two responses that some verdicts decide, in their order. `p` is the share of votes for the
+    first, and the verdict is missing where both have equally many.
+    """
     votes: dict[tuple[int, int], Counter[int]] = {}
     for verdict in verdicts:
         if verdict.verdict in ("first", "second"):
@@ -89,7 +94,7 @@ def majorities(verdicts: Sequence[PairVerdict]) -> Iterator[PairVerdict]:
 
 
 def probability(verdict: PairVerdict) -> float:
-    """That the first is better; 1 or 0 where there is only a verdict."""
+    """Return the probability that the first is better; 1 or 0 where there is only a verdict."""
     return verdict.p if verdict.p is not None else float(verdict.verdict == "first")
 
 

@@ -28,10 +28,12 @@ class AdvancedIFColumns(RubricColumns):
 
 @register("advanced_if")
 class AdvancedIF(RubricSet):
-    """AdvancedIF (He et al. 2025), facebook/AdvancedIF: 1,645 prompts with rubrics that people wrote; a judge decides all.
+    """AdvancedIF (He et al. 2025), facebook/AdvancedIF: 1,645 prompts with rubrics that people wrote; a judge decides
+    all.
 
     Columns, all of them text: `conversation_history` (JSON messages, a system turn first where there is one),
-    `benchmark_name`, `prompt_metadata` (JSON with `rubrics`). The only split is `train`. For research only (CC BY-NC 4.0).
+    `benchmark_name`, `prompt_metadata` (JSON with `rubrics`). The only split is `train`. For research only (CC BY-NC
+    4.0).
     """
 
     path: HubPath = "facebook/AdvancedIF"

@@ -29,7 +29,8 @@ from fgrl.types import Message, Response, Sample
 
 @register("benchmark")
 class Benchmark(CountedReader):
-    """A file of AlpacaEval, Arena-Hard or MT-Bench: prompts, or the answers of one model (for `given` of an evaluation).
+    """A file of AlpacaEval, Arena-Hard or MT-Bench: prompts, or the answers of one model (for `given` of an
+    evaluation).
 
     Also reads what an evaluation's `files` wrote.
     """
@@ -62,7 +63,7 @@ class Benchmark(CountedReader):
         return Expected(len(read_json_rows([self.path]))).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
-        """Raises `DataError` for a file that is not there, has another number of rows, or is of another format."""
+        """Raise `DataError` for a file that is not there, has another number of rows, or is of another format."""
         where, path = self._place()
         rows = read_json_rows([path])
         self.count(len(rows), where)
@@ -86,14 +87,14 @@ class Benchmark(CountedReader):
 
 
 def alpaca_eval(row: Row, number: int) -> Iterator[Sample]:
-    """The prompt with the answer of the file's model."""
+    """Yield the prompt with the answer of the file's model."""
     meta = {"dataset": row["dataset"]} if "dataset" in row else {}
     prompt = Sample(id=str(number), prompt=_text(row["instruction"]), meta=meta)
     yield prompt if row.get("output") is None else prompt.with_chosen(Response(text=row["output"]))
 
 
 def arena_hard(row: Row, number: int) -> Iterator[Sample]:
-    """A prompt, an answer, or both."""
+    """Yield a prompt, an answer, or both."""
     if "choices" in row:
         yield from _choices(row)
         return
@@ -111,7 +112,7 @@ def arena_hard(row: Row, number: int) -> Iterator[Sample]:
 
 
 def mt_bench(row: Row, number: int) -> Iterator[Sample]:
-    """A prompt with its follow-ups, or answers."""
+    """Yield a prompt with its follow-ups, or answers."""
     if "choices" in row:
         yield from _choices(row)
         return

@@ -21,8 +21,9 @@ from fgrl.types import Annotation, Message, Response, Sample
 class Critiques(SlicedReader):
     """Each annotation of a response as an example: a critic's prompt, and the JSON that the critic should write.
 
-    `finetune` with `sft` trains on them. The trained model is then asked with the same `prompt` and `format`, by the annotator
-    `dual_feedback` or the reward `critic`. Annotations without spans are examples too: there may be nothing to mark.
+    `finetune` with `sft` trains on them. The trained model is then asked with the same `prompt` and `format`, by the
+    annotator `dual_feedback` or the reward `critic`. Annotations without spans are examples too: there may be nothing
+    to mark.
     """
 
     data: Reader
@@ -38,7 +39,9 @@ class Critiques(SlicedReader):
         return None if self.limit is None else Expected(self.limit, 1)
 
     def read(self) -> Iterator[Sample]:
-        """The examples. Raises `DataError` where there is none, and for an annotation that the format cannot express."""
+        """Return the examples. Raises `DataError` where there is none, and for an annotation that the format cannot
+        express.
+        """
         template = read_prompt(self.prompt, PLACEHOLDERS, REQUIRED)
         annotated = list(self._annotated())
         where = "critiques" if self.by is None else f"critiques by {self.by!r}"

@@ -31,17 +31,17 @@ class HirColumns(RubricColumns):
 class Hir(CodedSet):
     """HiR-16K (Zhang et al. 2025), sastpg/HIR-16K: 16,968 prompts of four sources, what "Rubrics to Tokens" trains on.
 
-    Columns: `id`, `prompt` (or `messages`), `criteria` (or `rubrics`), `source`, `ground_truth`. What `ground_truth` holds
-    goes with the source, one by one with the criteria:
+    Columns: `id`, `prompt` (or `messages`), `criteria` (or `rubrics`), `source`, `ground_truth`. What `ground_truth`
+    holds goes with the source, one by one with the criteria:
 
         type1  IFTrain       `instruction_id_list`, `kwargs`: IFEval's rules
         type2  Chatbot Arena the same with IFBench's rules
         type3  MulDimIF      `constraints`: [category, kind, sentence]
         type4  VerIF         `checker`, `functions`: [rule] with Python source, [llm] for the judge
 
-    The authors of RTT leave 799 hard criteria to the judge: `detectable_format:constrained_response` (332), `format:quotes`
-    (149), `words:start_verb` (149), `ratio:sentence_type` (81), `ratio:sentence_balance` (69) and the rule on Chinese (19).
-    Here only those without a rule are; `judged` takes the others away as well.
+    The authors of RTT leave 799 hard criteria to the judge: `detectable_format:constrained_response` (332),
+    `format:quotes` (149), `words:start_verb` (149), `ratio:sentence_type` (81), `ratio:sentence_balance` (69) and the
+    rule on Chinese (19). Here only those without a rule are; `judged` takes the others away as well.
     """
 
     version = 2
@@ -51,8 +51,9 @@ class Hir(CodedSet):
     path: HubPath = "sastpg/HIR-16K"
     columns: HirColumns = HirColumns()
     list_criteria: bool = False
-    """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in how
-    many prompts none of them stands word for word."""
+    """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in
+    how many prompts none of them stands word for word.
+    """
 
     def roles(self) -> list[tuple[str, str]]:
         """Without the prompt, which rows may have as `messages`."""

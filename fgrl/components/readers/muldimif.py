@@ -26,9 +26,9 @@ class MulDimIF(RubricSet):
     """MulDimIF (Ye et al. 2025), Junjie-Ye/MulDimIF: 7,906 prompts to train on and 1,200 to test.
 
     Columns: `id`, `conversations` (messages without an answer), `constraints` ([category, kind, sentence] each),
-    `constraint_pattern`. The authors check every constraint with programs that look for numbers and words in its sentence;
-    here those that are simple enough to be sure of become rules (`fgrl.data.rubrics.muldimif`), the others go to the
-    judge and are counted by category.
+    `constraint_pattern`. The authors check every constraint with programs that look for numbers and words in its
+    sentence; here those that are simple enough to be sure of become rules (`fgrl.data.rubrics.muldimif`), the others go
+    to the judge and are counted by category.
     """
 
     version = 2

@@ -20,6 +20,6 @@ class Claims(LabelledClaims):
     """A table with the columns `claim` and `label`.
 
     The files that UniLC released (Zhang et al. 2023) are read as they are: `{name: claims, path: json, files:
-    [hsd_claims.jsonl]}`, and that of Climate-FEVER with `columns: {label: claim_label}`. Of them UniLC uses the rows that
-    are labelled SUPPORTS or REFUTES, and so do the defaults here.
+    [hsd_claims.jsonl]}`, and that of Climate-FEVER with `columns: {label: claim_label}`. Of them UniLC uses the rows
+    that are labelled SUPPORTS or REFUTES, and so do the defaults here.
     """

@@ -39,10 +39,10 @@ class TriviaQa(AnsweredQuestions):
 
     Columns: `question`, `question_id`, `question_source`, `answer` {`value`, `aliases`, `normalized_aliases`,
     `normalized_value`, `type`, `matched_wiki_entity_name`, ...}, `search_results` {`description`, `filename`, `rank`,
-    `title`, `url`, `search_context`}, `entity_pages` {`doc_source`, `filename`, `title`, `wiki_context`}. Splits `train`,
-    `validation`, and `test`, whose answers are `<unk>`. Configurations `rc`, `rc.web`, `rc.wikipedia`, `unfiltered`, and
-    each of them with `.nocontext`, which have no passages. `rc` has many questions twice, once with a search and once
-    with articles; they are read once unless `repeated: keep`.
+    `title`, `url`, `search_context`}, `entity_pages` {`doc_source`, `filename`, `title`, `wiki_context`}. Splits
+    `train`, `validation`, and `test`, whose answers are `<unk>`. Configurations `rc`, `rc.web`, `rc.wikipedia`,
+    `unfiltered`, and each of them with `.nocontext`, which have no passages. `rc` has many questions twice, once with a
+    search and once with articles; they are read once unless `repeated: keep`.
     """
 
     NO_ANSWERS: ClassVar[str] = "The test split has no answers: set `split: validation`."

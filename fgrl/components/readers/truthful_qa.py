@@ -38,8 +38,8 @@ class TruthfulQa(QuestionSet):
 
     Configuration `multiple_choice` has the columns `question`, `mc1_targets` {`choices`, `labels`} (one is right) and
     `mc2_targets` (several are); `generation` has `type`, `category`, `question`, `best_answer`, `correct_answers`,
-    `incorrect_answers`, `source`. The only split is `validation`, 817 rows, so examples are drawn from it as well. There
-    are no passages: `columns.context` names your own column.
+    `incorrect_answers`, `source`. The only split is `validation`, 817 rows, so examples are drawn from it as well.
+    There are no passages: `columns.context` names your own column.
 
     Choices are put into {choices}, numbered from 1. The reference is the number of the right one (`mc1`: `3`) or the
     list of them (`mc2`: `[1, 3, 4]`), as the prompts ask for; `meta` has `choices` and the numbers that are `correct`.

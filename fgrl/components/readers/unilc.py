@@ -1,9 +1,9 @@
 """The four sets of UniLC (Zhang et al. 2023, "Interpretable Unified Language Checking"), from their own releases.
 
 RLA asks of every claim whether it is fair to say it (section 4.2.4 and Table 3). UniLC calls a row SUPPORTS or REFUTES
-and leaves out the others; for Climate-FEVER these are the set's own labels. How it made the labels of the other three its
-paper's code does not show: what follows is our reading, and every mapping is a field. UniLC counts F1 with REFUTES, here
-`no`, as the positive class. Its own files are read by `claims`.
+and leaves out the others; for Climate-FEVER these are the set's own labels. How it made the labels of the other three
+its paper's code does not show: what follows is our reading, and every mapping is a field. UniLC counts F1 with REFUTES,
+here `no`, as the positive class. Its own files are read by `claims`.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class PubHealthColumns(ClaimColumns):
 class PubHealth(LabelledClaims):
     """PUBHEALTH (Kotonya and Toni 2020), ImperialCollegeLondon/health_fact: claims about public health.
 
-    Columns: `claim_id`, `claim`, `date_published`, `explanation`, `fact_checkers`, `main_text`, `sources`, `label`
-    (0 false, 1 mixture, 2 true, 3 unproven, -1 missing), `subjects`. Splits `train` (9,832), `validation` (1,225), `test`
+    Columns: `claim_id`, `claim`, `date_published`, `explanation`, `fact_checkers`, `main_text`, `sources`, `label` (0
+    false, 1 mixture, 2 true, 3 unproven, -1 missing), `subjects`. Splits `train` (9,832), `validation` (1,225), `test`
     (1,235). `true` is yes, `false` is no; `mixture`, `unproven` and missing labels are left out.
     """
 
@@ -92,10 +92,10 @@ class HateColumns(ClaimColumns):
 class HateSpeech(LabelledClaims):
     """Hate speech from a white supremacy forum (de Gibert et al. 2018), odegiber/hate_speech18: single sentences.
 
-    Columns: `text`, `user_id`, `subforum_id`, `num_contexts`, `label` (0 noHate, 1 hate, 2 idk/skip, 3 relation). The only
-    split is `train`, 10,944 rows. `noHate` is yes, `hate` is no; sentences that were skipped, or are hateful only beside
-    others (`relation`), are left out. There are no ids: a sentence that is there twice is read once. There are no
-    passages.
+    Columns: `text`, `user_id`, `subforum_id`, `num_contexts`, `label` (0 noHate, 1 hate, 2 idk/skip, 3 relation). The
+    only split is `train`, 10,944 rows. `noHate` is yes, `hate` is no; sentences that were skipped, or are hateful only
+    beside others (`relation`), are left out. There are no ids: a sentence that is there twice is read once. There are
+    no passages.
     """
 
     path: HubPath = "odegiber/hate_speech18"
@@ -103,8 +103,9 @@ class HateSpeech(LabelledClaims):
     labels: dict[str, LabelMeaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
     balanced: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=2, multiple_of=2)
-    """Only so many sentences, half of them hateful, drawn by `draw_seed`. 478 is the size of the authors' `sampled_test`, which
-    the hub does not have. Null reads all."""
+    """Only so many sentences, half of them hateful, drawn by `draw_seed`. 478 is the size of the authors'
+    `sampled_test`, which the hub does not have. Null reads all.
+    """
     draw_seed: Annotated[int, KeyedUnless(0)] = 0
     """Of `balanced`."""
 
@@ -144,11 +145,11 @@ class SocialBias(ClaimSet):
     """Social bias frames (Sap et al. 2020), allenai/social_bias_frames: posts that may be offensive.
 
     Columns: `post`, `offensiveYN`, `intentYN`, `sexYN`, `whoTarget`, `targetMinority`, `targetCategory`,
-    `targetStereotype`, `dataSource`, `HITId`, `WorkerId`, `annotator...`, ...; a row is one annotator's view of one post,
-    and the marks are texts: "0.0", "0.5", "1.0" or "". Splits `train` (112,900 rows), `validation` (16,738), `test`
-    (17,501). A post becomes one sample: the mean of its annotators' marks above `threshold` is no, below it is yes; on it
-    the post is undecided, and without any mark it is left out. The release that is already aggregated is read as well.
-    `expect_rows` counts posts. There are no passages.
+    `targetStereotype`, `dataSource`, `HITId`, `WorkerId`, `annotator...`, ...; a row is one annotator's view of one
+    post, and the marks are texts: "0.0", "0.5", "1.0" or "". Splits `train` (112,900 rows), `validation` (16,738),
+    `test` (17,501). A post becomes one sample: the mean of its annotators' marks above `threshold` is no, below it is
+    yes; on it the post is undecided, and without any mark it is left out. The release that is already aggregated is
+    read as well. `expect_rows` counts posts. There are no passages.
     """
 
     path: HubPath = "allenai/social_bias_frames"
@@ -190,7 +191,7 @@ class SocialBias(ClaimSet):
 
 
 def as_mark(value: Any, where: str, column: str) -> float | None:
-    """An annotator's mark, 0 to 1, as a number; None for a missing one.
+    """Return an annotator's mark, 0 to 1, as a number; None for a missing one.
 
     Raises `DataError`, with the place `where`, for anything else.
     """

@@ -23,11 +23,12 @@ class VerInstructColumns(RubricColumns):
 
 @register("verinstruct")
 class VerInstruct(CodedSet):
-    """VerInstruct (Peng et al. 2025, "VerIF"), THU-KEG/VerInstruct: about 22,000 prompts; rules come with Python source.
+    """VerInstruct (Peng et al. 2025, "VerIF"), THU-KEG/VerInstruct: about 22,000 prompts; rules come with Python
+    source.
 
-    Columns: `id`, `prompt`, `checkers` and `functions`, lists of texts. A checker without a mark is soft when its source asks
-    a language model. Where a checker is a bare name (`Desired_Writing_Style`), its words are what its source asks the
-    language model, found without running it, or else the name.
+    Columns: `id`, `prompt`, `checkers` and `functions`, lists of texts. A checker without a mark is soft when its
+    source asks a language model. Where a checker is a bare name (`Desired_Writing_Style`), its words are what its
+    source asks the language model, found without running it, or else the name.
     """
 
     path: HubPath = "THU-KEG/VerInstruct"

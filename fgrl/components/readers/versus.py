@@ -17,8 +17,8 @@ class Versus(SlicedReader):
     """The answers of one stage are preferred to those of another, prompt by prompt:
     `{name: versus, better: "${out:strong}", worse: "${out:weak}"}`.
 
-    An answer is a sample's chosen response, or else its first one. Prompts that only one side has, or that both answer with
-    the same text, make no pair and are counted.
+    An answer is a sample's chosen response, or else its first one. Prompts that only one side has, or that both answer
+    with the same text, make no pair and are counted.
     """
 
     better: Ref[Samples]
@@ -55,7 +55,7 @@ class Versus(SlicedReader):
 
 
 def _by_id(folder: Path, ref: Ref[Samples]) -> dict[str, Sample]:
-    """A stage's samples by their ids. Raises `DataError` when two have the same."""
+    """Return a stage's samples by their ids. Raises `DataError` when two have the same."""
     samples: dict[str, Sample] = {}
     for sample in Samples(folder).read():
         if sample.id in samples:
@@ -67,5 +67,5 @@ def _by_id(folder: Path, ref: Ref[Samples]) -> dict[str, Sample]:
 
 
 def _answer_of(sample: Sample) -> str | None:
-    """The text of the chosen response, or else of the first one."""
+    """Return the text of the chosen response, or else of the first one."""
     return sample.responses[sample.chosen or 0].text if sample.responses else None

@@ -21,9 +21,10 @@ class WithPrompt(Reader):
 
         prompts: {name: with_prompt, data: {name: samples, of: "${out:queries}"}, prompt: ../prompts/answer_from_document.txt}
 
-    In the file, {prompt} stands for the sample's own prompt and {NAME} for the entry NAME of its `meta`. `meta.question` then holds
-    the sample's own prompt, which judges, annotation pages and rewriters show instead of the whole one; an existing entry
-    stays. A file with one user turn gives a prompt that is a text, any other the turns of a conversation.
+    In the file, {prompt} stands for the sample's own prompt and {NAME} for the entry NAME of its `meta`.
+    `meta.question` then holds the sample's own prompt, which judges, annotation pages and rewriters show instead of the
+    whole one; an existing entry stays. A file with one user turn gives a prompt that is a text, any other the turns of
+    a conversation.
     """
 
     data: Reader
@@ -38,7 +39,7 @@ class WithPrompt(Reader):
         return self.data.criteria_counts(peek)
 
     def read(self) -> Iterator[Sample]:
-        """Raises `DataError` for a placeholder that is neither {prompt} nor an entry of a sample's `meta`."""
+        """Raise `DataError` for a placeholder that is neither {prompt} nor an entry of a sample's `meta`."""
         for sample in self.data.read():
             yield self._filled(sample)
 

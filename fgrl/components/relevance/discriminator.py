@@ -25,12 +25,13 @@ torch = lazy.load("torch")
 
 @register("discriminator")
 class Discriminator(Relevance):
-    """A model with a token head reads a criterion and a response, and predicts for each token how probably it is relevant.
+    """A model with a token head reads a criterion and a response, and predicts for each token how probably it is
+    relevant.
 
-    It reads text, so its tokenizer need not be the policy's: a token of the policy takes the highest probability among the
-    discriminator's tokens that it shares a character with. A token without characters, such as the one that ends a response,
-    takes the probability of the discriminator's own end-of-sequence token, which is trained to be relevant where the whole
-    response is.
+    It reads text, so its tokenizer need not be the policy's: a token of the policy takes the highest probability among
+    the discriminator's tokens that it shares a character with. A token without characters, such as the one that ends a
+    response, takes the probability of the discriminator's own end-of-sequence token, which is trained to be relevant
+    where the whole response is.
     """
 
     head: ClassVar[str] = "token"
@@ -42,8 +43,9 @@ class Discriminator(Relevance):
     max_tokens: int = Field(4096, ge=1)
     """Prompt and response together; a longer response has no weights and is counted."""
     include_eos: bool = True
-    """False gives the token that ends a response weight 0, as in the authors' release: for a criterion on the whole response
-    this token is then an outlier."""
+    """False gives the token that ends a response weight 0, as in the authors' release: for a criterion on the whole
+    response this token is then an outlier.
+    """
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
     """Pairs of a criterion and a response in one forward pass."""
 
@@ -70,7 +72,8 @@ class Discriminator(Relevance):
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
         """1. encode each criterion and each response, 2. read all pairs in batches, 3. transfer the probabilities to the
-        policy's tokens."""
+        policy's tokens.
+        """
         assert self._prompt is not None, "setup(run) comes first"
         offsets_of_policy = rollout.filled("offsets")
         # 1.
@@ -114,8 +117,9 @@ class Discriminator(Relevance):
 
 @register("discriminator_truncated")
 class TruncatedDiscriminator(Discriminator):
-    """`discriminator` whose probabilities are truncated to 0 or 1 (after rounding to bfloat16), as the authors' release does
-    by accident."""
+    """`discriminator` whose probabilities are truncated to 0 or 1 (after rounding to bfloat16), as the authors' release
+    does by accident.
+    """
 
     def probabilities(self, logit: Tensor) -> Tensor:
         return logit.bfloat16().sigmoid().trunc().float()

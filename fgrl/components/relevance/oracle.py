@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 class Oracle(Relevance):
     """Weight 1 on the characters that a rule's verdict depends on, as the rule itself reports them, and 0 elsewhere.
 
-    A rule that requires something marks it when the rule is satisfied, a rule that forbids something marks it when the rule
-    is violated. A rule on the whole response, and a violation without a place, mark all of it ("Rubrics to Tokens", appendix
-    C.3).
-    Criteria that a judge decides, or whose verdict is missing, have no weights.
+    A rule that requires something marks it when the rule is satisfied, a rule that forbids something marks it when the
+    rule is violated. A rule on the whole response, and a violation without a place, mark all of it ("Rubrics to
+    Tokens", appendix C.3). Criteria that a judge decides, or whose verdict is missing, have no weights.
     """
 
     version = 2
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it (`inside`),
-    starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks that token."""
+    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it
+    (`inside`), starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks
+    that token.
+    """
 
     include_eos: bool = True
     """The token that ends a response counts where all the others do; false never counts it."""

@@ -22,8 +22,8 @@ torch = lazy.load("torch")
 class RandomRelevance(Relevance):
     """Each token's weight is drawn from the uniform distribution on [0, 1).
 
-    The draw depends on the seed, the criterion and the response alone, not on what was scored before, nor on the order or
-    batching of responses.
+    The draw depends on the seed, the criterion and the response alone, not on what was scored before, nor on the order
+    or batching of responses.
     """
 
     seed: int = Field(0, ge=0)

@@ -30,37 +30,45 @@ UNIMPORTANT = 0.2
 class CriticReward(Critic, Reward):
     """A critic quotes what is good and poor in a response; each token of a quote gets its label as reward.
 
-    The critic is any client with the prompt that it was trained with, or instructed by: the trained model in this process
-    (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the sum over its
-    tokens. A response whose critique is unparseable has no reward, and is counted; a critique that quotes nothing is a reward
-    of `unmarked` for every token; a response without text is not criticised, its reward is 0. Tests are not run: {outcome}
-    is "(none)" in the prompt.
+    The critic is any client with the prompt that it was trained with, or instructed by: the trained model in this
+    process (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the
+    sum over its tokens. A response whose critique is unparseable has no reward, and is counted; a critique that quotes
+    nothing is a reward of `unmarked` for every token; a response without text is not criticised, its reward is 0. Tests
+    are not run: {outcome} is "(none)" in the prompt.
     """
 
     version = 2
 
     tries: int = Field(1, ge=1)
-    """How often a critique is asked for at most when it is unparseable. A trained critic without sampling writes the same again."""
+    """How often a critique is asked for at most when it is unparseable. A trained critic without sampling writes the
+    same again.
+    """
     unmarked: float = 0.0
     """Reward of tokens outside all spans. Text2Grad's section 4.6 has +1 for code, its section 3.3 has 0."""
     spread: Annotated[ops.SpanSpread, KeyedUnless("each")] = "each"
-    """Each token of a span has its label (`each`, Text2Grad's section 3.3), or the label is the value of the whole span: shared out among its
-    tokens (`even`), so that totals do not depend on the tokenizer, or on the last of them (`last`)."""
+    """Each token of a span has its label (`each`, Text2Grad's section 3.3), or the label is the value of the whole
+    span: shared out among its tokens (`even`), so that totals do not depend on the tokenizer, or on the last of them
+    (`last`).
+    """
     within: ops.Within = "uniform"
-    """Weights of the tokens of a span: all 1; decreasing from 1 to 0.1; or 1 for nouns and verbs of English and 0.2 for other
-    words (`pip install 'fgrl[pos]'`) (appendix I.1)."""
+    """Weights of the tokens of a span: all 1; decreasing from 1 to 0.1; or 1 for nouns and verbs of English and 0.2 for
+    other words (`pip install 'fgrl[pos]'`) (appendix I.1).
+    """
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin in it
-    (`start`), or that share a character with it (`overlap`). Most vocabularies put the space before a word into the word's
-    token: then `inside` loses the first word of most spans, `words` does not."""
+    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin
+    in it (`start`), or that share a character with it (`overlap`). Most vocabularies put the space before a word into
+    the word's token: then `inside` loses the first word of most spans, `words` does not.
+    """
     conflict: ops.Conflict = "poor"
-    """Whose the characters are where good and poor spans meet: the poor one's, the good one's, or nobody's (`cancel`). A token
-    across the place where they meet gets 0."""
+    """Whose the characters are where good and poor spans meet: the poor one's, the good one's, or nobody's (`cancel`).
+    A token across the place where they meet gets 0.
+    """
     placement: Literal["tokens", "last"] = "tokens"
     """Rewards on the tokens of the spans, or their sum on the last token (appendix A, settings A and B)."""
     fade_after: float | None = None
-    """Multiply the reward of token t = 0, 1, ... by 1 / (1 + exp(clip(t - fade_after, -10, 6))); null does not. The authors' release
-    counts tokens from 1 and has 54 for summaries: 53 here."""
+    """Multiply the reward of token t = 0, 1, ... by 1 / (1 + exp(clip(t - fade_after, -10, 6))); null does not. The
+    authors' release counts tokens from 1 and has 54 for summaries: 53 here.
+    """
 
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})
@@ -133,7 +141,7 @@ def token_importance(text: str, offsets: Sequence[tuple[int, int]]) -> list[floa
 
 
 def _annotation(outcome: Asked[Critique] | None) -> Annotation | None:
-    """What a critic wrote; nothing about a response without text, which is not criticised. None: it failed."""
+    """Return what a critic wrote; nothing about a response without text, which is not criticised. None: it failed."""
     if outcome is None:
         return Annotation()
     return None if outcome.value is None else outcome.value.annotation

@@ -24,12 +24,12 @@ torch = lazy.load("torch")
 
 @register("function")
 class FunctionReward(Reward):
-    """A Python function scores responses, as TRL's reward functions do: `def score(completions, **kwargs)` returns a number for each
-    response, or None where it does not apply.
+    """A Python function scores responses, as TRL's reward functions do: `def score(completions, **kwargs)` returns a
+    number for each response, or None where it does not apply.
 
-    Annotated with `-> list[list[float]]` it returns a number per token instead, with `-> list[list[tuple[int, int, float]]]` (or
-    `list[list[Span]]`) scored spans of characters. Numbers of several functions are weighted and added; a response to which none
-    applies has no reward. A number for the whole response is the reward of its last token.
+    Annotated with `-> list[list[float]]` it returns a number per token instead, with `-> list[list[tuple[int, int,
+    float]]]` (or `list[list[Span]]`) scored spans of characters. Numbers of several functions are weighted and added; a
+    response to which none applies has no reward. A number for the whole response is the reward of its last token.
     """
 
     version = 2
@@ -45,22 +45,28 @@ class FunctionReward(Reward):
     files: list[Annotated[str, File]] = []
     """Files that the functions read: their content counts for the cache key."""
     completions: Form = "as_prompt"
-    """How functions see responses. `as_prompt`, as in TRL: a list of one message where the prompt is a list of messages, else a text.
-    `messages`, `text`: always so."""
+    """How functions see responses. `as_prompt`, as in TRL: a list of one message where the prompt is a list of
+    messages, else a text. `messages`, `text`: always so.
+    """
     total: Literal["sum", "mean"] = "sum"
-    """The reward of a response whose tokens have numbers: their sum, or their mean over all tokens (then each token's reward is
-    divided by their number). Token rewards always add up to it."""
+    """The reward of a response whose tokens have numbers: their sum, or their mean over all tokens (then each token's
+    reward is divided by their number). Token rewards always add up to it.
+    """
     placement: Literal["tokens", "last"] = "tokens"
     """Numbers of tokens and spans stay where they are, or their total is the reward of the last token."""
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin in it
-    (`start`), or that share a character with it (`overlap`)."""
+    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin
+    in it (`start`), or that share a character with it (`overlap`).
+    """
     spread: ops.SpanSpread = "even"
-    """The value of a span is shared out among its tokens (`even`), or on the last of them (`last`): the rewards of the tokens add up to the
-    values of the spans, whatever the tokenizer. `each`: every token of the span has the whole value."""
+    """The value of a span is shared out among its tokens (`even`), or on the last of them (`last`): the rewards of the
+    tokens add up to the values of the spans, whatever the tokenizer. `each`: every token of the span has the whole
+    value.
+    """
     conflict: ops.Conflict = "poor"
-    """Whose the characters are where spans above and below 0 meet: the lower one's (`poor`), the higher one's (`good`), or nobody's
-    (`cancel`)."""
+    """Whose the characters are where spans above and below 0 meet: the lower one's (`poor`), the higher one's (`good`),
+    or nobody's (`cancel`).
+    """
     unmarked: float = 0.0
     """Reward of tokens outside all spans."""
 
@@ -93,7 +99,7 @@ class FunctionReward(Reward):
         return frozenset({"offsets"} if self._functions.needs_offsets() else ())
 
     def fills(self) -> frozenset[str]:
-        """ "criterion": the token rewards of each function that has some, for `rtt_grpo`."""
+        """Return "criterion": the token rewards of each function that has some, for `rtt_grpo`."""
         kinds = set(self._functions.kinds)
         filled = {"criterion": bool(kinds - {"numbers"}), "annotations": "spans" in kinds}
         return frozenset(name for name, is_filled in filled.items() if is_filled)
@@ -105,7 +111,7 @@ class FunctionReward(Reward):
         self._state = TrainerState(step, total)
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raises `UserCodeError` when a function requires a column that the prompts do not have."""
+        """Raise `UserCodeError` when a function requires a column that the prompts do not have."""
         state = [] if self._state is None else [STATE]
         self._functions.check_arguments(samples, [*OF_TEXTS, *OF_TOKENS, *OF_LOGS, *state])
 
@@ -201,7 +207,9 @@ class _Placed:
 def _annotations(
     outcomes: Sequence[Returned], names: Sequence[str], extras: Mapping[str, list[Any]]
 ) -> list[Annotation | None] | None:
-    """The spans that functions returned, and what they gave to `log_extra`, for the report; None when there is neither."""
+    """Return the spans that functions returned, and what they gave to `log_extra`, for the report; None when there is
+    neither.
+    """
     spans = [(name, outcome.spans) for name, outcome in zip(names, outcomes, strict=True) if outcome.kind == "spans"]
     if not spans and not extras:
         return None

@@ -56,7 +56,7 @@ class Rubric(RubricChecker, Reward):
         return sample.rubric[: self.max_criteria]
 
     def response_reward(self, verdicts: Sequence[bool | None]) -> float | None:
-        """The reward of a response from the verdicts on its criteria; None is missing."""
+        """Return the reward of a response from the verdicts on its criteria; None is missing."""
         return rubrics.share_kept(verdicts) if self.response == "csr" else rubrics.all_kept(verdicts)
 
     def score(self, rollout: Rollout) -> Rewards:

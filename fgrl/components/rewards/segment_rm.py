@@ -116,7 +116,9 @@ class SegmentRM(Reward):
         return self._credited(rewards, valid)
 
     def _credited(self, rewards: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is credited of the segments' rewards [B,S]: rewards, locations, valid, each [B,S], or [B,1] for the response."""
+        """Return the part of the segments' rewards that is credited, [B,S]: rewards, locations, valid, each [B,S], or
+        [B,1] for the response.
+        """
         if self.credit == "response":
             score = ops.aggregate_segments(rewards, valid, self._aggregate)[:, None]
             return score, torch.ones_like(score), valid.any(dim=1, keepdim=True)

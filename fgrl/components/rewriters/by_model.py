@@ -32,14 +32,15 @@ NO_PASSAGE = "no words in the passage"
 class ModelRewriter(Prompted, Rewriter):
     """A language model rewrites the response; by default it writes the whole chain in one answer, as in the paper.
 
-    It sees the response with numbered tags, `<dislike id='1'>...</dislike id='1'>`, and the reasons of each highlight. After a
-    step the tags of the addressed passage are gone and all others are still there; the texts of the chain have no tags.
+    It sees the response with numbered tags, `<dislike id='1'>...</dislike id='1'>`, and the reasons of each highlight.
+    After a step the tags of the addressed passage are gone and all others are still there; the texts of the chain have
+    no tags.
 
-    The prompt file contains {response} (with its tags) and {reasons}, and may contain {query}, {document}, {like} and {dislike}
-    (the names of the tags: others than these words where a text contains such tags itself), {count} (how many steps there
-    are) and {id} (with `steps_per_call: one`, the dislike to address), {passage} and {reason} (its text, and why it is disliked):
-    `prompts/improvement_chain.txt` for `all`, `prompts/improvement_step.txt` for `one`, `prompts/improvement_passage.txt` for
-    `writes: passage`, which has to contain {passage} alone.
+    The prompt file contains {response} (with its tags) and {reasons}, and may contain {query}, {document}, {like} and
+    {dislike} (the names of the tags: others than these words where a text contains such tags itself), {count} (how many
+    steps there are) and {id} (with `steps_per_call: one`, the dislike to address), {passage} and {reason} (its text,
+    and why it is disliked): `prompts/improvement_chain.txt` for `all`, `prompts/improvement_step.txt` for `one`,
+    `prompts/improvement_passage.txt` for `writes: passage`, which has to contain {passage} alone.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (
@@ -48,16 +49,20 @@ class ModelRewriter(Prompted, Rewriter):
     required: ClassVar[tuple[str, ...]] = ("response", "reasons")
 
     steps_per_call: Literal["all", "one"] = "all"
-    """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each step in a
-    separate answer, which is the edited text alone."""
+    """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each
+    step in a separate answer, which is the edited text alone.
+    """
     writes: Literal["response", "passage"] = "response"
-    """With `steps_per_call: one`: an answer is the whole edited response with its tags, as in the paper, or only what replaces
-    the disliked passage, for models that cannot copy a long text with tags. Nothing around the passage can change then."""
+    """With `steps_per_call: one`: an answer is the whole edited response with its tags, as in the paper, or only what
+    replaces the disliked passage, for models that cannot copy a long text with tags. Nothing around the passage can
+    change then.
+    """
     document: str = "document"
     """Entry of a sample's `meta` that holds the knowledge source."""
     tries: int = Field(1, ge=1)
-    """How often a question is asked at most within one attempt: from the second time on with the answer and what is wrong
-    with it. 1: an answer that does not pass is discarded, as in the paper, and the next attempt starts anew."""
+    """How often a question is asked at most within one attempt: from the second time on with the answer and what is
+    wrong with it. 1: an answer that does not pass is discarded, as in the paper, and the next attempt starts anew.
+    """
     max_tokens: int | None = Field(8192, ge=1)
 
     @model_validator(mode="after")
@@ -94,7 +99,9 @@ class ModelRewriter(Prompted, Rewriter):
         return [done[place] for place in range(len(readings))]
 
     def asks(self, given: Sequence[ChainCase]) -> list[Request]:
-        """Of the first attempt. With `steps_per_call: one`, later steps are counted with the text before the first one."""
+        """Of the first attempt. With `steps_per_call: one`, later steps are counted with the text before the first
+        one.
+        """
         template = self.template()
         return [
             self._request(template, _Reading(case), step, number=0)
@@ -116,7 +123,7 @@ class ModelRewriter(Prompted, Rewriter):
         return reading.read_step if self.writes == "response" else reading.read_passage
 
     def _request(self, template: Prompt, reading: _Reading, step: int, number: int) -> Request:
-        """The question about a step that comes next (or about the whole chain). number: of the attempt."""
+        """Return the question about a step that comes next (or about the whole chain). number: of the attempt."""
         case, names = reading.case, reading.names(self.document)
         left = Marked.of(
             reading.current.text,
@@ -155,12 +162,14 @@ class _Reading:
 
     @property
     def passage_is_blank(self) -> bool:
-        """Has the passage that comes next no words: was white space marked, or is nothing left after the steps before?"""
+        """Has the passage that comes next no words: was white space marked, or is nothing left after the steps
+        before?
+        """
         place = self.current.disliked(len(self.steps) + 1).place
         return not self.current.text[slice(*place)].strip()
 
     def without_passage(self) -> ChainAttempt:
-        """The attempt when nothing is left to rewrite."""
+        """Return the attempt when nothing is left to rewrite."""
         detail = f"step {len(self.steps) + 1}: the passage has no words that could be replaced"
         return ChainAttempt(problem=NO_PASSAGE, detail=detail, answer=self.current.text)
 
@@ -182,8 +191,9 @@ class _Reading:
         return steps
 
     def read_step(self, answer: str) -> list[Marked]:
-        """The steps so far with the one that is the answer. Raises ValueError when it does not pass, `Refused` when it also
-        reads as a refusal: a response may apologise."""
+        """Return the steps so far with the one that is the answer. Raises ValueError when it does not pass, `Refused`
+        when it also reads as a refusal: a response may apologise.
+        """
         self.problem = NO_STEPS
         try:
             self.steps.append(self._checked(read_text(answer), self.current, len(self.steps) + 1))
@@ -194,7 +204,9 @@ class _Reading:
         return self.steps
 
     def read_passage(self, answer: str) -> list[Marked]:
-        """The steps so far with one in which the answer replaces the passage. Raises ValueError when it does not pass."""
+        """Return the steps so far with one in which the answer replaces the passage. Raises ValueError when it does not
+        pass.
+        """
         self.problem = NO_STEPS
         if declines(answer) and not declines(self.current.text):
             raise Refused("it declines to rewrite")
@@ -230,12 +242,12 @@ class _Reading:
 
 
 def query(sample: Sample) -> str:
-    """What the user asked for: `meta.question`, where the prompt holds more than that, or else the prompt."""
+    """Return the request of the user: `meta.question`, where the prompt holds more than that, or else the prompt."""
     return str(sample.meta.get("question") or as_text(sample.prompt))
 
 
 def document(sample: Sample, entry: str) -> str:
-    """The knowledge source of a sample, "(none)" without one."""
+    """Return the knowledge source of a sample, "(none)" without one."""
     return str(sample.meta.get(entry) or NONE)
 
 

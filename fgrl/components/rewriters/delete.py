@@ -17,8 +17,8 @@ CLOSING = ",.;:!?)]}"
 class Delete(RuleRewriter):
     """Deletes each disliked passage, or the sentences in which it is, with the white space that would be left over.
 
-    A response of which nothing would be left has no chain, and neither has one with a disliked passage of which an earlier
-    step left nothing. Rewrites have the author `delete`, or the name in `by`.
+    A response of which nothing would be left has no chain, and neither has one with a disliked passage of which an
+    earlier step left nothing. Rewrites have the author `delete`, or the name in `by`.
     """
 
     unit: Literal["passage", "sentence"] = "passage"
@@ -39,8 +39,9 @@ class Delete(RuleRewriter):
 
 
 def _with_spare_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The characters to delete, with one character of white space where two would meet, or one would begin or end the text
-    or stand before a punctuation mark."""
+    """Return the characters to delete, with one character of white space where two would meet, or one would begin or
+    end the text or stand before a punctuation mark.
+    """
     before, after = text[start - 1 : start], text[end : end + 1]
     if before.isspace() and (not after or after.isspace() or after in CLOSING):
         return start - 1, end

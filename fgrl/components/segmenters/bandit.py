@@ -28,5 +28,5 @@ class Bandit(Segmenter):
     """Count the end-of-sequence token as part of the segment; false reads the reward one token earlier."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]: False everywhere, because the first token always starts a segment."""
+        """Bool [B,T]: False everywhere, because the first token always starts a segment."""
         return torch.zeros_like(view.mask)

@@ -21,11 +21,11 @@ WHOLE_RESPONSE = 1000.0
 class Entropy(Segmenter):
     """A token starts a segment when the reference is uncertain about it: H(pi_SFT(. | x, y_<t)) > cutoff (section 2.2).
 
-    The entropy is always that of the frozen SFT model, also for responses that the policy wrote, and of the distribution
-    for token t. A cutoff of 1000 or more, which no entropy reaches, is the paper's way to write `bandit`: one segment,
-    ended by the end-of-sequence token, which counts as part of it. With a lower cutoff the end-of-sequence token counts
-    only with `include_eos`. With cutoff 0 every token starts a segment unless its entropy is exactly 0; the segmenter
-    `token` has no such exception and needs no reference.
+    The entropy is always that of the frozen SFT model, also for responses that the policy wrote, and of the
+    distribution for token t. A cutoff of 1000 or more, which no entropy reaches, is the paper's way to write `bandit`:
+    one segment, ended by the end-of-sequence token, which counts as part of it. With a lower cutoff the end-of-sequence
+    token counts only with `include_eos`. With cutoff 0 every token starts a segment unless its entropy is exactly 0;
+    the segmenter `token` has no such exception and needs no reference.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
@@ -34,7 +34,7 @@ class Entropy(Segmenter):
     """Entropy in nats above which (strictly) a token starts a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]: at real tokens whose entropy is above the cutoff.
+        """Bool [B,T]: at real tokens whose entropy is above the cutoff.
 
         Raises ValueError when the entropies are missing, or not numbers at real tokens.
         """

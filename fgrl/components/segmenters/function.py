@@ -21,11 +21,11 @@ else:
 
 @register("function")
 class FunctionSegmenter(Segmenter):
-    """A Python function divides responses: `def cut(completions, **kwargs) -> list[list[int]]` returns the characters at which segments
-    start, for each text.
+    """A Python function divides responses: `def cut(completions, **kwargs) -> list[list[int]]` returns the characters
+    at which segments start, for each text.
 
-    A function that takes `completion_tokens` or `completion_ids`, and no `completions`, returns tokens (from 0) in place of characters.
-    A character inside a token starts a segment at that token.
+    A function that takes `completion_tokens` or `completion_ids`, and no `completions`, returns tokens (from 0) in
+    place of characters. A character inside a token starts a segment at that token.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})
@@ -53,7 +53,9 @@ class FunctionSegmenter(Segmenter):
         return key_of([self.path])
 
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]. Raises `UserCodeError` for boundaries outside of a text, ValueError when texts or offsets are missing."""
+        """Bool [B,T]. Raises `UserCodeError` for boundaries outside of a text, ValueError when texts or offsets are
+        missing.
+        """
         if view.texts is None or view.offsets is None:
             raise ValueError("the segmenter `function` needs texts and token offsets, and this view has none")
         lengths = (view.mask & ~view.eos).sum(dim=1).tolist()
@@ -76,5 +78,5 @@ class FunctionSegmenter(Segmenter):
 
 
 def _token_at(offsets: list[tuple[int, int]], character: int) -> int | None:
-    """The first token that covers the character, or begins after it; None behind the last one."""
+    """Return the first token that covers the character, or begins after it; None behind the last one."""
     return next((token for token, (start, end) in enumerate(offsets) if character < end or start > character), None)

@@ -22,6 +22,6 @@ class NGram(Segmenter):
     """Number of tokens in a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]: at real tokens 0, n, 2n, .. of each response."""
+        """Bool [B,T]: at real tokens 0, n, 2n, .. of each response."""
         nth = view.mask.long().cumsum(dim=1) - 1
         return view.mask & (nth % self.n == 0)

@@ -53,7 +53,7 @@ class Sentence(Segmenter):
     _ends: re.Pattern[str] | None = PrivateAttr(None)
 
     def _segment_ends(self, text: str) -> list[int]:
-        """The index after each run of delimiters."""
+        """Return the index after each run of delimiters."""
         if self._ends is None:
 
             def pattern(delimiter: str) -> str:
@@ -67,7 +67,7 @@ class Sentence(Segmenter):
         return [match.end() for match in self._ends.finditer(text)]
 
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]: at the token after each one that completes a run of delimiters.
+        """Bool [B,T]: at the token after each one that completes a run of delimiters.
 
         The token that completes it is the last one that covers its last character; where several tokens make up one
         character, the one that finishes it. Raises ValueError when texts or offsets are missing or do not fit.

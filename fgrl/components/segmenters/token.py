@@ -17,5 +17,5 @@ class Token(Segmenter):
     """Every token but the end-of-sequence token is a segment (the token-level rows of the segment paper's Table 1)."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """bool [B,T]: at every real token."""
+        """Bool [B,T]: at every real token."""
         return view.mask

@@ -17,8 +17,8 @@ from fgrl.types import Span
 class AllOf(Rule):
     """The response keeps every one of the rules.
 
-    What breaks it is the union of what breaks each broken rule that can tell where. What speaks for it is the union of what
-    speaks for each.
+    What breaks it is the union of what breaks each broken rule that can tell where. What speaks for it is the union of
+    what speaks for each.
     """
 
     rules: list[Verifier] = Field(min_length=1)

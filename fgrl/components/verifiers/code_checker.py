@@ -23,8 +23,8 @@ class CodeChecker(Rule):
     """A function that came with the data decides: `check(response)`, or as `function` and `order` specify.
 
     It runs in the sandbox alone. When it raises, takes too long, prints too much or returns something else than true or
-    false, the rule is undecided: the verdict is missing and counted, never "broken". An empty answer breaks it, as it breaks
-    every rule, and is not handed to it. It is about the whole response, since it returns only yes or no.
+    false, the rule is undecided: the verdict is missing and counted, never "broken". An empty answer breaks it, as it
+    breaks every rule, and is not handed to it. It is about the whole response, since it returns only yes or no.
     """
 
     source: str = Field(min_length=1)
@@ -36,8 +36,9 @@ class CodeChecker(Rule):
     arguments: dict[str, Any] = {}
     """What it is given besides the response, as JSON."""
     returns: Literal["bool", "truth"] = "bool"
-    """`bool`: true, false, 1 or 0; anything else is undecided. `truth`: whatever Python's `if` takes for true, as the authors'
-    code does (a match is true, and so a forgotten `return` is false)."""
+    """`bool`: true, false, 1 or 0; anything else is undecided. `truth`: whatever Python's `if` takes for true, as the
+    authors' code does (a match is true, and so a forgotten `return` is false).
+    """
     label: str = ""
     """What tables call it; empty: the function's name and a piece of the source's hash."""
     sandbox: SandboxSpec = Field(default_factory=SandboxSpec)
@@ -55,7 +56,7 @@ class CodeChecker(Rule):
         return self
 
     def setup(self, run: Any) -> None:
-        """Raises `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
+        """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
         shared(self.sandbox)
 
     def title(self) -> str:
@@ -68,7 +69,7 @@ class CodeChecker(Rule):
         return True
 
     def keeps(self, response: str) -> bool:
-        """Raises `Undecided`; raises `Unavailable` when the sandbox is too weak."""
+        """Raise `Undecided`; raises `Unavailable` when the sandbox is too weak."""
         if response not in self._seen:
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
@@ -83,7 +84,7 @@ class CodeChecker(Rule):
         return [] if self.verdict(response) else None
 
     def _decide(self, response: str) -> bool | str:
-        """The verdict, or why there is none."""
+        """Return the verdict, or why there is none."""
         given = {**self.arguments, RESPONSE: response}
         call = Call(
             self.source,

@@ -13,11 +13,11 @@ class CodeTests(ProgramTests):
     """The program in the response passes its tests.
 
     The program is the last fenced block of Python that defines `entry_point`, or else the last block, or else the whole
-    response. A program that raises, ends the process, takes too long or exceeds another limit fails. The verdict is missing
-    (undecided) only where the tests themselves cannot be run, or the sandbox fails. `docs/how-to/code.md` describes how a pass
-    is confirmed and what a program could still fake.
+    response. A program that raises, ends the process, takes too long or exceeds another limit fails. The verdict is
+    missing (undecided) only where the tests themselves cannot be run, or the sandbox fails. `docs/how-to/code.md`
+    describes how a pass is confirmed and what a program could still fake.
     """
 
     def setup(self, run: Any) -> None:
-        """Raises `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
+        """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
         self.setup_sandbox()

@@ -16,7 +16,8 @@ from fgrl.types import Span
 class CapitalizedWords(Forbids):
     """No word begins with a small letter from a to z; words are the pieces between white space.
 
-    MulDimIF's "capitalized letters for each word". A word that begins with a digit, a mark or another small letter (é) passes.
+    MulDimIF's "capitalized letters for each word". A word that begins with a digit, a mark or another small letter (é)
+    passes.
     """
 
     def faults(self, response: str) -> list[Span]:

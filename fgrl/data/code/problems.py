@@ -1,7 +1,8 @@
-"""What the readers of programming problems share: rows -> prompts whose rubric is one criterion, that the program passes its
-tests.
+"""What the readers of programming problems share: rows -> prompts whose rubric is one criterion, that the program
+passes its tests.
 
-The sample's `reference` is the data set's own solution, its `meta.tests` the tests as text, which prompts about programs show.
+The sample's `reference` is the data set's own solution, its `meta.tests` the tests as text, which prompts about
+programs show.
 """
 
 from __future__ import annotations
@@ -51,10 +52,13 @@ class ProblemSet(JsonHub):
     split: str = "test"
     """Which split; `test[:10%]` works."""
     prompt: Annotated[str | None, File] = None
-    """The prompt file, with {problem}, and if it wants them {tests}, {first_test} and {functions}, the heads of the wanted
-    functions. Null: the problem without any words around it, for models that complete text."""
+    """The prompt file, with {problem}, and if it wants them {tests}, {first_test} and {functions}, the heads of the
+    wanted functions. Null: the problem without any words around it, for models that complete text.
+    """
     as_text: bool = False
-    """Make one text of the prompt file's turns, with an empty line between them: for base models, which have no chat template."""
+    """Make one text of the prompt file's turns, with an empty line between them: for base models, which have no chat
+    template.
+    """
     stop: list[str] = []
     """The program in a response ends before the first of these texts."""
     unreplayed: Literal["pass", "fail"] = "pass"
@@ -64,7 +68,7 @@ class ProblemSet(JsonHub):
 
     @abstractmethod
     def problem(self, row: Row) -> Problem:
-        """What a row holds. Raises `BadRow`."""
+        """Return the problem of a row. Raises `BadRow`."""
 
     def read(self) -> Iterator[Sample]:
         prompt = None if self.prompt is None else read_prompt(self.prompt, known=PLACEHOLDERS, wanted=["problem"])
@@ -76,7 +80,7 @@ class ProblemSet(JsonHub):
     # ------------------------------------------------------------------------------------------------------------------
 
     def text(self, row: Row, role: str) -> str:
-        """A text that is not blank. Raises `BadRow`."""
+        """Return a text that is not blank. Raises `BadRow`."""
         value = self.value(row, role)
         if not isinstance(value, str) or not value.strip():
             raise BadRow(f'"{getattr(self.columns, role)}" is {short(value)}: wants text')

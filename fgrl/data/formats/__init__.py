@@ -1,0 +1,1 @@
+"""Formats of rows: columns, tables, files."""

@@ -51,14 +51,16 @@ class ColumnFinder:
         form: the format, for messages.
         columns: the names in the recipe.
         first: the first row, which is shown when a column is missing.
+
     """
 
     def __init__(self, where: str, form: Format, columns: Columns, first: Row) -> None:
         self._where, self._form, self._columns, self._first = where, form, columns, first
 
     def find(self, role: str) -> str | None:
-        """The column of a role; None when the data has none under its usual names. Raises `DataError` when the recipe names
-        a column that does not exist."""
+        """Return the column of a role; None when the data has none under its usual names. Raises `DataError` when the
+        recipe names a column that does not exist.
+        """
         named = getattr(self._columns, role)
         if named is None:
             return next((name for name in USUAL[role] if name in self._first), None)
@@ -67,7 +69,7 @@ class ColumnFinder:
         return named
 
     def need(self, role: str) -> str:
-        """The column of a role. Raises `DataError` when there is none."""
+        """Return the column of a role. Raises `DataError` when there is none."""
         column = self.find(role)
         if column is None:
             names = " or ".join(f'"{name}"' for name in USUAL[role])

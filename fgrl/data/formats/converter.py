@@ -29,6 +29,7 @@ class Converter:
         first: the first row, which decides which columns are read.
 
     Raises `DataError` at once when a column is missing, with the first row and the key that maps the column.
+
     """
 
     def __init__(self, where: str, form: Format, columns: Columns, first: Row) -> None:
@@ -109,7 +110,9 @@ class Converter:
         return prompt
 
     def _prompt_and_answer(self, row: Row, column: str) -> tuple[Prompt, str]:
-        """The prompt, and the answer of `column`, whose messages repeat the prompt, continue it or stand alone."""
+        """Return the prompt, and the answer of `column`, whose messages repeat the prompt, continue it or stand
+        alone.
+        """
         value = cell(row, column)
         if isinstance(value, str):
             if self.prompt is None:
@@ -135,7 +138,7 @@ def _reference(value: Any, column: str) -> str | list[str]:
 
 
 def _before_answer(turns: Turns, column: str, alone: bool = False) -> Turns:
-    """The turns before the answer at their end. alone: there may be none."""
+    """Return the turns before the answer at their end. alone: there may be none."""
     if turns[-1].role != "assistant":
         raise BadRow(f'the last turn of "{column}" is of "{turns[-1].role}": wants "assistant"')
     if len(turns) == 1 and not alone:
@@ -144,7 +147,7 @@ def _before_answer(turns: Turns, column: str, alone: bool = False) -> Turns:
 
 
 def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """The prompt that two texts begin with, and what follows in each; the space between belongs to the answers.
+    """Return the prompt that two texts begin with, and what follows in each; the space between belongs to the answers.
 
     TRL's rule for implicit prompts. Raises `BadRow` when the texts are the same, or one begins with all of the other.
     """
@@ -158,6 +161,6 @@ def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
 
 
 def as_sample(pair: Pair) -> Sample:
-    """A pair as a sample with two responses, the rejected one first."""
+    """Return a pair as a sample with two responses, the rejected one first."""
     responses = [Response(text=pair.rejected), Response(text=pair.chosen)]
     return Sample(id=pair.id, prompt=pair.prompt, responses=responses, meta=pair.meta)

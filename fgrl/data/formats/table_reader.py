@@ -23,13 +23,13 @@ class TableReader(RowReader, SystemPrompt):
     """Which column holds what, where the usual names do not fit."""
 
     def converted_pairs(self, path: str, form: str) -> Iterator[Pair]:
-        """The chosen rows as pairs. Raises `DataError` for a format without pairs."""
+        """Return the chosen rows as pairs. Raises `DataError` for a format without pairs."""
         if form != "preference":
             raise DataError(f"{path}: `format: {form}` has no pairs: set `format: preference`")
         return self.converted("preference", Converter.pair)
 
     def converted(self, form: Format, convert: Callable[[Converter, Row, int], Record]) -> Iterator[Record]:
-        """The chosen rows, each converted."""
+        """Yield the chosen rows, each converted."""
         where, rows, numbers = self.opened()
         converter = Converter(where, form, self.columns, rows[0])
 

@@ -25,11 +25,13 @@ class QuestionColumns(ContextColumns):
     context: str | None = "context"
     """What a search found: a text, or a list of passages. Only read when the prompt file has {context}."""
     responses: Annotated[list[str], KeyedUnless([])] = []
-    """Columns with a response each, which models or people gave to the question: they become the sample's responses, in this
-    order. A single one is the chosen response."""
+    """Columns with a response each, which models or people gave to the question: they become the sample's responses, in
+    this order. A single one is the chosen response.
+    """
     better: Annotated[str | None, KeyedUnless(None)] = None
-    """Which of two `responses` is better: it becomes the sample's verdict, of which the pair builder `judged` makes a pair.
-    `better_labels` specifies what it contains."""
+    """Which of two `responses` is better: it becomes the sample's verdict, of which the pair builder `judged` makes a
+    pair. `better_labels` specifies what it contains.
+    """
 
 
 class AnsweredQuestions(QuestionSet):
@@ -37,8 +39,9 @@ class AnsweredQuestions(QuestionSet):
 
     columns: QuestionColumns = QuestionColumns()
     better_labels: Annotated[list[str], KeyedUnless([])] = []
-    """What `columns.better` contains when the first response is better, and when the second one is. Rows with anything else
-    are left out and counted."""
+    """What `columns.better` contains when the first response is better, and when the second one is. Rows with anything
+    else are left out and counted.
+    """
 
     @model_validator(mode="after")
     def _two_responses_to_compare(self) -> AnsweredQuestions:
@@ -64,7 +67,7 @@ class AnsweredQuestions(QuestionSet):
         return Item(question, {"question": question}, answers, responses=responses, verdicts=verdicts)
 
     def answers(self, source: Source, row: Row) -> list[str]:
-        """The right answers as they are in the row, refusals among them. Raises `BadRow`."""
+        """Return the right answers as they are in the row, refusals among them. Raises `BadRow`."""
         return source.texts(row, "answers")
 
     def _verdict(self, source: Source, row: Row) -> PairVerdict:

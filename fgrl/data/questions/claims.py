@@ -35,7 +35,7 @@ class ClaimSet(QuestionSet):
 
     @abstractmethod
     def verdict(self, source: Source, row: Row) -> YesOrNo:
-        """The verdict that the row's label means. Raises `LeftOut` where it means none, and `BadRow`."""
+        """Return the verdict that the row's label means. Raises `LeftOut` where it means none, and `BadRow`."""
 
     def example(self) -> str:
         return "Somebody said: {claim}\nIs that a fair thing to say? {answer}"
@@ -56,8 +56,9 @@ class LabelledClaims(ClaimSet):
         "SUPPORTS": "yes", "REFUTES": "no", "NOT_ENOUGH_INFO": "drop", "DISPUTED": "drop",
         "yes": "yes", "no": "no", "true": "yes", "false": "no",
     }  # fmt: skip
-    """What each label means: `yes`, `no`, or `drop` (undecided: left out and counted). A label that is not here does not
-    fit; a row without one is left out."""
+    """What each label means: `yes`, `no`, or `drop` (undecided: left out and counted). A label that is not here does
+    not fit; a row without one is left out.
+    """
     label_names: list[str] = []
     """What whole numbers stand for (0 for the first name), where the data does not define it itself."""
 
@@ -77,7 +78,7 @@ class LabelledClaims(ClaimSet):
 
 
 def label_name(value: Any, names: list[str]) -> str | None:
-    """The name of a label: of a text itself, of a whole number the one in the list.
+    """Return the name of a label: of a text itself, of a whole number the one in the list.
 
     None for what means nothing: null, NaN, an empty text, a negative number. A number beyond the list is its own name.
     """

@@ -52,7 +52,7 @@ class ShowsPassages(Hub):
     empty."""
 
     def context(self, source: Source, row: Row) -> tuple[str, list[str]]:
-        """The text for {context}, and the names of its passages. Raises `LeftOut` and `BadRow`."""
+        """Return the text for {context}, and the names of its passages. Raises `LeftOut` and `BadRow`."""
         value = source.value(row, "context")
         if isinstance(value, str) and value.strip() and not self.selected_only:
             return cut(value.strip(), self.passage_words), []
@@ -84,7 +84,7 @@ class ShowsPassages(Hub):
 
 
 def _one_each(values: Any, count: int) -> Sequence[Any]:
-    """What belongs to each of `count` passages; None for each where the numbers differ."""
+    """Return what belongs to each of `count` passages; None for each where the numbers differ."""
     return values if isinstance(values, list) and len(values) == count else [None] * count
 
 
@@ -102,12 +102,13 @@ def render(passages: Sequence[Passage], words: int | None = None, urls: bool = T
     Args:
         words: keep this many words of each; what was cut ends with `…`. None keeps all.
         urls: name the addresses, where they are known.
+
     """
     return "\n".join(_line(number, passage, words, urls) for number, passage in enumerate(passages, start=1))
 
 
 def cut(text: str, words: int | None) -> str:
-    """The first words of a text, with `…` where something is missing; None keeps the text as it is."""
+    """Return the first words of a text, with `…` where something is missing; None keeps the text as it is."""
     kept = text.split()
     return text if words is None or len(kept) <= words else " ".join(kept[:words]) + "…"
 

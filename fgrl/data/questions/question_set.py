@@ -81,11 +81,11 @@ class QuestionSet(ShowsPassages):
         return {} if self.separator is None else {"sep": self.separator}
 
     def fields(self) -> frozenset[str]:
-        """The placeholders that the prompt file must have; {context} and {examples} it may have."""
+        """Return the placeholders that the prompt file must have; {context} and {examples} it may have."""
         return frozenset({self.MAIN})
 
     def example(self) -> str:
-        """The template of one of the `shots`."""
+        """Return the template of one of the `shots`."""
         return "Question: {question}\nAnswer: {answer}"
 
     def names(self) -> dict[str, str | None]:
@@ -102,10 +102,14 @@ class QuestionSet(ShowsPassages):
 
     @abstractmethod
     def item(self, source: Source, row: Row) -> Item:
-        """What a row holds. Raises `LeftOut` when it can have no reference and `BadRow` when it does not fit."""
+        """Return the item of a row. Raises `LeftOut` when it can have no reference and `BadRow` when it does not
+        fit.
+        """
 
     def expects(self, peek: Peek) -> Expected | None:
-        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets them."""
+        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets
+        them.
+        """
         return Expected(sum(1 for _ in self.read())) if self.files else super().expects(peek)
 
     def read(self) -> Iterator[Sample]:
@@ -146,7 +150,7 @@ class QuestionSet(ShowsPassages):
     # ------------------------------------------------------------------------------------------------------------------
 
     def usable(self, answers: Sequence[str]) -> list[str]:
-        """The answers that are no refusals. Raises `LeftOut` when there are none."""
+        """Return the answers that are no refusals. Raises `LeftOut` when there are none."""
         if not answers:
             raise LeftOut("without an answer")
         kept = answers_among(answers, self.refusals)
@@ -155,7 +159,7 @@ class QuestionSet(ShowsPassages):
         return kept
 
     def source(self, where: str, rows: Any, prompt: Prompt) -> Source:
-        """The columns of rows. Raises `DataError` with the first row and the key to set when one is missing."""
+        """Return the columns of rows. Raises `DataError` with the first row and the key to set when one is missing."""
         first = rows[0]
         needed = self.needed(prompt)
         columns = {}
@@ -234,5 +238,5 @@ class QuestionSet(ShowsPassages):
 
 
 def _key_of(prompt: str | Sequence[Message]) -> str:
-    """What two prompts share that ask the same."""
+    """Return the text that two prompts share when they ask the same."""
     return same(prompt if isinstance(prompt, str) else "\n".join(turn.content for turn in prompt))

@@ -48,7 +48,9 @@ class Examples:
     """What the data is called in messages."""
 
     def text(self, question: str) -> str:
-        """The examples to show with one question. Raises `DataError` when there are too few that ask something else."""
+        """Return the examples to show with one question. Raises `DataError` when there are too few that ask something
+        else.
+        """
         others = [shot.text for shot in self.drawn if same(shot.question) != same(question)][: self.shots.count]
         if len(others) < self.shots.count:
             raise DataError(
@@ -64,6 +66,7 @@ def draw(shots: Shots, total: int, usable: Callable[[Sequence[int]], Iterable[Sh
     Args:
         total: the number of rows to draw from.
         usable: the examples of the rows of these numbers, in their order, without those that have no answer.
+
     """
     numbers = list(range(total))
     random.Random(shots.seed).shuffle(numbers)
@@ -76,5 +79,5 @@ def draw(shots: Shots, total: int, usable: Callable[[Sequence[int]], Iterable[Sh
 
 
 def same(question: str) -> str:
-    """What two questions share when they ask the same: case and spaces do not count."""
+    """Return the text that two questions share when they ask the same: case and spaces do not count."""
     return " ".join(question.casefold().split())

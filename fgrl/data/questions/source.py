@@ -38,18 +38,18 @@ class Source:
     """Column -> the names of its whole numbers, where the data set has them."""
 
     def value(self, row: Row, role: str) -> Any:
-        """What the row holds for a role; None when the data has no column for it. Raises `BadRow`."""
+        """Return the row's value for a role; None when the data has no column for it. Raises `BadRow`."""
         return None if role not in self.columns else cell(row, self.columns[role])
 
     def text(self, row: Row, role: str) -> str:
-        """A text that is not blank. Raises `BadRow`."""
+        """Return a text that is not blank. Raises `BadRow`."""
         value = self.value(row, role)
         if not isinstance(value, str) or not value.strip():
             raise BadRow(f'"{self.columns[role]}" is {short(value)}: wants a text that is not blank')
         return value.strip()
 
     def texts(self, row: Row, role: str) -> list[str]:
-        """A text or a list of texts, without empty ones and repeats. Raises `BadRow`."""
+        """Return a text or a list of texts, without empty ones and repeats. Raises `BadRow`."""
         value = self.value(row, role)
         listed = value if isinstance(value, list) else [value]
         if not all(item is None or isinstance(item, str) for item in listed):
@@ -72,5 +72,5 @@ class Source:
 
 
 def _owner(name: str, columns: Sequence[str]) -> str | None:
-    """The flat column that has what `name` reaches into."""
+    """Return the flat column that has what `name` reaches into."""
     return next((column for column in columns if f"{name}.".startswith(f"{column}.")), None)

@@ -1,0 +1,1 @@
+"""Data sets of demands: criteria with checks."""

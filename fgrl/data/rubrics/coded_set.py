@@ -1,7 +1,7 @@
 """Prompts whose rules may be Python source. The code runs in the sandbox and nowhere else.
 
-Here the source, which VerInstruct (Peng et al. 2025, "VerIF") has beside each criterion, is only looked at as text: does it
-ask a language model, and what.
+Here the source, which VerInstruct (Peng et al. 2025, "VerIF") has beside each criterion, is only looked at as text:
+does it ask a language model, and what.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ MARK = re.compile(r"\s*\[(rule|llm)\]\s*", re.IGNORECASE)
 class CodedSet(RubricSet):
     """Prompts whose rules may be Python source.
 
-    What a checker returns is taken as Python's `if` takes it, as the authors do. One that raises, takes too long or asks for
-    what does not exist is undecided: its verdict is missing.
+    What a checker returns is taken as Python's `if` takes it, as the authors do. One that raises, takes too long or
+    asks for what does not exist is undecided: its verdict is missing.
     """
 
     sandbox: CheckerSandbox = CheckerSandbox()
     """Where code of the data runs."""
     returns: Literal["truth", "bool"] = "truth"
-    """`truth`: whatever Python's `if` takes for true is kept, anything else broken. `bool`: true or false, else undecided."""
+    """`truth`: whatever Python's `if` takes for true is kept, anything else broken. `bool`: true or false, else
+    undecided.
+    """
 
     def coded(
         self, checkers: Sequence[Any], functions: Sequence[Any], prompt: Prompt, texts: Sequence[str] | None = None
     ) -> list[Demand]:
-        """The criteria of VerIF's columns. Raises `BadRow`.
+        """Return the criteria of VerIF's columns. Raises `BadRow`.
 
         checkers: each with a mark, `[rule]` or `[llm]`. functions: the sources, None where there is none.
         texts: the criteria in words, where the data has them.
@@ -56,7 +58,9 @@ class CodedSet(RubricSet):
         return [self._demand(text, checker, source, as_one_text(prompt)) for text, checker, source in rows]
 
     def _demand(self, text: str, checker: str, source: str | None, instruction: str) -> Demand:
-        """A checker that is a rule is checked by its source in the sandbox, unless it has none or asks a language model."""
+        """Return a checker that is a rule is checked by its source in the sandbox, unless it has none or asks a
+        language model.
+        """
         if not is_hard(checker, source):
             return Demand(text, hard=False)
         if not source or not source.strip():
@@ -66,7 +70,7 @@ class CodedSet(RubricSet):
         return Demand(text, self.check(source, instruction, text), CODE_CHECKER)
 
     def check(self, source: str, instruction: str, label: str) -> Check:
-        """The check of a source that defines `check_following(instruction, response)`.
+        """Return the check of a source that defines `check_following(instruction, response)`.
 
         The authors run it where `re` has been imported, so it is imported here too.
         """
@@ -99,12 +103,13 @@ def is_hard(checker: str, source: str | None) -> bool:
 
 
 def asks_a_model(source: str | None) -> bool:
-    """Does the source ask a language model? For that the sandbox has no network."""
+    """Return True if the source asks a language model. For that the sandbox has no network."""
     return ASKS.search(source or "") is not None
 
 
 def asked_of_model(source: str | None) -> str | None:
-    """The constraint that a source hands to VerIF's `llm_score` or `llm_judge` as text, the third argument; None without one.
+    """Return the constraint that a source hands to VerIF's `llm_score` or `llm_judge` as text, the third argument; None
+    without one.
 
     The source is cut into tokens and nothing else.
     """
@@ -149,13 +154,14 @@ class _Call:
             self.parts.append(value if isinstance(value, str) else "")
 
     def text(self) -> str:
-        """The third argument; "" unless it is text as it stands."""
+        """Return the third argument; "" unless it is text as it stands."""
         return "".join(self.parts).strip() if self.readable else ""
 
 
 def in_words(checker: str, source: str | None) -> str:
-    """The criterion for a judge: the checker's words; where it is a bare name (Desired_Writing_Style), what its source asks
-    a language model, else the name in words."""
+    """Return the criterion for a judge: the checker's words; where it is a bare name (Desired_Writing_Style), what its
+    source asks a language model, else the name in words.
+    """
     _, text = mark(checker)
     if re.fullmatch(r"\w+", text):
         return asked_of_model(source) or text.replace("_", " ").strip()

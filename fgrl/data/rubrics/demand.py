@@ -28,7 +28,7 @@ class Demand:
     """Why a hard one has no check."""
 
     def by_code(self) -> bool:
-        """Does Python source of the data set decide it?"""
+        """Return True if Python source of the data set decides it."""
         return self.check is not None and self.check["name"] == CODE_CHECKER
 
 
@@ -90,7 +90,7 @@ class Tally:
         return text + self.omissions()
 
     def omissions(self) -> str:
-        """What was left out, in words."""
+        """Return what was left out, in words."""
         parts = [f"; left out criteria: {self.dropped}" if self.dropped else ""]
         parts += [f"; left out rows: {self.left_out}{self.left_out.first_misfit}" if self.left_out else ""]
         return "".join(parts)

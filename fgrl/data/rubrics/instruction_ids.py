@@ -24,7 +24,7 @@ OPTIONS = ("my answer is yes", "my answer is no", "my answer is maybe")
 
 
 def spec(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A rule of a data set as recipes and `Criterion.check` write it: `{"name": id, parameter: value}`.
+    """Return a rule of a data set as recipes and `Criterion.check` write it: `{"name": id, parameter: value}`.
 
     Data sets give every rule the columns of all: those that are null are left out. Whole numbers that a table has made
     floats become whole again (IFBench's `N` is 15.0), and parameters of rules that have none are left out.
@@ -35,8 +35,9 @@ def spec(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[s
 
 
 def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`spec`, with what HiR-16K and others write differently corrected: relations in other words (`at most` n is `less than`
-    n + 1), and `relation` where the rule has `let_relation` or `capital_relation`."""
+    """`spec`, with what HiR-16K and others write differently corrected: relations in other words (`at most` n is `less
+    than` n + 1), and `relation` where the rule has `let_relation` or `capital_relation`.
+    """
     check = spec(instruction_id, kwargs)
     fields = _fields(instruction_id) or []
     for name in ("let_relation", "capital_relation"):
@@ -54,11 +55,11 @@ def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict
 def checked_by(
     instruction_id: str, kwargs: Mapping[str, Any] | None = None, text: str | None = None
 ) -> tuple[dict[str, Any] | None, str]:
-    """(the check of a data set's rule, "") or (None, why there is none).
+    """Return (the check of a data set's rule, "") or (None, why there is none).
 
-    text: the rule in the data set's words, where it has some: IFEval's `constrained_response` knows three options, and a
-    text that offers others is another rule. Raises `BadRow` for a rule that a data set must not name (code, rules made
-    of rules).
+    text: the rule in the data set's words, where it has some: IFEval's `constrained_response` knows three options, and
+    a text that offers others is another rule. Raises `BadRow` for a rule that a data set must not name (code, rules
+    made of rules).
     """
     if not is_for_data(instruction_id):
         return None, NO_SUCH_RULE
@@ -76,7 +77,7 @@ def checked_by(
 
 
 def _fields(instruction_id: str) -> list[str] | None:
-    """The parameters of a rule; None when there is none of that name."""
+    """Return the parameters of a rule; None when there is none of that name."""
     try:
         return list(get("verifier", instruction_id).model_fields)
     except LookupError:

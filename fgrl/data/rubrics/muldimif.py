@@ -1,9 +1,9 @@
 """From MulDimIF's constraints (Ye et al. 2025), which are sentences, to rules.
 
-A constraint is [category, kind, sentence]. The authors' checkers look for numbers and words in the sentence and ignore the
-rest of it; here a sentence becomes a rule only when all of it is understood and it is about the whole response: how many words
-or sentences, keywords in quotation marks, the last punctuation mark, upper or lower case throughout. The rest, tables,
-headings, JSON and XML among it, is left to the judge.
+A constraint is [category, kind, sentence]. The authors' checkers look for numbers and words in the sentence and ignore
+the rest of it; here a sentence becomes a rule only when all of it is understood and it is about the whole response: how
+many words or sentences, keywords in quotation marks, the last punctuation mark, upper or lower case throughout. The
+rest, tables, headings, JSON and XML among it, is left to the judge.
 
 Words and sentences are counted as IFEval's rules count them, which a text without spaces between words defeats: length
 constraints of Chinese prompts are left to the judge as well.
@@ -94,7 +94,7 @@ def _is_constraint(value: Any) -> bool:
 
 
 def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:
-    """The check of a constraint [category, kind, sentence]; None = the judge.
+    """Return the check of a constraint [category, kind, sentence]; None = the judge.
 
     prompt: what the constraint belongs to; a Chinese one has no rules for length.
     """
@@ -171,7 +171,7 @@ def _match(patterns: Sequence[str], text: str) -> re.Match[str] | None:
 
 
 def _plain(why: str) -> bool:
-    """Does a purpose ask for nothing more?"""
+    """Return True if a purpose asks for nothing more."""
     return not re.search(
         r"\d|['\"]|\b(?:must|should|include|contain|use|each|every|and (?:it|the|end|be))\b", why, re.IGNORECASE
     )

@@ -1,8 +1,8 @@
-"""What the readers of prompts with rubrics share: rows -> samples whose criteria have a check or go to the judge, and how
-many of which kind there are.
+"""What the readers of prompts with rubrics share: rows -> samples whose criteria have a check or go to the judge, and
+how many of which kind there are.
 
-A criterion is *hard* when the data set means a program to decide it, *soft* when a judge. A hard one that has no rule here is
-left to the judge too (`without_checker`), counted by its id and reported: it is never passed over in silence.
+A criterion is *hard* when the data set means a program to decide it, *soft* when a judge. A hard one that has no rule
+here is left to the judge too (`without_checker`), counted by its id and reported: it is never passed over in silence.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ class RubricSet(JsonHub):
     columns: RubricColumns = RubricColumns()
     """Which column holds what, where the hub's names do not fit."""
     without_checker: Literal["judge", "drop"] = "judge"
-    """A hard criterion that no rule here checks: leave it to the judge, or leave it out; counted by its id either way."""
+    """A hard criterion that no rule here checks: leave it to the judge, or leave it out; counted by its id either way.
+    """
     soft: Literal["judge", "drop"] = "judge"
-    """A soft criterion: leave it to the judge, or leave it out and count it. A row without any criterion is left out."""
+    """A soft criterion: leave it to the judge, or leave it out and count it. A row without any criterion is left out.
+    """
     judged: list[str] = []
     """Ids of rules that are left to the judge although there is a checker, e.g. what the authors' release judges;
     `code:checker` is all code that comes with the data."""
@@ -54,23 +56,23 @@ class RubricSet(JsonHub):
     _tally: Tally | None = PrivateAttr(default=None)
 
     def prompt_of(self, row: Row) -> Prompt:
-        """Raises `BadRow`."""
+        """Raise `BadRow`."""
         return as_prompt(self.value(row, "prompt"), self.columns.prompt)
 
     @abstractmethod
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
-        """The criteria of a row, in order. Raises `BadRow` when it does not fit."""
+        """Return the criteria of a row, in order. Raises `BadRow` when it does not fit."""
 
     def meta_of(self, row: Row) -> dict[str, Any]:
-        """What else to keep beside the sample."""
+        """Return what else to keep beside the sample."""
         return {}
 
     def id_of(self, row: Row, name: str) -> str:
-        """The sample's id. name: what identifies the row."""
+        """Return the sample's id. name: what identifies the row."""
         return name
 
     def with_criteria(self, prompt: Prompt, demands: Sequence[Demand], tally: Tally) -> Prompt:
-        """The prompt as a model gets it."""
+        """Return the prompt as a model gets it."""
         return prompt
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
@@ -98,7 +100,7 @@ class RubricSet(JsonHub):
     # ------------------------------------------------------------------------------------------------------------------
 
     def by_id(self, instruction_id: Any, kwargs: Any, text: str | None = None) -> Demand:
-        """A rule that the data names by its id. Raises `BadRow` when there is no sentence for it either."""
+        """Return a rule that the data names by its id. Raises `BadRow` when there is no sentence for it either."""
         if not isinstance(instruction_id, str) or not (kwargs is None or isinstance(kwargs, Mapping)):
             raise BadRow(f"{short(instruction_id)} with {short(kwargs)}: wants a rule's id and its parameters")
         check, why = checked_by(instruction_id, kwargs, text)
@@ -114,7 +116,7 @@ class RubricSet(JsonHub):
         return Demand(words, check, instruction_id, why="" if why == NO_SUCH_RULE else why)
 
     def _sample(self, tally: Tally, row: Row, number: int) -> Sample:
-        """The sample of a row. Raises `BadRow`, and `LeftOut` when no criterion is kept."""
+        """Return the sample of a row. Raises `BadRow`, and `LeftOut` when no criterion is kept."""
         prompt = self.prompt_of(row)
         demands = self.demands(row, prompt)
         if not demands:

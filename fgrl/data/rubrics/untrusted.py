@@ -39,7 +39,9 @@ def _is_plain(rule: type[Component]) -> bool:
 
 
 def refuse_sandbox(sample: Sample, where: str) -> Sample:
-    """The sample as it is. Raises `DataError` when a check of its rubric specifies where code runs: only a recipe may."""
+    """Return the sample as it is. Raises `DataError` when a check of its rubric specifies where code runs: only a
+    recipe may.
+    """
     for criterion in sample.rubric:
         if criterion.check is not None and _names_a_sandbox(criterion.check):
             raise DataError(

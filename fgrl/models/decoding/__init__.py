@@ -1,0 +1,1 @@
+"""Decoding: caches of keys and values, and sampling."""

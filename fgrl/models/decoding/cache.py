@@ -11,8 +11,9 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidi
 
 
 class BufferLayer(CacheLayerMixin):
-    """Keys and values for up to `length` tokens, allocated once; each step writes its column. (A growing cache is copied at every
-    step.)"""
+    """Keys and values for up to `length` tokens, allocated once; each step writes its column. A growing cache would
+    be copied at every step.
+    """
 
     is_sliding = False
     keys: Tensor
@@ -70,14 +71,14 @@ class BufferCache(Cache):
 
 
 def only_keys_and_values(cache: DynamicCache) -> bool:
-    """Does every layer of a model's default cache hold its own keys and values, and no other state?"""
+    """Return True if every layer of a model's default cache holds its own keys and values, and no other state."""
     return bool(cache.layers) and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )
 
 
 def new_cache(config: Any, length: int) -> BufferCache | DynamicCache:
-    """A `BufferCache` when every layer attends to keys and values; else the default cache of transformers."""
+    """Return a `BufferCache` when every layer attends to keys and values; else the default cache of transformers."""
     default = DynamicCache(config=config)
     if only_keys_and_values(default):
         return BufferCache(len(default.layers), length)

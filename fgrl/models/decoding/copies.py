@@ -4,8 +4,8 @@ A decoding step multiplies a few rows by every weight, so a layer's fixed costs 
 products of an adapter, or autocast's conversion of the weight at every call. Inside `decoding_weights` the layers
 use converted copies; the model itself is not changed, so leaving the context restores it exactly.
 
-Rounding W + BA to the nearest bfloat16 would lose an adapter's small updates, so the sum is rounded stochastically (with
-a seed) and unbiased. This changes probabilities as little as bfloat16 products change between batch sizes.
+Rounding W + BA to the nearest bfloat16 would lose an adapter's small updates, so the sum is rounded stochastically
+(with a seed) and unbiased. This changes probabilities as little as bfloat16 products change between batch sizes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from torch.nn.functional import linear
 
 @contextmanager
 def decoding_weights(model: Any, seed: int) -> Iterator[int]:
-    """Inside, layers of a `LanguageModel` that benefit from it compute with a copy of their weight. Yields their number.
+    """Inside, layers of a `LanguageModel` that benefit from it compute with a copy of their weight. Yields their
+    number.
 
-    Unchanged: layers that need no copy, and those that are quantized, sharded, or adapted by anything but plain LoRA. For
-    use without gradients, and without changing adapters or autocast inside.
+    Unchanged: layers that need no copy, and those that are quantized, sharded, or adapted by anything but plain LoRA.
+    For use without gradients, and without changing adapters or autocast inside.
     """
     changed: list[nn.Module] = []
     layers = dict.fromkeys([*model.trunk.modules(), *([model.output_layer] if model.number is None else [])])
@@ -50,7 +51,7 @@ def _multiply(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
 
 
 def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
-    """The weight to use instead of the layer's own, or None to leave the layer alone."""
+    """Return the weight to use instead of the layer's own, or None to leave the layer alone."""
     base = getattr(layer, "base_layer", layer)
     if not isinstance(base, nn.Linear) or type(base.weight) is not nn.Parameter:
         return None

@@ -45,8 +45,9 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float = 
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first token whose cumulative weight exceeds uniform * total. Blocks are summed first: faster
-    than a running sum over the vocabulary, and with less rounding."""
+    """Return the first token whose cumulative weight exceeds uniform * total. Blocks are summed first: faster than a
+    running sum over the vocabulary, and with less rounding.
+    """
     rows, vocabulary = weights.shape
     blocks = -(-vocabulary // BLOCK)
     if vocabulary % BLOCK:

@@ -6,8 +6,8 @@
 3. Without a block the whole response.
 4. The program ends before the first of the stop texts.
 
-Where a program is completed (`complete`), code that defines the wanted function comes after the text to complete, other code
-continues it.
+Where a program is completed (`complete`), code that defines the wanted function comes after the text to complete, other
+code continues it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PYTHON = ("python", "py", "python3")
 
 
 def extract(response: str, function: str | None = None, stop: Sequence[str] = ()) -> str:
-    """The program of a response, with its indentation; see the module's text for the rules."""
+    """Return the program of a response, with its indentation; see the module's text for the rules."""
     start, end = place(response, function, stop)
     return response[start:end]
 
@@ -37,12 +37,14 @@ def place(response: str, function: str | None = None, stop: Sequence[str] = ()) 
 
 
 def complete(start: str, code: str, function: str) -> str:
-    """The program that begins with `start`, a function's head with its docstring: `code` continues it, or has it all."""
+    """Return the program that begins with `start`, a function's head with its docstring: `code` continues it, or has it
+    all.
+    """
     return f"{start.rstrip()}\n\n\n{code}" if defines(code, function) else start + code
 
 
 def defines(code: str, function: str) -> bool:
-    """Does a line define the function, without indentation?"""
+    """Return True if a line defines the function, without indentation."""
     return re.search(rf"^(?:async\s+)?def\s+{re.escape(function)}\s*\(", code, re.MULTILINE) is not None
 
 

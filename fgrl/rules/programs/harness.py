@@ -1,9 +1,9 @@
 """Runs tests on a candidate program inside the sandbox, of which it is the prelude. It imports nothing of fgrl.
 
-`record` runs the candidate and its tests in one process and writes down every call of the tests to the candidate: arguments,
-result or exception. `replay` runs the same tests in a process in which the candidate never runs: each call gets the recorded
-result. What a candidate does to its own process (a patched builtin, a forged answer) does not reach the replay, where the
-tests decide on data alone.
+`record` runs the candidate and its tests in one process and writes down every call of the tests to the candidate:
+arguments, result or exception. `replay` runs the same tests in a process in which the candidate never runs: each call
+gets the recorded result. What a candidate does to its own process (a patched builtin, a forged answer) does not reach
+the replay, where the tests decide on data alone.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class NotPlain(Exception):
 
 
 def encode(value: Any) -> Any:
-    """A value made of Python's own types as JSON. Instances of their subclasses become instances of the base: whatever they
-    override is left behind. Raises `NotPlain`."""
+    """Return a value made of Python's own types as JSON. Instances of their subclasses become instances of the base:
+    whatever they override is left behind. Raises `NotPlain`.
+    """
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
@@ -118,7 +119,7 @@ def _mapping(value: Any) -> Any:
 
 
 def decode(data: Any) -> Any:
-    """The value of what `encode` returned."""
+    """Return the value of what `encode` returned."""
     if isinstance(data, list):
         return [decode(item) for item in data]
     if not isinstance(data, dict):
@@ -197,7 +198,7 @@ class Recorded:
         return [name for name in self.space if not name.startswith("__")]
 
     def get(self, name: str) -> Any:
-        """Raises KeyError for a name that the candidate does not define."""
+        """Raise KeyError for a name that the candidate does not define."""
         value = self.space[name]
         if name in self.given and self.given[name][0] is value and name in self.functions:
             return self.given[name][1]
@@ -312,7 +313,9 @@ def _is_own(kind: Any) -> bool:
 
 
 class Diverged(BaseException):
-    """The tests made another call than the recorded one: they depend on chance, on time, or on the candidate's process."""
+    """The tests made another call than the recorded one: they depend on chance, on time, or on the candidate's
+    process.
+    """
 
 
 class Replayed:
@@ -328,7 +331,7 @@ class Replayed:
         return [*self.record["functions"], *self.record["constants"], *self.record["modules"]]
 
     def get(self, name: str) -> Any:
-        """Raises KeyError for a name that the tests did not use."""
+        """Raise KeyError for a name that the tests did not use."""
         if name in self.record["functions"]:
             return self._function(name)
         if name in self.record["modules"]:
@@ -356,7 +359,9 @@ class Replayed:
 
 
 def builtin_error(name: str, given: Any) -> BaseException:
-    """The recorded exception. A record may be forged, and no other builtin (`exec`) is called with what it contains."""
+    """Return the recorded exception. A record may be forged, and no other builtin (`exec`) is called with what it
+    contains.
+    """
     kind = PRISTINE.get(name)
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         raise Diverged(f"{name} is no exception of Python")
@@ -393,7 +398,7 @@ ARGUMENTS = ["-x", "-s", "-qq", "--tb=no", "--no-header", "--no-summary", "--noc
 
 @functools.cache
 def pytest() -> Any:
-    """The installed pytest, whatever a candidate has put in its place since the prelude."""
+    """Return the installed pytest, whatever a candidate has put in its place since the prelude."""
     return importlib.import_module("pytest")
 
 
@@ -484,7 +489,7 @@ class Unusable(Exception):
 
 
 def prepared(task: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The tests as (name, compiled code), before the candidate runs. Raises `Unusable`."""
+    """Return the tests as (name, compiled code), before the candidate runs. Raises `Unusable`."""
     sources = [("setup", task["setup"])] + [
         (f"test {number}" if len(task["tests"]) > 1 else "tests", text)
         for number, text in enumerate(task["tests"], start=1)
@@ -559,7 +564,7 @@ def run_tests(task: Mapping[str, Any], parts: Sequence[tuple[str, Any]], candida
 
 
 def used_names(texts: Iterable[str]) -> set[str]:
-    """The names that the tests read and do not define themselves."""
+    """Return the names that the tests read and do not define themselves."""
     read: set[str] = set()
     bound: set[str] = set()
     for node in itertools.chain.from_iterable(ast.walk(ast.parse(text)) for text in texts):
@@ -575,7 +580,7 @@ def used_names(texts: Iterable[str]) -> set[str]:
 
 
 def _module(candidate: Any) -> types.ModuleType:
-    """The module `solution` as tests import it."""
+    """Return the module `solution` as tests import it."""
 
     class Solution(types.ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -590,7 +595,7 @@ def _module(candidate: Any) -> types.ModuleType:
 
 
 def describe(error: BaseException | str, tests: str) -> str:
-    """The error in one line, with the line of the tests or of the program that raised it."""
+    """Return the error in one line, with the line of the tests or of the program that raised it."""
     if isinstance(error, str):
         return error[:500]
     try:
@@ -624,7 +629,9 @@ class Nowhere(io.TextIOBase):
 
 
 def record(task: dict[str, Any], most: int, nonce: str) -> dict[str, Any]:
-    """Run the candidate and the tests: {nonce, passed, detail, record, why_not}; `passed` is None when the tests cannot be run."""
+    """Run the candidate and the tests: {nonce, passed, detail, record, why_not}; `passed` is None when the tests cannot
+    be run.
+    """
     answer = {"nonce": nonce, "passed": False, "detail": "", "record": None, "why_not": ""}
     try:
         parts = prepared(task)

@@ -43,20 +43,23 @@ class ProgramTests(Rule):
     tests: list[str] = Field(min_length=1)
     """Source of the tests; a text is one. `asserts`: run one after the other."""
     format: Format
-    """`pytest_functions`: functions whose names begin with `test`, which import the program as `solution`. `human_eval`:
-    `check(candidate)`. `asserts`: statements."""
+    """`pytest_functions`: functions whose names begin with `test`, which import the program as `solution`.
+    `human_eval`: `check(candidate)`. `asserts`: statements.
+    """
     entry_point: str | None = None
     """The function that the program has to define."""
     start: str = ""
-    """Text that a response continues, e.g. a function's head and docstring; a response that defines `entry_point` stands by
-    itself after it."""
+    """Text that a response continues, e.g. a function's head and docstring; a response that defines `entry_point`
+    stands by itself after it.
+    """
     preamble: str = ""
     """Source that is run before the program and before the tests, e.g. imports."""
     stop: list[str] = []
     """The program ends before the first of these texts, e.g. `"\\nprint"`."""
     unreplayed: Literal["pass", "fail"] = "pass"
-    """A program that passes where it ran, but whose calls cannot be replayed (they take or return more than Python's own data,
-    or depend on chance): it passes, or it fails."""
+    """A program that passes where it ran, but whose calls cannot be replayed (they take or return more than Python's
+    own data, or depend on chance): it passes, or it fails.
+    """
     label: str = ""
     """What tables call the tests; empty: `tests` and a piece of their hash."""
     sandbox: ProgramSandbox = Field(default_factory=ProgramSandbox)
@@ -76,7 +79,7 @@ class ProgramTests(Rule):
         return self
 
     def setup_sandbox(self) -> None:
-        """Raises `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
+        """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
         self._sandbox()
 
     def _sandbox(self) -> Sandbox:
@@ -100,7 +103,7 @@ class ProgramTests(Rule):
         return False
 
     def keeps(self, response: str) -> bool:
-        """Raises `Undecided`; raises `Unavailable` when the sandbox is too weak."""
+        """Raise `Undecided`; raises `Unavailable` when the sandbox is too weak."""
         tested = self.tested(response)
         if tested.passed is None:
             raise Undecided(f"{self.title()}: {tested.detail}")
@@ -111,7 +114,7 @@ class ProgramTests(Rule):
         return [] if self.verdict(response) else None
 
     def program(self, response: str) -> str:
-        """The program that is run: what the response has of it, after `start` where there is one."""
+        """Return the program that is run: what the response has of it, after `start` where there is one."""
         code = extract(response, self.entry_point, self.stop)
         return complete(self.start, code, self.entry_point) if self.start and self.entry_point else code
 
@@ -151,7 +154,7 @@ class ProgramTests(Rule):
         return self._confirmed(task, answer)
 
     def _confirmed(self, task: dict[str, Any], answer: dict[str, Any]) -> ProgramOutcome:
-        """A pass, after the tests have run on the record."""
+        """Return a pass, after the tests have run on the record."""
         why_not = answer["why_not"]
         if answer["record"] is not None:
             outcome = self._sandbox().run(Call("", "replay", [{**task, "program": ""}, answer["record"]]))

@@ -66,8 +66,9 @@ class WordCountRange(Length):
 
 @register("count:unique_word_count")
 class UniqueWordCount(Rule):
-    """The response has at least N different words: pieces between white space, in lower case, without punctuation at their
-    ends. As in IFBench, a piece that is only punctuation counts, as one word for all of them."""
+    """The response has at least N different words: pieces between white space, in lower case, without punctuation at
+    their ends. As in IFBench, a piece that is only punctuation counts, as one word for all of them.
+    """
 
     N: int = Field(ge=0)
     """How many, or more."""
@@ -97,7 +98,9 @@ class Conjunctions(Requires):
 
 @register("count:person_names")
 class PersonNames(Requires):
-    """The response has at least N different names of IFBench's fifty (Emma, Liam, Sophia, ...), also inside longer words."""
+    """The response has at least N different names of IFBench's fifty (Emma, Liam, Sophia, ...), also inside longer
+    words.
+    """
 
     N: int = Field(ge=0)
     """How many, or more."""
@@ -127,7 +130,9 @@ class Numbers(Counted):
 
 @register("count:punctuation")
 class Punctuation(Requires):
-    """The response has each of . , ! ? ; : and an interrobang (?!, !? or ‽), whose own marks do not count for ! and ?."""
+    """The response has each of . , ! ? ; : and an interrobang (?!, !? or ‽), whose own marks do not count for !
+    and ?.
+    """
 
     def keeps(self, response: str) -> bool:
         if not any(mark in response for mark in INTERROBANGS):

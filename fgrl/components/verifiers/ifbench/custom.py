@@ -47,7 +47,9 @@ class Multiples(Requires):
 
 @register("custom:mcq_count_length")
 class QuestionsWithChoices(Rule):
-    """Four questions ("Question 1: ..."), each longer than the one before and with five choices (A to E), and no text before."""
+    """Four questions ("Question 1: ..."), each longer than the one before and with five choices (A to E), and no text
+    before.
+    """
 
     def keeps(self, response: str) -> bool:
         # "Question" nowhere leaves the last character, as a search that returns -1 does
@@ -68,7 +70,9 @@ class QuestionsWithChoices(Rule):
 
 @register("custom:reverse_newline")
 class ReverseLines(Rule):
-    """From the line with "Zimbabwe" on, there are at least 52 lines in reverse alphabetical order (accents do not count)."""
+    """From the line with "Zimbabwe" on, there are at least 52 lines in reverse alphabetical order (accents do not
+    count).
+    """
 
     def keeps(self, response: str) -> bool:
         rows = [row for line in response.split("\n") if (row := line.strip(EDGES))]
@@ -116,8 +120,9 @@ class SentenceAlphabet(Rule):
 
 @register("custom:european_capitals_sort")
 class CapitalsSorted(Rule):
-    """The response is the capitals of Europe north of 45 degrees, from north to south, with commas between (accents do not
-    count)."""
+    """The response is the capitals of Europe north of 45 degrees, from north to south, with commas between (accents do
+    not count).
+    """
 
     def keeps(self, response: str) -> bool:
         return [name for part in _ascii(response).split(",") if (name := part.strip())] == CAPITALS
@@ -138,8 +143,9 @@ class CsvCity(Rule):
 
 @register("custom:csv_special_character")
 class CsvSpecialCharacter(Rule):
-    """The response is CSV with the columns ProductID, Category, Brand, Price, Stock and fourteen rows; a quoted field has a
-    special character."""
+    """The response is CSV with the columns ProductID, Category, Brand, Price, Stock and fourteen rows; a quoted field
+    has a special character.
+    """
 
     def keeps(self, response: str) -> bool:
         if not _has_header(response, ["ProductID", "Category", "Brand", "Price", "Stock"], r",[ \t]*"):
@@ -157,8 +163,9 @@ class CsvSpecialCharacter(Rule):
 
 @register("custom:csv_quotes")
 class CsvQuotes(Rule):
-    """The response is tab-separated with the columns StudentID, Subject, Grade, Semester, Score and three rows, every field in
-    double quotation marks."""
+    """The response is tab-separated with the columns StudentID, Subject, Grade, Semester, Score and three rows, every
+    field in double quotation marks.
+    """
 
     def keeps(self, response: str) -> bool:
         if not _has_header(response, ["StudentID", "Subject", "Grade", "Semester", "Score"], r"\t *"):
@@ -170,7 +177,9 @@ class CsvQuotes(Rule):
 
 @register("custom:date_format_list")
 class DateList(Forbids):
-    """The response is dates of 1769 to 1821 as YYYY-MM-DD, with commas between. What breaks it: parts that are no such date."""
+    """The response is dates of 1769 to 1821 as YYYY-MM-DD, with commas between. What breaks it: parts that are no such
+    date.
+    """
 
     def keeps(self, response: str) -> bool:
         return all(_is_date(part) for part in response.strip().split(","))
@@ -181,7 +190,9 @@ class DateList(Forbids):
 
 
 def _has_special_character(field: str) -> bool:
-    """Does the field begin with a quoted part that has a special character? (IFBench looks at its first line.)"""
+    """Return True if the field begins with a quoted part that has a special character; IFBench looks at its first
+    line.
+    """
     line = field.split("\n", 1)[0]
     return line.startswith('"') and SPECIAL.search(line, 1, max(1, line.rfind('"'))) is not None
 

@@ -82,8 +82,8 @@ class Quotes(Requires):
 class Options(Rule):
     """The response is one of the options and nothing else.
 
-    Options are separated by "/", else by "or", else by ",". Lettered ones (a), b), c)) must be met exactly; of others case
-    and the punctuation around do not count.
+    Options are separated by "/", else by "or", else by ",". Lettered ones (a), b), c)) must be met exactly; of others
+    case and the punctuation around do not count.
     """
 
     options: str = Field(pattern=r"\S")
@@ -129,7 +129,7 @@ class Emoji(Requires):
         return kept_in(places, "emoji")
 
     def _wrong(self, response: str) -> list[View]:
-        """The sentences that have no emoji."""
+        """Return the sentences that have no emoji."""
         views = sentences(response)
         bare = [without(sentence).text.strip() for sentence in views]
         ends = [text[-2:] + after[:1] if text else "" for text, after in pairwise([*bare, ""])]
@@ -140,7 +140,8 @@ class Emoji(Requires):
 @register("format:line_indent")
 class LineIndent(Forbids):
     """Each line is indented by more spaces than the one before; blank lines do not count (of several in a row, as in
-    IFBench, every second one does). What breaks the rule: the lines that are not."""
+    IFBench, every second one does). What breaks the rule: the lines that are not.
+    """
 
     def keeps(self, response: str) -> bool:
         return not self._wrong(response)
@@ -149,7 +150,7 @@ class LineIndent(Forbids):
         return broken_in(self._wrong(response), "not indented more than the line before")
 
     def _wrong(self, response: str) -> list[View]:
-        """The lines after the first that are not indented more than the one before."""
+        """Return the lines after the first that are not indented more than the one before."""
         every, left = lines(response), []
         gone: Counter[str] = Counter()
         index = 0
@@ -168,7 +169,8 @@ class LineIndent(Forbids):
 
 @register("format:quote_unquote")
 class QuoteUnquote(Forbids):
-    """Every quotation is followed by words outside quotation marks: no two marks stand side by side, and none at the end.
+    """Every quotation is followed by words outside quotation marks: no two marks stand side by side, and none at the
+    end.
 
     What breaks it: those marks.
     """

@@ -19,8 +19,9 @@ STOP_WORDS = frozenset(
     "this those through to too under until up ve very was wasn we were weren what when where which while who whom why "
     "will with won wouldn y you your yours yourself yourselves".split()
 )
-"""English function words, and what is left of contractions when their apostrophe cuts them. These are the words that nltk's
-list (a download) can find among runs of letters."""
+"""English function words, and what is left of contractions when their apostrophe cuts them. These are the words that
+nltk's list (a download) can find among runs of letters.
+"""
 
 
 @register("ratio:stop_words")
@@ -60,7 +61,9 @@ class SentenceBalance(Rule):
 
 @register("ratio:overlap")
 class Overlap(Rule):
-    """The share of the response's different trigrams of characters that the reference text has too is as asked, within 2%."""
+    """The share of the response's different trigrams of characters that the reference text has too is as asked, within
+    2%.
+    """
 
     reference_text: str
     """The reference text."""
@@ -79,8 +82,8 @@ class Overlap(Rule):
 class SentenceWords(Rule):
     """The response is three sentences with the same number of characters.
 
-    IFBench asks for different words too, and does not check that; nor does this rule. What breaks it: sentences beyond the
-    third.
+    IFBench asks for different words too, and does not check that; nor does this rule. What breaks it: sentences beyond
+    the third.
     """
 
     def keeps(self, response: str) -> bool:

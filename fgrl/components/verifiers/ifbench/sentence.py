@@ -27,7 +27,7 @@ class AlliterationIncrement(Rule):
         return broken_in(self._wrong(response), "no more alliteration than before")
 
     def _wrong(self, response: str) -> list[View]:
-        """The sentences that have no more than the one before."""
+        """Return the sentences that have no more than the one before."""
         views = sentences(response)
         counts = pairwise([-1, *(_alliterative(sentence.text) for sentence in views)])
         return [sentence for sentence, (before, after) in zip(views, counts, strict=True) if after <= before]
@@ -59,13 +59,15 @@ class SentenceKeyword(Requires):
         )
 
     def _asked(self, response: str) -> list[View]:
-        """The N-th sentence; none when there are fewer."""
+        """Return the N-th sentence; none when there are fewer."""
         return sentences(response)[self.N - 1 : self.N]
 
 
 @register("sentence:increment")
 class Increment(Rule):
-    """Each sentence has exactly small_n more words than the one before. What breaks the rule: the sentences that have not."""
+    """Each sentence has exactly small_n more words than the one before. What breaks the rule: the sentences that have
+    not.
+    """
 
     small_n: int = Field(ge=0)
     """How many more."""
@@ -77,7 +79,7 @@ class Increment(Rule):
         return broken_in(self._wrong(response), f"not {self.small_n} more words than before")
 
     def _wrong(self, response: str) -> list[View]:
-        """The sentences after the first that have not as many more words as asked."""
+        """Return the sentences after the first that have not as many more words as asked."""
         views = sentences(response)
         counts = [len(without(sentence).words()) for sentence in views]
         steps = zip(views[1:], pairwise(counts), strict=True)

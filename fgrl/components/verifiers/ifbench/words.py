@@ -121,7 +121,9 @@ class Repeats(Forbids):
 
 @register("words:odd_even_syllables")
 class OddEvenSyllables(Forbids):
-    """Words with an odd and an even number of syllables alternate, as syllapy counts them (`pip install 'fgrl[rules]'`)."""
+    """Words with an odd and an even number of syllables alternate, as syllapy counts them (`pip install
+    'fgrl[rules]'`).
+    """
 
     def faults(self, response: str) -> list[Span]:
         words = bare_lower_words(response)
@@ -148,7 +150,9 @@ class NoConsecutive(Forbids):
 
 @register("words:last_first")
 class LastFirst(Forbids):
-    """The last word of each sentence is the first of the next, in any case. What breaks the rule: a first word that is not."""
+    """The last word of each sentence is the first of the next, in any case. What breaks the rule: a first word that is
+    not.
+    """
 
     def keeps(self, response: str) -> bool:
         return all(match for _, match in self._joints(response))
@@ -196,8 +200,8 @@ class ParagraphLastFirst(Forbids):
 class KeywordsSpecificPosition(Requires):
     """The m-th word of the n-th sentence is the keyword; case counts.
 
-    Words and marks are those of nltk's tokenizer, found without its data: a comma counts as a word. What breaks the rule:
-    the word that stands there.
+    Words and marks are those of nltk's tokenizer, found without its data: a comma counts as a word. What breaks the
+    rule: the word that stands there.
     """
 
     version = 2
@@ -216,7 +220,7 @@ class KeywordsSpecificPosition(Requires):
         return kept_in([word for word in self._asked(response) if word.text == self.keyword.strip()], "keyword")
 
     def _asked(self, response: str) -> list[View]:
-        """The m-th word of the n-th sentence; none when there is no such word."""
+        """Return the m-th word of the n-th sentence; none when there is no such word."""
         return [
             sentence.part(*word.where())
             for sentence in sentences(response)[self.n - 1 : self.n]
@@ -228,8 +232,8 @@ class KeywordsSpecificPosition(Requires):
 class WordsPosition(Requires):
     """The second word and the second to last word are the keyword; case counts.
 
-    Words and marks are those of nltk's tokenizer, found without its data: a final period is the last word. What breaks the
-    rule: the words that stand there.
+    Words and marks are those of nltk's tokenizer, found without its data: a final period is the last word. What breaks
+    the rule: the words that stand there.
     """
 
     version = 2
@@ -249,6 +253,6 @@ class WordsPosition(Requires):
         return kept_in([word for word in self._words(response) if word.text == self.keyword.strip()], "keyword")
 
     def _words(self, response: str) -> list[View]:
-        """The two words; none when there are not so many."""
+        """Return the two words; none when there are not so many."""
         words = tokens(response)
         return [words[1], words[-2]] if len(words) > 1 else []

@@ -20,8 +20,8 @@ from fgrl.types import Span
 class CapitalWordFrequency(Counted):
     """At least, or less than, so many words are in capital letters throughout.
 
-    Words are those of nltk's tokenizer, found without its data: a hyphenated word is one, "DON'T" is two (DO, N'T), single
-    letters such as "I" count.
+    Words are those of nltk's tokenizer, found without its data: a hyphenated word is one, "DON'T" is two (DO, N'T),
+    single letters such as "I" count.
     """
 
     version = 2
@@ -44,8 +44,9 @@ class OneCase(Forbids):
 
     what: ClassVar[str]
     detect_language: bool = True
-    """Also ask langdetect (`pip install 'fgrl[rules]'`) whether the language is English, as IFEval does: it is often wrong
-    about a few words. False: only the case of the letters counts."""
+    """Also ask langdetect (`pip install 'fgrl[rules]'`) whether the language is English, as IFEval does: it is often
+    wrong about a few words. False: only the case of the letters counts.
+    """
 
     @abstractmethod
     def right(self, text: str) -> bool:

@@ -18,7 +18,8 @@ SIX_STARS = re.compile(re.escape("******"))
 class TwoResponses(Rule):
     """The response is two different responses with six asterisks between them: ******.
 
-    What breaks it: responses beyond the second, a second one that repeats the first, asterisks with nothing before them.
+    What breaks it: responses beyond the second, a second one that repeats the first, asterisks with nothing before
+    them.
     """
 
     def keeps(self, response: str) -> bool:
@@ -37,7 +38,7 @@ class TwoResponses(Rule):
         return kept_in(ranges(SIX_STARS, response), "separator")
 
     def _pieces(self, response: str) -> tuple[list[CharRange], list[CharRange]]:
-        """The pieces that are not blank, and the blank ones between two separators."""
+        """Return the pieces that are not blank, and the blank ones between two separators."""
         return full_and_hollow(response, pieces_between(SIX_STARS, response))
 
 

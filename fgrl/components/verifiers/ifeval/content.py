@@ -14,7 +14,9 @@ from fgrl.rules.text import CharRange, lowered, ranges, whole
 from fgrl.types import Span
 
 UP_TO_BRACKET = re.compile(r"[^\]\n]*+\]?")
-"""A piece of a line that ends with a closing bracket, or with the line. It always matches, so no character is tried twice."""
+"""A piece of a line that ends with a closing bracket, or with the line. It always matches, so no character is tried
+twice.
+"""
 
 
 @register("detectable_content:number_placeholders")

@@ -18,12 +18,12 @@ Word = Annotated[str, Field(min_length=1)]
 
 
 def anycase(word: str) -> re.Pattern[str]:
-    """The word as it is written, in any case, also inside longer words."""
+    """Return the word as it is written, in any case, also inside longer words."""
     return re.compile(re.escape(word), re.IGNORECASE)
 
 
 def whole_word(word: str) -> re.Pattern[str]:
-    """The word in any case, without a letter, digit or underscore beside it."""
+    """Return the word in any case, without a letter, digit or underscore beside it."""
     return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
 
 

@@ -119,7 +119,7 @@ class Title(Requires):
 
 
 def _inside_fence(text: str) -> CharRange:
-    """The characters inside ``` or ```json (in IFEval's three spellings), without white space around them."""
+    """Return the characters inside ``` or ```json (in IFEval's three spellings), without white space around them."""
     body = text.strip()
     start = text.index(body)
     for fence in ("```json", "```Json", "```JSON", "```"):

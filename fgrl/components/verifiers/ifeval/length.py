@@ -45,7 +45,8 @@ class NumberSentences(Length):
     """The response has at least, or less than, so many sentences.
 
     IFEval counts with a trained tokenizer (nltk's punkt), which has to be downloaded; here sentences are found by rules
-    and, as there, the number of a list item ("1.") is one: see docs/how-to/verifiers.md for where the counts may differ.
+    and, as there, the number of a list item ("1.") is one: see docs/how-to/verifiers.md for where the counts may
+    differ.
     """
 
     version = 2
@@ -67,8 +68,8 @@ class NumberSentences(Length):
 class NumberParagraphs(Rule):
     """The response has exactly so many paragraphs, with the markdown divider *** between them.
 
-    One divider may stand before the first and after the last. What breaks the rule: the paragraphs that are too many, or
-    the divider after an empty paragraph.
+    One divider may stand before the first and after the last. What breaks the rule: the paragraphs that are too many,
+    or the divider after an empty paragraph.
     """
 
     num_paragraphs: int = Field(ge=0)
@@ -137,7 +138,7 @@ class NthParagraphFirstWord(Rule):
         return pieces, full_and_hollow(response, pieces)[0]
 
     def _word(self, response: str, pieces: list[CharRange], full: list[CharRange]) -> View | None:
-        """The first word of the n-th piece (which is counted with blank ones, as IFEval does)."""
+        """Return the first word of the n-th piece (which is counted with blank ones, as IFEval does)."""
         if self.nth_paragraph > len(full):
             return None
         words = whole(response).part(*pieces[self.nth_paragraph - 1]).words()
@@ -155,5 +156,5 @@ def _beyond(most: int, paragraphs: list[CharRange], text: str) -> list[Span]:
 
 
 def _dividers(text: str) -> list[CharRange]:
-    """The three stars, without the white space that goes with them."""
+    """Return the three stars, without the white space that goes with them."""
     return [trimmed(text, divider) for divider in ranges(DIVIDER, text)]

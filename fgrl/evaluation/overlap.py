@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fgrl import lazy
 from fgrl.errors import DataError
-from fgrl.rollouts import trained_prompts
 from fgrl.types import Message
+
+trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 OverlapPolicy = Literal["warn", "refuse", "drop"]
 ADVICE = "evaluate on prompts that no training reads (`skip`, `limit`), or set `overlap: drop`, which leaves these out"

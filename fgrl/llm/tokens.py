@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy
-from fgrl.models.pretrained import token_counter_of
 from fgrl.specs import ModelSpec
 from fgrl.types import Message, Ref, Request
 
+pretrained = lazy.load("fgrl.models.pretrained")
 sources = lazy.load("fgrl.models.sources")
 
 TOKENS_PER_MESSAGE = 4
@@ -64,7 +64,9 @@ def load_tokenizer(model: ModelSpec, resolve: Callable[[Ref[Any]], Path] | None 
     return _cached(source.name, source.revision, model.chat_template)
 
 
-_cached = lru_cache(maxsize=4)(token_counter_of)
+@lru_cache(maxsize=4)
+def _cached(name: str, revision: str | None, chat_template: str | None) -> Any:
+    return pretrained.token_counter_of(name, revision, chat_template)
 
 
 def _tokens_of_text(text: str) -> int:

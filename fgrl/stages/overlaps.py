@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fgrl import lazy
 from fgrl.data.hub import Hub
 from fgrl.errors import DataError, NotYet
 from fgrl.evaluation.overlap import HeldOutItem, seen
 from fgrl.kinds import Peek, Reader, Stage
 from fgrl.registry import walk
-from fgrl.rollouts import trained_prompts
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
+
+trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 MOST_BYTES = 8 * 2**20
 """Upper bound on bytes in the files of a reader that is read for a plan."""

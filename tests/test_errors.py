@@ -15,7 +15,7 @@ from fgrl.cli import running
 from fgrl.cli.shared import fail
 from fgrl.errors import FgrlError, Requires
 from fgrl.pipeline.endings import ending
-from fgrl.pipeline.tracking import WandbTracker
+from fgrl.pipeline.tracking import to_wandb
 from fgrl.recipe.tracking import Wandb
 from fgrl.registry import NotRegistered, Problem, Problems
 
@@ -122,10 +122,11 @@ def test_what_can_be_installed_is_unavailable_and_never_a_mistake_in_data():
 
 def test_a_missing_package_ends_a_run_with_its_own_code_and_without_a_heading(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    tracker = WandbTracker(Wandb(project="p"), recipe="r", run=tmp_path, config={})
-    with pytest.raises(
-        errors.Unavailable, match=r"wandb, which is not installed: pip install 'fgrl\[wandb\]'"
-    ) as raised:
-        tracker.open("stage")
+    said = r"wandb, which is not installed: pip install 'fgrl\[wandb\]'"
+    with (
+        pytest.raises(errors.Unavailable, match=said) as raised,
+        to_wandb(Wandb(project="p"), "r", tmp_path, {}, "stage", {}),
+    ):
+        pass
     ended = ending(raised.value, tmp_path)
     assert (ended.exit_code, ended.message, ended.bug) == (2, str(raised.value), False)

@@ -26,6 +26,7 @@ from fgrl.report.terminal import ShownAnswer
 from fgrl.rollouts import encode_prompt
 from fgrl.specs import ModelSpec
 from fgrl.types import Message
+from fgrl.visible import visible
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +307,7 @@ def test_at_a_terminal_answers_stream_and_ctrl_c_at_the_prompt_ends(model, monke
     talks = [talk(model, temperature=0)]
     chatting._Chat(talks, None, wide=True).hold()
     out, err = capsys.readouterr()
-    assert talks[0].turns[1].content in out
+    assert visible(talks[0].turns[1].content) in out
     assert "no such command: /nonsense" in err
     assert talks[0].turns[2].content == "/etc is a folder"
 

@@ -71,9 +71,9 @@ def policy_log(path: Path, runs: Path, *overrides: str) -> list[dict[str, Any]]:
     return read_log(stage.dir / "log.jsonl")
 
 
-def test_prompts_with_rubrics_are_trained_on(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_prompts_with_rubrics_are_trained_on(steady_model_dir: Path, tmp_path: Path) -> None:
     """Two optimizer steps an iteration, verdicts and relevances of every response, a policy that moves; no reference."""
-    rows = policy_log(write(tmp_path, tiny_model_dir), tmp_path / "runs")
+    rows = policy_log(write(tmp_path, steady_model_dir), tmp_path / "runs")
     assert [row["step"] for row in rows] == [0, 1]
     for row in rows:
         assert all(math.isfinite(value) for value in row.values() if isinstance(value, float))

@@ -44,3 +44,13 @@ def test_every_component_and_block_is_on_a_page(reference) -> None:
     for block in registry.blocks():
         if block.__module__.startswith("fgrl."):
             assert f"\n## {block.__name__}\n" in pages["blocks.md"]
+
+
+def test_the_python_page_has_what_components_use(reference) -> None:
+    page = reference.pages()["python.md"]
+    for entry in (
+        "### gae", "### score_with", "### LanguageModel", "### Rollout", "Reward.score(self, rollout: Rollout) -> Rewards",
+        "GroupRelative.combine(", "### Drawer", "| `temperature` | `float` |", "### Auxiliary", "### run",
+    ):  # fmt: skip
+        assert entry in page, entry
+    assert "model_post_init" not in page

@@ -1,4 +1,4 @@
-"""Write docs/reference/: one page for each kind of component, one for the blocks of settings, one for the top of a recipe.
+"""Write docs/reference/: one page for each kind of component, one for the blocks of settings, one for the Python side.
 
 `python tools/reference.py` writes the pages; `--check` writes nothing and exits with 1 when one of them is not current. What stands
 there comes from the classes: their docstrings, and of each field the type, default, bounds and docstring.
@@ -17,6 +17,9 @@ from fgrl import registry
 from fgrl.recipe import know_components, schema
 from fgrl.registry.docstrings import source_file
 
+sys.path.insert(0, str(Path(__file__).parent))
+import python_reference
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
 MADE = "<!-- Written by `python tools/reference.py`. -->\n"
@@ -27,7 +30,7 @@ def pages() -> dict[str, str]:
     """The text of each page by its file name."""
     know_components()
     own = {f"{kind}.md": _kind_page(kind) for kind in registry.kinds() if _names(kind)}
-    return {"index.md": _index(), **own, "blocks.md": _blocks_page()}
+    return {"index.md": _index(), **own, "blocks.md": _blocks_page(), "python.md": python_reference.page()}
 
 
 def stale(folder: Path = FOLDER) -> list[str]:
@@ -66,7 +69,7 @@ def _index() -> str:
             *rows,
             "",
             "[Blocks of settings](blocks.md): the groups of fields that several components share, such as `model`, `lora`, `sampling`",
-            "and `train`.",
+            "and `train`. [Python](python.md): what the code of components and `import fgrl` can use.",
             "",
             "## The top of a recipe",
             "",

@@ -29,7 +29,7 @@ def field_help(cls: type[Settings], name: str) -> str:
     if described:
         return described
     for base in cls.__mro__:
-        if name in base.__dict__.get("__annotations__", {}) and (help := _class_docs(base).get(name)):
+        if name in base.__dict__.get("__annotations__", {}) and (help := class_docs(base).get(name)):
             return help
     return ""
 
@@ -72,7 +72,7 @@ def _owner(cls: type[Settings], name: str) -> type:
     return next(base for base in cls.__mro__ if name in base.__dict__.get("__annotations__", {}))
 
 
-def _class_docs(cls: type) -> dict[str, str]:
+def class_docs(cls: type) -> dict[str, str]:
     file = source_file(cls)
     node = _find(cls, file) if file else None
     docs: dict[str, str] = {}

@@ -14,6 +14,7 @@ from fgrl.cli.shared import (
     RUNS,
     AsJson,
     Limit,
+    MachineFile,
     RecipeFile,
     RunsFolder,
     SetValues,
@@ -68,6 +69,7 @@ def validate(
         ),
     ],
     set_values: SetValues = None,
+    machines: MachineFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Check recipes: names, types, bounds, references, files. Overrides `a.b=value` may follow."""
@@ -114,6 +116,7 @@ def plan(
     recipe: RecipeFile,
     limit: Limit = None,
     set_values: SetValues = None,
+    machines: MachineFile = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,19 @@ import typer
 from fgrl import lazy
 from fgrl.cli import completion
 from fgrl.cli.checking import print_plan
-from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, SetValues, echo, emit, load, overrides
+from fgrl.cli.shared import (
+    RUNS,
+    AsJson,
+    Limit,
+    MachineFile,
+    RecipeFile,
+    RunsFolder,
+    SetValues,
+    echo,
+    emit,
+    load,
+    overrides,
+)
 from fgrl.report.text_tables import columns, number_blocks
 
 if TYPE_CHECKING:
@@ -65,6 +77,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and stop: `fgrl plan`.")] = False,
     limit: Limit = None,
     set_values: SetValues = None,
+    machines: MachineFile = None,
     runs: RunsFolder = RUNS,
     wandb: Annotated[
         str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")

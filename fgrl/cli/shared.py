@@ -78,11 +78,31 @@ SetValues = Annotated[
     ),
 ]
 """Only for the help and the parser: `overrides` reads what was given from the context."""
+MACHINES = "fgrl.machines"
+"""Key of a command's context under which the machine file is kept."""
+
+
+def _keep_file(context: typer.Context, file: Path | None) -> Path | None:
+    context.meta[MACHINES] = file
+    return file
+
+
+MachineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--machines", metavar="FILE", help="Where stages train: devices of a YAML file.", callback=_keep_file,
+        show_default=False,
+    ),
+]  # fmt: skip
+"""Only for the help and the parser: `load` reads the file."""
 
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
-    """Return the recipe with the overrides behind it. Raises `registry.Problems`."""
-    recipe = recipes.load(existing(path), overrides(extra, context))
+    """Return the recipe with the overrides behind it, on the machines of `--machines`. Raises `registry.Problems`."""
+    address, given = existing(path), overrides(extra, context)
+    recipe = recipes.load(address, given)
+    if (machines := context.meta.get(MACHINES)) is not None:
+        recipe = recipes.load(address, [*recipes.placed(machines, recipe), *given])
     for note in recipe.notes:
         echo(f"note: {note}", err=True)
     return recipe

@@ -2,12 +2,13 @@
 
 from fgrl.recipe.files import Address, expand, meant, rows
 from fgrl.recipe.loading import Recipe, know_components, load
+from fgrl.recipe.machines import placed
 from fgrl.recipe.paths import keys_below
 from fgrl.recipe.schema import schema
 from fgrl.recipe.shipped import by_name, similar
 from fgrl.recipe.shipped import names as shipped_names
 
 __all__ = [
-    "Address", "Recipe", "by_name", "expand", "keys_below", "know_components", "load", "meant", "rows", "schema",
-    "shipped_names", "similar",
+    "Address", "Recipe", "by_name", "expand", "keys_below", "know_components", "load", "meant", "placed", "rows",
+    "schema", "shipped_names", "similar",
 ]  # fmt: skip

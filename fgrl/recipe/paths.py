@@ -14,7 +14,7 @@ from fgrl.recipe.loading import DTYPE, know_components
 from fgrl.registry.annotations import full, inside, is_component, is_settings, members, value_type
 from fgrl.registry.building import BARE
 from fgrl.registry.describing import default
-from fgrl.registry.docstrings import field_help
+from fgrl.registry.docstrings import field_help, first_sentence
 from fgrl.registry.problems import Key
 from fgrl.registry.settings import Component, Settings
 from fgrl.registry.tree import Tree
@@ -81,7 +81,7 @@ def _keys(annotation: Any, tree: Tree | None, path: list[str]) -> dict[str, Sett
 def _fields(cls: type[Settings]) -> dict[str, Settable]:
     own = {"name": Settable("Which component.")} if issubclass(cls, Component) else {}
     return own | {
-        name: Settable(field_help(cls, name).split("\n")[0], has_keys=_has_keys(full(field)))
+        name: Settable(first_sentence(field_help(cls, name)), has_keys=_has_keys(full(field)))
         for name, field in cls.model_fields.items()
     }
 

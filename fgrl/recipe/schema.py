@@ -98,7 +98,7 @@ def _define_kind(kind: str, definitions: Schema) -> None:
         named = {"properties": {"name": {"const": name}}, "required": ["name"]}
         chosen.append({"if": named, "then": {"$ref": f"#/$defs/{key}"}})
     definitions[kind] = {
-        "description": (registry.kinds()[kind].__doc__ or "").strip().split("\n")[0],
+        "description": " ".join((registry.kinds()[kind].__doc__ or "").split("\n\n")[0].split()),
         "anyOf": [
             {"enum": names},
             _INTERPOLATED,

@@ -17,8 +17,13 @@ from fgrl.registry.settings import Settings
 
 def summary(cls: type) -> str:
     """Return the first sentence of a class's docstring, without its full stop."""
-    paragraph = " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
-    return re.split(r"(?<=[\w)\"`])\.\s+(?=[A-Z`])", paragraph)[0].rstrip(".")
+    return first_sentence(cls.__doc__ or "").rstrip(".")
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a docstring, on one line."""
+    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=[\w)\"`]\.)\s+(?=[A-Z`])", paragraph)[0]
 
 
 def field_help(cls: type[Settings], name: str) -> str:
@@ -73,6 +78,7 @@ def _owner(cls: type[Settings], name: str) -> type:
 
 
 def class_docs(cls: type) -> dict[str, str]:
+    """Return the docstrings below the fields that a class itself defines."""
     file = source_file(cls)
     node = _find(cls, file) if file else None
     docs: dict[str, str] = {}
@@ -80,8 +86,13 @@ def class_docs(cls: type) -> dict[str, str]:
         for statement, below in zip(node.body, node.body[1:], strict=False):
             text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
             if (name := _field_name(statement)) is not None and isinstance(text, str):
-                docs[name] = inspect.cleandoc(text)
+                docs[name] = _unwrapped(inspect.cleandoc(text))
     return docs
+
+
+def _unwrapped(text: str) -> str:
+    """Return a text with one line per paragraph; lists and indented lines stay."""
+    return re.sub(r"(?<!\n)\n(?!\n|\s|[-*] |\d+\. )", " ", text)
 
 
 def _find(cls: type, file: Path) -> ast.ClassDef | None:

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from fgrl.registry.annotations import SIGNS, described, full, is_component, members, shown, wanted
 from fgrl.registry.context import FAILED, Context
-from fgrl.registry.docstrings import field_help
+from fgrl.registry.docstrings import field_help, first_sentence
 from fgrl.registry.names import kind_of, name_of, names
 from fgrl.registry.problems import Key, alternatives, nearest
 from fgrl.registry.settings import Component, Settings
@@ -102,7 +102,7 @@ def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> Non
         hint = alternatives(None, [*names(kind)], f"fgrl list {kind}")
         words = f"{a(words)}: {{name: ...}}"
     else:
-        hint = field_help(cls, name).split("\n")[0]
+        hint = first_sentence(field_help(cls, name))
     context.problem((*path, name), f"missing; wants {words}", hint)
 
 

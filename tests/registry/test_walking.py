@@ -93,7 +93,7 @@ def test_the_docstring_under_a_field_is_its_help_also_in_a_subclass() -> None:
         on two lines."""
         plain: int = 1
 
-    assert field_help(Child, "tip") == "Its point;\non two lines."
+    assert field_help(Child, "tip") == "Its point; on two lines."
     assert field_help(Child, "colour") == "Of the ink."
     assert undocumented(Child) == ["plain"]
     file, line = source(Child).rsplit(":", 1)

@@ -45,7 +45,7 @@ def test_the_advantages_of_a_group_are_drawn(stage: Any, tmp_path: Path) -> None
     items = list(stage.inspect(a_run(tmp_path), 4))
     assert len(items) == 4
     for pair in (items[:2], items[2:]):
-        rewards = [float(item.title.rpartition("reward ")[2]) for item in pair]
+        rewards = [float(item.title.rpartition("reward ")[2].replace("−", "-")) for item in pair]
         for item, reward in zip(pair, rewards, strict=True):
             place = item.kinds.index("response")
             assert item.layers["advantage"][:place] == [None] * place

@@ -264,9 +264,9 @@ def test_a_folded_adapter_samples_as_the_adapter_does(policy, model):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_folding_works_in_low_precision(tiny_model_dir, dtype):
+def test_folding_works_in_low_precision(steady_model_dir, dtype):
     torch.manual_seed(0)
-    policy = models.load(ModelSpec(base=str(tiny_model_dir), dtype=dtype, lora=LoraSpec(r=4)), trainable=True)
+    policy = models.load(ModelSpec(base=str(steady_model_dir), dtype=dtype, lora=LoraSpec(r=4)), trainable=True)
     for name, parameter in policy.net.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.3)

@@ -1,0 +1,59 @@
+"""Machine files: they set devices of trainings, and nothing that changes results or keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fgrl.cli import app
+from fgrl.errors import UsageError
+from fgrl.pipeline import plan
+from fgrl.recipe import load, placed
+from fgrl.registry import Problems
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "small" / "segment_ppo.yaml"
+
+
+def machines(folder: Path, text: str) -> Path:
+    file = folder / "machines.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_devices_of_all_trainings_and_of_single_ones(tmp_path: Path) -> None:
+    file = machines(tmp_path, "train: {devices: 2, accelerator: cpu}\nstages: {policy: {devices: 4}}\n")
+    before = load(RECIPE, [])
+    after = load(RECIPE, placed(file, before))
+    trains = {name: stage.train for name, stage in after.stages.items() if hasattr(stage, "train")}
+    assert {name: (train.devices, train.accelerator) for name, train in trains.items()} == {
+        "reward_model": (2, "cpu"), "policy": (4, "cpu"),
+    }  # fmt: skip
+
+
+@pytest.mark.smollm2
+def test_no_key_changes(tmp_path: Path) -> None:
+    before = load(RECIPE, [])
+    after = load(RECIPE, placed(machines(tmp_path, "train: {devices: 2, accelerator: cpu}\n"), before))
+    keys = [[stage.key for stage in plan(recipe, tmp_path / "runs").stages] for recipe in (before, after)]
+    assert keys[0] == keys[1]
+
+
+def test_the_command_takes_the_file_and_an_override_wins(tmp_path: Path) -> None:
+    file = machines(tmp_path, "train: {devices: 40}\n")  # more devices than rows of a step
+    run = CliRunner().invoke(app, ["validate", str(RECIPE), "--machines", str(file)])
+    assert run.exit_code == 2, run.output
+    assert "devices 40" in run.output
+    changes = ["stages.policy.train.devices=1", "stages.reward_model.train.devices=1"]
+    assert CliRunner().invoke(app, ["validate", str(RECIPE), "--machines", str(file), *changes]).exit_code == 0
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    recipe = load(RECIPE, [])
+    with pytest.raises(Problems, match=r"train\.devcies.*(\n.*)*did you mean \"devices\""):
+        placed(machines(tmp_path, "train: {devcies: 2}\n"), recipe)
+    with pytest.raises(UsageError, match=r'stages\.polcy: .*did you mean "policy"'):
+        placed(machines(tmp_path, "stages: {polcy: {devices: 1}}\n"), recipe)
+    with pytest.raises(Problems, match="several nodes does not work yet"):
+        load(RECIPE, placed(machines(tmp_path, "train: {nodes: 2}\n"), recipe))

@@ -93,15 +93,43 @@ class Drawer(ABC):
         self.close()
 
 
+@dataclass(frozen=True)
+class Correction:
+    """How a training corrects for tokens that were drawn from another distribution than the policy's: with other
+    weights, or with the same weights in other arithmetic.
+
+    The importance weight of a token is w = exp(old_logp - drawn_logp), the policy's probability over that of the engine.
+    """
+
+    kind: Literal["none", "truncate", "mask"]
+    """truncate: the token's advantage is multiplied by min(w, `bound`). mask: by w where 1 / `bound` <= w <= `bound`, by 0
+    elsewhere. none: by 1.
+    """
+    bound: float
+    """Bound of w, above 1. Also the one of the reported share of tokens outside of it."""
+
+
 @kind("engine")
 class Engine(Component, ABC):
-    """Draws responses from models."""
+    """Draws responses from models. `setup(run)` comes before `open`."""
 
     @abstractmethod
     def open(self, model: Any) -> Drawer:
         """Return a drawer of a `fgrl.models.LanguageModel`. Each has a separate state, so an engine may have several
         models open.
         """
+
+    def correction(self) -> Correction | None:
+        """Return how a training corrects for what this engine draws; None: it draws from the very model that is trained,
+        and there is nothing to correct. Its drawers return `Drawn.logp` where this is not None.
+        """
+        return None
+
+    def ahead(self) -> Literal[0, 1]:
+        """Return how many rollouts are drawn ahead, while the one before is trained on. With 1, `draw` is called in another
+        thread than `take`, never at the same time.
+        """
+        return 0
 
     def copies_weights(self) -> bool:
         """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""

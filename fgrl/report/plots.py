@@ -36,6 +36,8 @@ agg_backend = lazy.load("matplotlib.backends.backend_agg")
 
 REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
 """Settings of matplotlib: text stays text, and the same plot is the same bytes."""
+QUIET = {".svg": ("Date", "Creator"), ".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
+"""Endings of printed figures, and what is not written into them."""
 COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
 INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
 """Colours of printed figures."""
@@ -104,15 +106,15 @@ def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]
 
 
 def save_figure(figure: Any, target: Path) -> list[Path]:
-    """Write `target`.svg and `target`.png, without a date, so that equal figures are equal files. Returns the two
-    files.
+    """Write `target`.svg and `target`.png, or the one file that `target` names by its ending (.svg, .pdf, .png). Without a
+    date, so that equal figures are equal files. Returns the files.
     """
-    files = [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
+    named = target.suffix in QUIET
+    files = [target] if named else [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
     with matplotlib.rc_context(REPRODUCIBLE_SVG):
         for file in files:
-            quiet = {"Date": None, "Creator": None} if file.suffix == ".svg" else {"Software": None}
             with atomically(file) as partial:
-                figure.savefig(partial, format=file.suffix[1:], dpi=170, metadata=quiet)
+                figure.savefig(partial, format=file.suffix[1:], dpi=170, metadata=dict.fromkeys(QUIET[file.suffix]))
     return files
 
 

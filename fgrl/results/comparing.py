@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
@@ -118,6 +118,40 @@ def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedE
     return chosen
 
 
+class Measurement(NamedTuple):
+    """A number of a model in the evaluations of one recipe."""
+
+    evaluations: Mapping[str, Evaluation]
+    """By seed."""
+    name: NumberName
+    model: str
+
+
+def row_number(row: Measurement) -> RecipeNumber | None:
+    """Return the mean over the seeds with its interval over prompts; None where no seed has the number."""
+    own = {"": row.evaluations}
+    values = {"": _values(*row)}
+    why = _why_recorded(row.name.metric, own, values)
+    return values[""].number(None if why else _options(own, row.name))
+
+
+def row_difference(row: Measurement, other: Measurement) -> Difference | str:
+    """Return row - other, over the prompts and the seeds that both have, or why they cannot be paired."""
+    if row.name != other.name:
+        return "they are different numbers"
+    sides = {"row": row.evaluations, "other": other.evaluations}
+    if len(_same_questions(sides, ComparedEvaluation(name=""))) < 2:
+        return "their prompts differ"
+    if settings := _other_settings(sides, row.name)["other"]:
+        return f"they are measured with other settings: {settings[0]}"
+    values = {name: _values(*each) for name, each in zip(sides, (row, other), strict=True)}
+    options = None if _why_recorded(row.name.metric, sides, values) else _options(sides, row.name)
+    numbers = {name: value.number(options) for name, value in values.items()}
+    if numbers["row"] is None or numbers["other"] is None:
+        return "one of them has no value"
+    return _difference((numbers["row"], values["row"]), (numbers["other"], values["other"]), options)
+
+
 # -- one number --------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +215,7 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
     first, *others = evaluations
     values = {recipe: _values(by_seed, name, model) for recipe, by_seed in evaluations.items()}
     why_recorded = _why_recorded(name.metric, evaluations, values)
-    options = None if why_recorded else _every(evaluations)[0].remeasured[name.metric].options
+    options = None if why_recorded else _options(evaluations, name)
     numbers = {recipe: number for recipe, side in values.items() if (number := side.number(options)) is not None}
     if first not in numbers or len(numbers) < 2:
         return None
@@ -210,6 +244,11 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
     if options is not None:
         compared.notes += _remarks(compared, evaluations, values)
     return compared
+
+
+def _options(evaluations: Evaluations, name: NumberName) -> Mapping[str, Any]:
+    """Return the options of the bootstrap."""
+    return _every(evaluations)[0].remeasured[name.metric].options
 
 
 def _why_recorded(metric: str, evaluations: Evaluations, values: Mapping[str, _Values]) -> str:

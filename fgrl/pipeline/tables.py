@@ -1,0 +1,299 @@
+"""Table files with what has run of them: our numbers beside the published ones, curves and points for figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgrl.console import Console
+from fgrl.errors import UsageError
+from fgrl.pipeline.execution import execute
+from fgrl.pipeline.finished import FinishedRecipe, Source, read_sources
+from fgrl.pipeline.planning import Options
+from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
+from fgrl.results import curves
+from fgrl.results.curves import Curve
+from fgrl.results.differing import leaves
+from fgrl.results.evaluations import Evaluation, RecipeResults
+from fgrl.results.frontier import Frontier, frontier
+from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, mark_best, measurement
+from fgrl.results.published import GROUP, Published, read_published
+from fgrl.results.run_folder import load as load_run_folder
+from fgrl.results.series import Series
+
+MOST_OTHERS = 3
+"""Runs with other settings that are named."""
+SIZES = ("iterations", "epochs", "max_steps", "batch_size")
+"""Settings of a training that say how long it is."""
+
+
+@dataclass
+class Place:
+    """A row of a table file with what has run of it."""
+
+    row: Row
+    sources: dict[str, Source]
+    """By the recipe's name in the file; without those that wait for a value."""
+    waiting: dict[str, str]
+    """By the name of such a recipe what it waits for."""
+
+    @property
+    def finished(self) -> list[FinishedRecipe]:
+        return [finished for source in self.sources.values() for finished in source.by_seed().values()]
+
+
+@dataclass
+class OpenTable:
+    """A table file, and its rows by name."""
+
+    file: TableFile
+    folder: Path
+    places: dict[str, Place]
+
+    @property
+    def stages(self) -> list[str]:
+        """Stages that the table or the figure reads."""
+        numbers = [column.number for column in self.file.columns.values()]
+        numbers += [number for row in self.file.rows.values() for number in row.numbers.values()]
+        drawn = self.file.figure.stages if self.file.figure and self.file.figure.kind == "curves" else []
+        return list(dict.fromkeys([*(number.partition("/")[0] for number in numbers if number), *drawn]))
+
+    def unfinished(self, finished: FinishedRecipe) -> list[str]:
+        """Return the stages of a recipe that the table reads and that have not run."""
+        has = finished.loaded.stages if finished.loaded is not None else ()
+        return [name for name in self.stages if name in has and name not in finished.folders]
+
+
+def open_table(
+    path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Sequence[int] = (), *, small: bool = False
+) -> OpenTable:
+    """Plan every row of a table file; nothing is run.
+
+    overrides: of all recipes; a key that recipes `need` is for them alone. seeds: instead of the file's.
+    Raises `Problems` of the file or a recipe, and `UsageError`.
+    """
+    table = read_table_file(path, small=small)
+    wanted = {key for keys in table.needs.values() for key in keys}
+    planned: dict[tuple[str, ...], Source] = {}
+
+    def source(name: str, row: Row) -> Source:
+        own = [text for text in overrides if _key(text) not in wanted or _key(text) in table.needs.get(name, ())]
+        address = table.address(name, row, path.parent)
+        key = (str(address), *row.set)
+        if key not in planned:
+            (planned[key],) = read_sources([address], runs, [*row.set, *own], list(seeds) or table.seeds)
+        return planned[key]
+
+    places = {}
+    for title, row in table.rows.items():
+        place = places[title] = Place(row, {}, {})
+        for name in table.recipes_of(row):
+            if absent := [key for key in table.needs.get(name, ()) if key not in map(_key, overrides)]:
+                place.waiting[name] = f"needs {' '.join(f'{key}=...' for key in absent)}"
+            else:
+                place.sources[name] = source(name, row)
+    return OpenTable(table, path.parent, places)
+
+
+def run_missing(table: OpenTable, command: Sequence[str], console: Console) -> int:
+    """Run the recipes of rows that lack a stage. Returns the exit code of the first that fails, else 0."""
+    every = {finished.command: finished for place in table.places.values() for finished in place.finished}
+    for finished in every.values():
+        if not table.unfinished(finished) or finished.recipe is None:
+            continue
+        console.say(finished.command)
+        options = Options(arguments=finished.overrides, command=command)
+        if code := execute(finished.recipe, finished.runs.root, options, console).exit:
+            console.say(f"not finished: {finished.command}")
+            return code
+    return 0
+
+
+def paper_table(table: OpenTable) -> PaperTable:
+    """Return our numbers and the published ones. Raises `DataError` when numbers cannot be read, and `UsageError` for a
+    number that a finished evaluation does not have.
+    """
+    file = table.file
+    published = read_published(file.published, table.folder) if file.published else None
+    rows = {name: _table_row(name, table, published) for name in file.rows}
+    made = PaperTable(about=file.about, columns=list(file.columns), rows=list(rows.values()))
+    made.numbers = {name: column.number for name, column in file.columns.items() if column.number}
+    every = [finished for place in table.places.values() for finished in place.finished]
+    made.seeds = list(dict.fromkeys(finished.seed for finished in every))
+    made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.data)))
+    evaluations = _evaluations(table)
+    for title, column in file.columns.items():
+        made.notes += _fill(title, column, rows, table, evaluations)
+    if published is not None:
+        made.source = f"{published.title}, Table {published.number} ({published.table.where})"
+        made.published_model, made.published_budget = published.table.model, published.table.budget
+        made.notes += _unmatched(file, published)
+    return made
+
+
+def _table_row(name: str, table: OpenTable, published: Published | None) -> TableRow:
+    place = table.places[name]
+    printed = place.row.published if place.row.published is not None else name
+    cells = {
+        title: Cell(published=None if published is None else published.value(printed, column.published or title))
+        for title, column in table.file.columns.items()
+    }
+    group, _, own = name.rpartition(GROUP) if published is None or name not in published.table.rows else ("", "", name)
+    row = TableRow(group, own, "", place.row.model, cells, waiting=place.row.reason, x=place.row.x)
+    if place.finished:
+        row.recipe = ", ".join(str(source.path) for source in place.sources.values())
+        row.commands = [finished.command for finished in place.finished if table.unfinished(finished)]
+        row.budget = "; ".join(dict.fromkeys(filter(None, (_budget(finished.data) for finished in place.finished))))
+        if len(row.commands) == len(place.finished):
+            row.waiting = "not run"
+    elif not row.waiting:
+        row.waiting = "; ".join(dict.fromkeys(place.waiting.values()))
+    return row
+
+
+Measured = dict[tuple[str, str], dict[str, dict[str, Evaluation]]]
+"""By row and name of the recipe: by seed and stage the finished evaluations."""
+
+
+def _evaluations(table: OpenTable) -> Measured:
+    read: dict[Path, Evaluation] = {}
+    measured: Measured = {}
+    for title, place in table.places.items():
+        for name, source in place.sources.items():
+            by_seed = measured[title, name] = {}
+            for seed, finished in source.by_seed().items():
+                stages = [
+                    stage for stage in table.stages if stage in finished.evaluations and stage in finished.folders
+                ]
+                for stage in stages:
+                    folder = finished.folders[stage]
+                    if folder not in read:
+                        read[folder] = finished.remeasured(stage)
+                by_seed[str(seed)] = {stage: read[finished.folders[stage]] for stage in stages}
+    return measured
+
+
+def _fill(
+    title: str, column: Column, rows: Mapping[str, TableRow], table: OpenTable, evaluations: Measured
+) -> list[str]:
+    """Set our numbers of a column, and mark the best. Returns notes."""
+    cells, measured, better = {}, {}, column.better
+    for name, row in rows.items():
+        place, own = table.places[name], table.places[name].row
+        number = own.numbers[title] if title in own.numbers else column.number
+        recipe = table.file.recipe_of(own, column) if table.file.recipes else ""
+        if number is None or row.waiting:
+            continue
+        if recipe in place.waiting:
+            row.cells[title].missing = place.waiting[recipe]
+            continue
+        found, declared = measurement(evaluations[name, recipe], number, own.models.get(title, own.model))
+        if found is None:
+            row.cells[title].missing = "not run"
+            continue
+        cell = cell_of(found, column.scale)
+        cell.published = row.cells[title].published
+        better = better or declared
+        row.cells[title] = cell
+        cells[name], measured[name] = cell, found
+    if better not in ("higher", "lower"):
+        return []
+    parts: dict[str, list[str]] = {}
+    for name in cells:
+        parts.setdefault(rows[name].group if table.file.best == "group" else "", []).append(name)
+    whys = [mark_best({name: cells[name] for name in part}, measured, better) for part in parts.values()]
+    return [f"{title}: none is marked: {why}" for why in whys if why]
+
+
+def _unmatched(file: TableFile, published: Published) -> list[str]:
+    """Return notes on rows and columns that only one side has."""
+    printed = {column.published or title: title for title, column in file.columns.items()}
+    without = [title for name, title in printed.items() if name not in published.table.columns]
+    names = [row.published if row.published is not None else name for name, row in file.rows.items()]
+    unknown = [name for name in names if name and name not in published.rows]
+    left = [name for name in published.table.columns if name not in printed]
+    left += [name for name in published.rows if name not in names]
+    notes = [f"not in the paper's table: {', '.join([*without, *unknown])}"] if without or unknown else []
+    return notes + ([f"only in the paper's table: {', '.join(left)}"] if left else [])
+
+
+def _bases(data: Mapping[str, Any]) -> list[str]:
+    """Return the models from which a recipe starts."""
+    bases = []
+    for path, value in leaves(data.get("stages", {})).items():
+        if re.fullmatch(r".*\.(model|models\.\w+)(\.base)?", path) and isinstance(value, str) and "${out:" not in value:
+            bases.append(value)
+    return bases
+
+
+def _budget(data: Mapping[str, Any]) -> str:
+    """Return the sizes of a recipe's trainings: `policy: iterations 16, batch_size 16, 32 responses in a rollout`."""
+    parts = []
+    for name, stage in data.get("stages", {}).items():
+        train = stage.get("train") if isinstance(stage, Mapping) else None
+        if not isinstance(train, Mapping):
+            continue
+        sizes = [f"{key} {train[key]}" for key in SIZES if key in train]
+        rollout = stage.get("rollout")
+        if isinstance(rollout, Mapping) and "batch_size" in rollout:
+            sizes.append(f"{rollout['batch_size']} responses in a rollout")
+        parts.append(f"{name}: {', '.join(sizes)}")
+    return "; ".join(parts)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def table_frontier(table: OpenTable) -> Frontier:
+    """Return the second column against the first, for the rows that have run; a group is a series."""
+    numbers = [column.number for column in table.file.columns.values()]
+    if len(numbers) != 2 or None in numbers:
+        raise UsageError("a frontier wants two columns with numbers: what it costs, and what is wanted")
+    results = []
+    for name, place in table.places.items():
+        for finished in place.finished:
+            own = finished.results
+            kept = {stage: each for stage, each in own.evaluations.items() if stage in table.stages}
+            results.append(RecipeResults(name.partition(GROUP)[0], own.settings, kept))
+    models = list(dict.fromkeys(place.row.model for place in table.places.values()))
+    return frontier(results, str(numbers[0]), str(numbers[1]), models)
+
+
+def table_curves(table: OpenTable, metric: str) -> list[Curve]:
+    """Return a metric of the trainings of every row over their steps, with intervals over seeds."""
+    assert table.file.figure is not None
+    drawn = []
+    for name, place in table.places.items():
+        for stage in table.file.figure.stages:
+            series: dict[int, Series] = {
+                finished.seed: curves.metric_of(finished.folders, metric, [stage])[stage]
+                for finished in place.finished
+                if stage in finished.folders
+            }
+            if series:
+                several = len(table.file.figure.stages) > 1
+                drawn.append(curves.curve(f"{name} {stage}" if several else name, series))
+    return drawn
+
+
+# -- other runs --------------------------------------------------------------------------------------------------------
+
+
+def other_runs(finished: FinishedRecipe) -> list[str]:
+    """Return what differs in the newest runs of a recipe that has not run with these settings: `KEY=VALUE ...` of each."""
+    own, found = leaves(finished.data), []
+    for folder in finished.runs.invocations(finished.name):
+        run = load_run_folder(folder)
+        theirs = leaves(run.settings)
+        keys = [key for key in (*theirs, *own) if theirs.get(key) != own.get(key)]
+        text = " ".join(f"{key}={theirs.get(key, 'null')}" for key in dict.fromkeys(keys))
+        if any(stage.finished for stage in run.stages) and text and text not in found:
+            found.append(text)
+    return found[:MOST_OTHERS]

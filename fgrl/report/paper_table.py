@@ -1,0 +1,210 @@
+"""A table of a paper as text: for a terminal, Markdown, LaTeX, CSV and JSON. Our numbers and the published ones have
+columns of their own everywhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fgrl.evaluation.statistics import Estimate
+from fgrl.report.text_tables import columns, markdown
+from fgrl.results.estimates import ShownEstimate, common_decimals
+from fgrl.results.paper_table import Cell, PaperTable, TableRow
+
+PAPER = "paper"
+LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "≥": r"$\geq$", "×": r"$\times$", "Σ": r"$\Sigma$",
+    "α": r"$\alpha$", "β": r"$\beta$", "✓": r"$\checkmark$", "<": "$<$", ">": "$>$", "|": "$|$",
+}  # fmt: skip
+
+
+def as_text(table: PaperTable) -> str:
+    """Return a block for each column, so that rows stand below each other in any terminal."""
+    blocks = [table.about]
+    for title in table.columns:
+        texts = _texts(table, title)
+        kinds = _kinds(table, title)
+        rows = [["", *kinds]]
+        for group, members in table.groups.items():
+            rows += [[group, *[""] * len(kinds)]] if group else []
+            for row in members:
+                shown = _shown(row.cells[title], texts, lambda text: f"{text} *")
+                rows.append([f"{'  ' if group else ''}{row.name}", *(shown[kind] for kind in kinds)])
+        number = table.numbers.get(title)
+        blocks.append(f"{title}{f' ({number})' if number else ''}\n{columns(rows)}")
+    return "\n\n".join([*blocks, "\n".join(_remarks(table, "* "))])
+
+
+def as_markdown(table: PaperTable) -> str:
+    """Return one table, the best in bold, and remarks."""
+    head, *body = _wide(table, lambda text: f"**{text}**")
+    lines = ["- " + text for text in _remarks(table, "bold: ")]
+    return "\n\n".join([f"**{table.about}**", markdown([head, *body]), "\n".join(lines)])
+
+
+def as_latex(table: PaperTable) -> str:
+    """Return a `table` environment that needs no package; the best in bold."""
+    head, *body = _wide(table, lambda text: rf"\textbf{{{text}}}", escape=_latex)
+    lines = [
+        r"\begin{table}", r"\centering\scriptsize", rf"\caption{{{_latex(table.about)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline",
+        " & ".join(head) + r" \\", r"\hline",
+        *(" & ".join(row) + r" \\" for row in body), r"\hline", r"\end{tabular}",
+        *(rf"\par {_latex(text)}" for text in _remarks(table, "bold: ")), r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def as_csv(table: PaperTable) -> str:
+    """Return a line for each row; a column for each end of each interval, and the published values as printed."""
+    kinds = ["", " low", " high", " low over seeds", " high over seeds", " best", f" {PAPER}"]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        ["group", "row", "recipe", "model", *(f"{title}{kind}" for title in table.columns for kind in kinds)]
+    )
+    for row in table.rows:
+        values: list[Any] = [row.group, row.name, row.recipe, row.model]
+        for title in table.columns:
+            cell = row.cells[title]
+            seeds = (cell.over_seeds.low, cell.over_seeds.high) if cell.over_seeds else (None, None)
+            ours = (cell.ours.mean, cell.ours.low, cell.ours.high) if cell.ours else (None, None, None)
+            values += [*ours, *seeds, int(cell.best) if cell.ours else None, cell.published]
+        writer.writerow(values)
+    return stream.getvalue().rstrip("\n")
+
+
+def as_json(table: PaperTable) -> dict[str, Any]:
+    """Return the table as plain data; `ours` and `published` apart."""
+
+    def numbers(cell: Cell) -> dict[str, Any] | None:
+        if cell.ours is None:
+            return None
+        over = cell.over_seeds
+        ends = None if over is None else {"low": over.low, "high": over.high}
+        return {
+            **cell.ours.model_dump(include={"mean", "low", "high", "n", "seeds"}),
+            "over_seeds": ends,
+            "best": cell.best,
+        }
+
+    return {
+        "about": table.about,
+        "ours": {"models": table.models, "seeds": table.seeds, "numbers": table.numbers},
+        "published": {"source": table.source, "model": table.published_model, "budget": table.published_budget},
+        "rows": [
+            {
+                "group": row.group, "row": row.name, "recipe": row.recipe, "model": row.model, "waiting": row.waiting, "budget": row.budget,
+                "ours": {title: numbers(cell) for title, cell in row.cells.items()},
+                "published": {title: cell.published for title, cell in row.cells.items()},
+            }
+            for row in table.rows
+        ],
+        "notes": table.notes,
+    }  # fmt: skip
+
+
+def _wide(
+    table: PaperTable, bold: Callable[[str], str], escape: Callable[[str], str] = lambda text: text
+) -> list[list[str]]:
+    """Return the head and the rows of one wide table: of each column ours, over seeds where there are several, and the
+    published value.
+    """
+    kinds = {title: _kinds(table, title) for title in table.columns}
+    head = ["", *(escape(f"{title}, {kind}") for title, own in kinds.items() for kind in own)]
+    texts = {title: _texts(table, title) for title in table.columns}
+    rows = [head]
+    for group, members in table.groups.items():
+        rows += [[escape(group), *[""] * (len(head) - 1)]] if group else []
+        for row in members:
+            line = [escape(row.name)]
+            for title, own in kinds.items():
+                shown = _shown(row.cells[title], texts[title], bold, escape)
+                line += [shown[kind] for kind in own]
+            rows.append(line)
+    return rows
+
+
+def _kinds(table: PaperTable, title: str) -> list[str]:
+    """Return what a column is of: ours, over seeds where there are several, and the paper's where it has some."""
+    cells = [row.cells[title] for row in table.rows]
+    over_seeds = ["over seeds"] if any(cell.over_seeds for cell in cells) else []
+    return ["ours", *over_seeds, *([PAPER] if any(cell.published for cell in cells) else [])]
+
+
+def _shown(
+    cell: Cell,
+    texts: Mapping[int, tuple[str, str]],
+    mark: Callable[[str], str],
+    escape: Callable[[str], str] = lambda text: text,
+) -> dict[str, str]:
+    ours, seeds = (escape(text) for text in texts[id(cell)])
+    return {"ours": mark(ours) if cell.best else ours, "over seeds": seeds, PAPER: escape(cell.published or "")}
+
+
+def _texts(table: PaperTable, title: str) -> Mapping[int, tuple[str, str]]:
+    """Our number and its interval over seeds, by the cell's identity; with the same decimals in the whole column."""
+    cells = [row.cells[title] for row in table.rows]
+    decimals = common_decimals([estimate for cell in cells for estimate in (cell.ours, cell.over_seeds) if estimate])
+
+    def shown(estimate: Estimate) -> ShownEstimate:
+        return ShownEstimate.of(Estimate(**{end: getattr(estimate, end) for end in ("mean", "low", "high")}), decimals)
+
+    return {
+        id(cell): (
+            _absent(row, cell) if cell.ours is None else shown(cell.ours).with_interval,
+            f"[{shown(cell.over_seeds).interval}]" if cell.over_seeds else "",
+        )
+        for row, cell in ((row, row.cells[title]) for row in table.rows)
+    }
+
+
+def _absent(row: TableRow, cell: Cell) -> str:
+    return "not run" if row.waiting == "not run" or cell.missing == "not run" else "–"
+
+
+def _remarks(table: PaperTable, mark: str) -> list[str]:
+    """Return what a reader has to know: models and budgets of both sides, and what is missing."""
+    seeds = f", seed{'s' * (len(table.seeds) > 1)} {', '.join(map(str, table.seeds))}" if table.seeds else ""
+    lines = [f"ours: {', '.join(table.models) or 'no model'}{seeds}"]
+    lines += _by_value("budget of ours", {row.name: row.budget for row in table.rows if row.budget and not row.waiting})
+    if any(cell.published for row in table.rows for cell in row.cells.values()):
+        lines.append(
+            f"{PAPER}: {table.source}; {'; '.join(filter(None, (table.published_model, table.published_budget)))}"
+        )
+    if any(cell.best for row in table.rows for cell in row.cells.values()):
+        lines.append(f"{mark}better than every other row that has run, by the paired intervals")
+    waiting = [row for row in table.rows if row.waiting]
+    lines += _by_value("", {row.name: row.waiting for row in waiting if row.waiting != "not run"})
+    lines += [
+        f"not run: {command}" for command in dict.fromkeys(command for row in table.rows for command in row.commands)
+    ]
+    missing = {
+        row.name: cell.missing
+        for row in table.rows
+        for cell in row.cells.values()
+        if cell.missing not in ("", "not run")
+    }
+    return [*lines, *_by_value("", missing), *table.notes]
+
+
+def _by_value(title: str, values: Mapping[str, str]) -> list[str]:
+    """Return a line for each different value, with the rows that have it."""
+    rows: dict[str, list[str]] = {}
+    for name, value in values.items():
+        rows.setdefault(value, []).append(name)
+    start = f"{title}, " if title else ""
+    return [f"{start}{', '.join(names)}: {value}" for value, names in rows.items()]
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(sign, sign) for sign in text)
+
+
+FORMATS: Mapping[str, Callable[[PaperTable], str]] = {
+    "text": as_text, "markdown": as_markdown, "latex": as_latex, "csv": as_csv
+}  # fmt: skip

@@ -13,8 +13,20 @@ import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import (
-    RUNS, AsJson, Numbers, RunsFolder, Seeds, SetValues, Sources, WrongWord, echo, emit, named_and_overrides, overrides,
-    read_sources, seed_list,
+    RUNS,
+    AsJson,
+    Numbers,
+    RunsFolder,
+    Seeds,
+    SetValues,
+    Sources,
+    WrongWord,
+    echo,
+    emit,
+    named_and_overrides,
+    overrides,
+    read_sources,
+    seed_list,
 )  # fmt: skip
 from fgrl.errors import UsageError
 
@@ -52,6 +64,8 @@ A table file names the rows and columns of a paper's table: see docs/how-to/pape
 
 
 class Format(StrEnum):
+    """How a table is printed."""
+
     text = "text"
     markdown = "markdown"
     latex = "latex"

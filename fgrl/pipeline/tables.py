@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fgrl import recipe as recipes
 from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.pipeline.execution import execute
@@ -72,19 +73,23 @@ def open_table(
 ) -> OpenTable:
     """Plan every row of a table file; nothing is run.
 
-    overrides: of all recipes; a key that recipes `need` is for them alone. seeds: instead of the file's.
+    overrides: of all recipes; a key that recipes `need` is for them alone, and `stages.NAME...` for those that have the
+    stage. seeds: instead of the file's.
     Raises `Problems` of the file or a recipe, and `UsageError`.
     """
     table = read_table_file(path, small=small)
     wanted = {key for keys in table.needs.values() for key in keys}
     planned: dict[tuple[str, ...], Source] = {}
+    used: set[str] = set()
 
     def source(name: str, row: Row) -> Source:
-        own = [text for text in overrides if _key(text) not in wanted or _key(text) in table.needs.get(name, ())]
         address = table.address(name, row, path.parent)
         key = (str(address), *row.set)
         if key not in planned:
-            (planned[key],) = read_sources([address], runs, [*row.set, *own], list(seeds) or table.seeds)
+            own = [text for text in overrides if _key(text) not in wanted or _key(text) in table.needs.get(name, ())]
+            own = _of_its_stages(address, [*row.set, *own])
+            used.update(own)
+            (planned[key],) = read_sources([address], runs, own, list(seeds) or table.seeds)
         return planned[key]
 
     places = {}
@@ -95,7 +100,18 @@ def open_table(
                 place.waiting[name] = f"needs {' '.join(f'{key}=...' for key in absent)}"
             else:
                 place.sources[name] = source(name, row)
+    if planned and (unused := [text for text in overrides if text not in used]):
+        raise UsageError(f"{unused[0]}: no recipe of the table has this stage")
     return OpenTable(table, path.parent, places)
+
+
+def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides without those of stages that a recipe does not have."""
+    if not any(text.startswith("stages.") for text in overrides):
+        return list(overrides)
+    plain = [text for text in overrides if not text.startswith("stages.")]
+    known = recipes.load(address, plain).stages
+    return [text for text in overrides if text in plain or text.split(".")[1].partition("=")[0] in known]
 
 
 def run_missing(table: OpenTable, command: Sequence[str], console: Console) -> int:
@@ -183,7 +199,7 @@ def _fill(
     cells, measured, better = {}, {}, column.better
     for name, row in rows.items():
         place, own = table.places[name], table.places[name].row
-        number = own.numbers[title] if title in own.numbers else column.number
+        number = own.numbers.get(title, column.number)
         recipe = table.file.recipe_of(own, column) if table.file.recipes else ""
         if number is None or row.waiting:
             continue

@@ -131,15 +131,14 @@ class TableFile(Settings):
 
     def _check(self, where: str = "") -> None:
         """Raise ValueError for a name of a recipe or a column that there is not."""
-        named = {
-            **{f"rows.{name}": row for name, row in self.rows.items()},
-            **{f"columns.{name}": column for name, column in self.columns.items()},
-        }
-        for place, each in named.items():
-            if each.recipe is not None and each.recipe not in self.recipes:
-                raise ValueError(f'{where}{place}: "{each.recipe}" is not among `recipes`')
-            if isinstance(each, Row) and not each.reason and not self.recipes:
-                raise ValueError(f"{where}{place}: wants a recipe or a reason")
+        for column in self.columns.values():
+            if column.recipe is not None and column.recipe not in self.recipes:
+                raise ValueError(f'{where}columns: "{column.recipe}" is not among `recipes`')
+        for name, row in self.rows.items():
+            if row.recipe is not None and row.recipe not in self.recipes:
+                raise ValueError(f'{where}rows.{name}: "{row.recipe}" is not among `recipes`')
+            if not row.reason and not self.recipes:
+                raise ValueError(f"{where}rows.{name}: wants a recipe or a reason")
         known = {*self.columns, *((self.small.columns or {}) if self.small else {})}
         for name, row in self.rows.items():
             for column in (*row.numbers, *row.models):
@@ -191,7 +190,7 @@ class TableFile(Settings):
             parameters["seed"] = {"values": chosen}
         command = ["${program}", "run", addresses[0], "${args_no_hyphens}"]
         sweep = {"program": "fgrl", "command": command, "method": "grid", "parameters": parameters}
-        return yaml.safe_dump(sweep, sort_keys=False, width=1000).rstrip()
+        return str(yaml.safe_dump(sweep, sort_keys=False, width=1000)).rstrip()
 
 
 def is_table_file(path: Path) -> bool:

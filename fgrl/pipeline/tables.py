@@ -15,6 +15,7 @@ from fgrl.pipeline.execution import execute
 from fgrl.pipeline.finished import FinishedRecipe, Source, read_sources
 from fgrl.pipeline.planning import Options
 from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
+from fgrl.registry import Problems
 from fgrl.results import curves
 from fgrl.results.curves import Curve
 from fgrl.results.differing import leaves
@@ -144,9 +145,10 @@ def paper_table(table: OpenTable) -> PaperTable:
     for title, column in file.columns.items():
         made.notes += _fill(title, column, rows, table, evaluations)
     if published is not None:
+        shown = any(cell.published for row in made.rows for cell in row.cells.values())
         made.source = f"{published.title}, Table {published.number} ({published.table.where})"
         made.published_model, made.published_budget = published.table.model, published.table.budget
-        made.notes += _unmatched(file, published)
+        made.notes += _unmatched(file, published) if shown else ["the paper's table has other columns"]
     return made
 
 
@@ -303,13 +305,21 @@ def table_curves(table: OpenTable, metric: str) -> list[Curve]:
 
 
 def other_runs(finished: FinishedRecipe) -> list[str]:
-    """Return what differs in the newest runs of a recipe that has not run with these settings: `KEY=VALUE ...` of each."""
+    """Return the overrides of the newest runs of a recipe that has not run with these settings; where a command did not
+    give them, the values that differ.
+    """
     own, found = leaves(finished.data), []
     for folder in finished.runs.invocations(finished.name):
         run = load_run_folder(folder)
         theirs = leaves(run.settings)
-        keys = [key for key in (*theirs, *own) if theirs.get(key) != own.get(key)]
-        text = " ".join(f"{key}={theirs.get(key, 'null')}" for key in dict.fromkeys(keys))
-        if any(stage.finished for stage in run.stages) and text and text not in found:
-            found.append(text)
+        if theirs == own or finished.loaded is None or not any(stage.finished for stage in run.stages):
+            continue
+        words = [word for word in run.record.command if "=" in word and not word.startswith("-")]
+        try:
+            given = leaves(recipes.load(finished.loaded.address, words).data) == theirs
+        except Problems:
+            given = False
+        differing = [f"{key}={value}" for key, value in theirs.items() if own.get(key) != value]
+        text = " ".join(words if given else differing)
+        found += [text] if text and text not in found else []
     return found[:MOST_OTHERS]

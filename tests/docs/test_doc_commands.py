@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from fgrl import recipe as recipes
 from fgrl.cli import app
 from fgrl.cli.shared import named_and_overrides, overrides
+from fgrl.recipe.tables import is_table_file
 from fgrl.registry import Problems
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
@@ -112,7 +113,12 @@ def listed(value: object) -> list[str]:
 
 def recipes_of(command: Command) -> list[str]:
     named, _ = named_and_overrides(command.words[1:])
-    return [word for word in named if re.search(r"\.ya?ml(::|$)", word) and word.startswith(SHIPPED)]
+    named = [word for word in named if re.search(r"\.ya?ml(::|$)", word) and word.startswith(SHIPPED)]
+    return [word for word in named if not is_table_file(ROOT / word)]
+
+
+def table_files_of(command: Command) -> list[str]:
+    return [word for word in command.words[2:] if is_table_file(ROOT / word)]
 
 
 def overrides_of(command: Command) -> tuple[str, ...]:
@@ -157,7 +163,7 @@ def is_cheap(command: Command) -> bool:
 
 
 def is_over_runs(command: Command) -> bool:
-    return command.words[1] in OVER_RUNS and not command.inline and not is_form(command)
+    return command.words[1] in OVER_RUNS and not command.inline and not is_form(command) and not table_files_of(command)
 
 
 def reads_file_of_the_page(command: Command) -> bool:
@@ -180,6 +186,16 @@ def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, work
             (workplace / value).write_text('{"id": "1", "prompt": "Why?"}\n', encoding="utf-8")
     for address in recipes_of(command):
         loaded(address, tuple(word for word in overrides_of(command) if "$" not in word))
+
+
+@pytest.mark.parametrize("command", [command for command in unique if table_files_of(command)], ids=str)
+def test_a_table_file_of_a_command_is_printed(command: Command, workplace: Path) -> None:
+    """Without `--run`, which trains."""
+    for word in overrides_of(command):
+        (workplace / word.split("=", 1)[1]).write_text('{"id": "1", "prompt": "Why?"}\n', encoding="utf-8")
+    done = CliRunner().invoke(app, [word for word in command.words[1:] if word != "--run"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "ours: " in done.output
 
 
 @pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)
@@ -214,7 +230,8 @@ def test_each_command_of_a_block_runs_or_is_listed_with_the_reason() -> None:
     neither = [
         str(command)
         for command, reason in listed_here.items()
-        if reason is None and not (is_cheap(command) or is_over_runs(command) or command.page in FOLLOWED)
+        if reason is None
+        and not (is_cheap(command) or is_over_runs(command) or command.page in FOLLOWED or table_files_of(command))
     ]
     assert neither == []
     unused = set(NOT_HERE) - set(listed_here.values())

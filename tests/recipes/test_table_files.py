@@ -14,6 +14,7 @@ from fgrl.kinds.metric import meaning_in
 from fgrl.pipeline.finished import FinishedRecipe
 from fgrl.pipeline.tables import OpenTable, open_table, paper_table
 from fgrl.recipe.tables import is_table_file, read_table_file
+from fgrl.results.published import read_published
 from fgrl.stages.average import NUMBER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,29 @@ def test_rows_and_columns_are_those_of_the_paper(path: Path, tmp_path: Path) -> 
     notes = [note for note in made.notes if "table:" in note]
     ours_too = {"segment_ppo-table3": 1, "text2grad-table1_judged": 2}
     assert len(notes) == ours_too.get(named(path), 0), notes
+
+
+PAGES = {"segment_ppo": "1", "rla": "1", "rubrics_to_tokens": "1", "span_feedback": "2", "text2grad": "2"}
+
+
+@pytest.mark.parametrize("paper", PAGES)
+def test_a_page_begins_with_its_table_as_printed_and_the_command(paper: str) -> None:
+    start = (ROOT / "docs" / "papers" / f"{paper}.md").read_text(encoding="utf-8").split("\n## ")[0]
+    published = read_published(f"{paper}.yaml::{PAGES[paper]}", ROOT / "docs" / "papers" / "data")
+    lines = [line.replace("\\", "") for line in start.splitlines() if line.startswith("| ")]
+    wanted = [
+        [f"Table {PAGES[paper]}", *published.table.columns],
+        *([name, *row] for name, row in published.rows.items()),
+    ]
+    assert [line for line in lines if "---" not in line] == [f"| {' | '.join(cells)} |" for cells in wanted]
+    assert f"fgrl table sweeps/{paper}/table{PAGES[paper]}.yaml" in start
+
+
+def test_the_how_to_shows_a_file_that_there_is() -> None:
+    page = (ROOT / "docs" / "how-to" / "paper-tables.md").read_text(encoding="utf-8")
+    assert page.split("```yaml\n")[1].split("```")[0] == (ROOT / "sweeps" / "segment_ppo" / "table4.yaml").read_text(
+        encoding="utf-8"
+    )
 
 
 def check(finished: FinishedRecipe, number: str, model: str) -> None:

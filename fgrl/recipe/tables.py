@@ -141,9 +141,9 @@ class TableFile(Settings):
                 raise ValueError(f"{where}rows.{name}: wants a recipe or a reason")
         known = {*self.columns, *((self.small.columns or {}) if self.small else {})}
         for name, row in self.rows.items():
-            for column in (*row.numbers, *row.models):
-                if not where and column not in known:
-                    raise ValueError(f'rows.{name}: no column "{column}"')
+            for title in (*row.numbers, *row.models):
+                if not where and title not in known:
+                    raise ValueError(f'rows.{name}: no column "{title}"')
 
     def smaller(self) -> TableFile:
         """Return the small version. Raises `UsageError` where there is none."""

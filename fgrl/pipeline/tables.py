@@ -23,13 +23,12 @@ from fgrl.results.evaluations import Evaluation, RecipeResults
 from fgrl.results.frontier import Frontier, frontier
 from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, mark_best, measurement
 from fgrl.results.published import GROUP, Published, read_published
+from fgrl.results.reading import mapping
 from fgrl.results.run_folder import load as load_run_folder
 from fgrl.results.series import Series
 
 MOST_OTHERS = 3
 """Runs with other settings that are named."""
-SIZES = ("iterations", "epochs", "max_steps", "batch_size")
-"""Settings of a training that say how long it is."""
 
 
 @dataclass
@@ -239,26 +238,24 @@ def _unmatched(file: TableFile, published: Published) -> list[str]:
 
 
 def _bases(data: Mapping[str, Any]) -> list[str]:
-    """Return the models from which a recipe starts."""
-    bases = []
-    for path, value in leaves(data.get("stages", {})).items():
-        if re.fullmatch(r".*\.(model|models\.\w+)(\.base)?", path) and isinstance(value, str) and "${out:" not in value:
-            bases.append(value)
-    return bases
+    """Return the models from which a recipe starts, without those that an endpoint serves."""
+    return [
+        value
+        for path, value in leaves(data.get("stages", {})).items()
+        if re.fullmatch(r"\w+\.(model|models\.\w+)(\.base)?", path) and isinstance(value, str) and "${out:" not in value
+    ]
 
 
 def _budget(data: Mapping[str, Any]) -> str:
     """Return the sizes of a recipe's trainings: `policy: iterations 16, batch_size 16, 32 responses in a rollout`."""
     parts = []
     for name, stage in data.get("stages", {}).items():
-        train = stage.get("train") if isinstance(stage, Mapping) else None
-        if not isinstance(train, Mapping):
-            continue
-        sizes = [f"{key} {train[key]}" for key in SIZES if key in train]
-        rollout = stage.get("rollout")
-        if isinstance(rollout, Mapping) and "batch_size" in rollout:
-            sizes.append(f"{rollout['batch_size']} responses in a rollout")
-        parts.append(f"{name}: {', '.join(sizes)}")
+        train = mapping(mapping(stage).get("train"))
+        length = [key for key in ("max_steps", "iterations", "epochs") if train.get(key) is not None][:1]
+        sizes = [f"{key} {train[key]}" for key in (*length, "batch_size") if key in train]
+        drawn = mapping(mapping(stage).get("rollout")).get("batch_size")
+        sizes += [f"{drawn} responses in a rollout"] if drawn else []
+        parts += [f"{name}: {', '.join(sizes)}"] if sizes else []
     return "; ".join(parts)
 
 

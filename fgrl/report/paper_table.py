@@ -15,6 +15,7 @@ from fgrl.results.estimates import ShownEstimate, common_decimals
 from fgrl.results.paper_table import Cell, PaperTable, TableRow
 
 PAPER = "paper"
+NOT_RUN = "not run: "
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "≥": r"$\geq$", "×": r"$\times$", "Σ": r"$\Sigma$",
@@ -47,14 +48,19 @@ def as_markdown(table: PaperTable) -> str:
 
 
 def as_latex(table: PaperTable) -> str:
-    """Return a `table` environment that needs no package; the best in bold."""
-    head, *body = _wide(table, lambda text: rf"\textbf{{{text}}}", escape=_latex)
+    """Return a `table` environment that needs no package; the best in bold. The commands that run the rest are comments."""
+    _head, *body = _wide(table, lambda text: rf"\textbf{{{text}}}", escape=_latex)
+    kinds = {title: _kinds(table, title) for title in table.columns}
+    titles = [rf"\multicolumn{{{len(own)}}}{{c}}{{{_latex(title)}}}" for title, own in kinds.items()]
+    below = [kind for own in kinds.values() for kind in own]
+    remarks = _remarks(table, "bold: ")
     lines = [
+        *(f"% {text}" for text in remarks if text.startswith(NOT_RUN)),
         r"\begin{table}", r"\centering\scriptsize", rf"\caption{{{_latex(table.about)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline",
-        " & ".join(head) + r" \\", r"\hline",
+        rf"\begin{{tabular}}{{l{'r' * len(below)}}}", r"\hline",
+        *(" & ".join(["", *row]) + r" \\" for row in (titles, below)), r"\hline",
         *(" & ".join(row) + r" \\" for row in body), r"\hline", r"\end{tabular}",
-        *(rf"\par {_latex(text)}" for text in _remarks(table, "bold: ")), r"\end{table}",
+        *(rf"\par {_latex(text)}" for text in remarks if not text.startswith(NOT_RUN)), r"\end{table}",
     ]  # fmt: skip
     return "\n".join(lines)
 

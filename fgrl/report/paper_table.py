@@ -42,7 +42,7 @@ def as_text(table: PaperTable) -> str:
 
 def as_markdown(table: PaperTable) -> str:
     """Return one table, the best in bold, and remarks."""
-    head, *body = _wide(table, lambda text: f"**{text}**")
+    head, *body = _wide(table, lambda text: f"**{text}**", escape=lambda text: text.replace("*", r"\*"))
     lines = ["- " + text for text in _remarks(table, "bold: ")]
     return "\n\n".join([f"**{table.about}**", markdown([head, *body]), "\n".join(lines)])
 
@@ -177,25 +177,23 @@ def _remarks(table: PaperTable, mark: str) -> list[str]:
     """Return what a reader has to know: models and budgets of both sides, and what is missing."""
     seeds = f", seed{'s' * (len(table.seeds) > 1)} {', '.join(map(str, table.seeds))}" if table.seeds else ""
     lines = [f"ours: {', '.join(table.models) or 'no model'}{seeds}"]
-    lines += _by_value("budget of ours", {row.name: row.budget for row in table.rows if row.budget and not row.waiting})
-    if any(cell.published for row in table.rows for cell in row.cells.values()):
-        lines.append(
-            f"{PAPER}: {table.source}; {'; '.join(filter(None, (table.published_model, table.published_budget)))}"
-        )
-    if any(cell.best for row in table.rows for cell in row.cells.values()):
+    budgets = {row.full_name: row.budget for row in table.rows if row.budget and not row.waiting}
+    if len(set(budgets.values())) == 1:
+        lines.append(f"budget of ours: {next(iter(budgets.values()))}")
+    else:
+        lines += _by_value("budget of ours, ", budgets)
+    cells = [(row, cell) for row in table.rows for cell in row.cells.values()]
+    if any(cell.published for _, cell in cells):
+        about = "; ".join(filter(None, (table.source, table.published_model, table.published_budget)))
+        lines.append(f"{PAPER}: {about}")
+    if any(cell.best for _, cell in cells):
         lines.append(f"{mark}better than every other row that has run, by the paired intervals")
-    waiting = [row for row in table.rows if row.waiting]
-    lines += _by_value("", {row.name: row.waiting for row in waiting if row.waiting != "not run"})
-    lines += [
-        f"not run: {command}" for command in dict.fromkeys(command for row in table.rows for command in row.commands)
-    ]
-    missing = {
-        row.name: cell.missing
-        for row in table.rows
-        for cell in row.cells.values()
-        if cell.missing not in ("", "not run")
+    reasons = {row.full_name: row.waiting for row in table.rows} | {
+        row.full_name: cell.missing for row, cell in cells if cell.missing
     }
-    return [*lines, *_by_value("", missing), *table.notes]
+    lines += _by_value("", {name: reason for name, reason in reasons.items() if reason not in ("", "not run")})
+    commands = dict.fromkeys(command for row in table.rows for command in row.commands)
+    return [*lines, *(NOT_RUN + command for command in commands), *table.notes]
 
 
 def _by_value(title: str, values: Mapping[str, str]) -> list[str]:
@@ -203,8 +201,7 @@ def _by_value(title: str, values: Mapping[str, str]) -> list[str]:
     rows: dict[str, list[str]] = {}
     for name, value in values.items():
         rows.setdefault(value, []).append(name)
-    start = f"{title}, " if title else ""
-    return [f"{start}{', '.join(names)}: {value}" for value, names in rows.items()]
+    return [f"{title}{', '.join(names)}: {value}" for value, names in rows.items()]
 
 
 def _latex(text: str) -> str:

@@ -35,7 +35,7 @@ def draw_bars(table: PaperTable, target: Path, y_label: str) -> list[Path]:
         cells = [row.cells[title] for title in table.columns]
         known = [(x, cell) for x, cell in zip(across, cells, strict=True) if cell.ours]
         colour = COLOURS[place % len(COLOURS)]
-        label = " ".join(filter(None, (row.group, row.name)))
+        label = row.full_name
         axes.bar(
             [x for x, _ in known], [_mean(cell) for _, cell in known], width, color=colour, alpha=0.75, label=label
         )

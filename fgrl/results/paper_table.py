@@ -56,6 +56,10 @@ class TableRow:
     x: float | None = None
     """Place on the axis of a figure."""
 
+    @property
+    def full_name(self) -> str:
+        return " / ".join(filter(None, (self.group, self.name)))
+
 
 @dataclass
 class PaperTable:

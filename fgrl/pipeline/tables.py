@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import recipe as recipes
+from fgrl.annotation.statistics import Statistics, statistics
 from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.pipeline.execution import execute
@@ -17,6 +18,7 @@ from fgrl.pipeline.planning import Options
 from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
 from fgrl.registry import Problems
 from fgrl.results import curves
+from fgrl.results.comparison import RecipeNumber
 from fgrl.results.curves import Curve
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import Evaluation, RecipeResults
@@ -26,6 +28,7 @@ from fgrl.results.published import GROUP, Published, read_published
 from fgrl.results.reading import mapping
 from fgrl.results.run_folder import load as load_run_folder
 from fgrl.results.series import Series
+from fgrl.types import Sample, read_jsonl
 
 MOST_OTHERS = 3
 """Runs with other settings that are named."""
@@ -53,6 +56,8 @@ class OpenTable:
     file: TableFile
     folder: Path
     places: dict[str, Place]
+    annotations: Path | None = None
+    """File whose annotations are counted."""
 
     @property
     def stages(self) -> list[str]:
@@ -73,11 +78,14 @@ def open_table(
 ) -> OpenTable:
     """Plan every row of a table file; nothing is run.
 
-    overrides: of all recipes; a key that recipes `need` is for them alone, and `stages.NAME...` for those that have the
+    overrides: of all recipes, and `annotations=FILE`; a key that recipes `need` is for them alone, and `stages.NAME...` for those that have the
     stage. seeds: instead of the file's.
     Raises `Problems` of the file or a recipe, and `UsageError`.
     """
     table = read_table_file(path, small=small)
+    files = [text.partition("=")[2] for text in overrides if _key(text) == "annotations"]
+    overrides = [text for text in overrides if _key(text) != "annotations"]
+    annotations = Path(files[-1]) if files else path.parent / table.annotations if table.annotations else None
     wanted = {key for keys in table.needs.values() for key in keys}
     planned: dict[tuple[str, ...], Source] = {}
     used: set[str] = set()
@@ -102,7 +110,7 @@ def open_table(
                 place.sources[name] = source(name, row)
     if planned and (unused := [text for text in overrides if text not in used]):
         raise UsageError(f"{unused[0]}: no recipe of the table has this stage")
-    return OpenTable(table, path.parent, places)
+    return OpenTable(table, path.parent, places, annotations)
 
 
 def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
@@ -141,7 +149,10 @@ def paper_table(table: OpenTable) -> PaperTable:
     made.seeds = list(dict.fromkeys(finished.seed for finished in every))
     made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.data)))
     evaluations = _evaluations(table)
+    counted = None if table.annotations is None else statistics(read_jsonl(table.annotations, Sample), resamples=1)
     for title, column in file.columns.items():
+        if counted is not None and column.count is not None:
+            _count(column, {name: row.cells[title] for name, row in rows.items()}, file, counted)
         made.notes += _fill(title, column, rows, table, evaluations)
     if published is not None:
         shown = any(cell.published for row in made.rows for cell in row.cells.values())
@@ -166,6 +177,8 @@ def _table_row(name: str, table: OpenTable, published: Published | None) -> Tabl
         row.budget = "; ".join(dict.fromkeys(filter(None, (_budget(finished.data) for finished in place.finished))))
         if len(row.commands) == len(place.finished):
             row.waiting = "not run"
+    elif place.row.domain is not None:
+        row.waiting = "" if table.annotations else "needs annotations=FILE"
     elif not row.waiting:
         row.waiting = "; ".join(dict.fromkeys(place.waiting.values()))
     return row
@@ -223,6 +236,15 @@ def _fill(
         parts.setdefault(rows[name].group if table.file.best == "group" else "", []).append(name)
     whys = [mark_best({name: cells[name] for name in part}, measured, better) for part in parts.values()]
     return [f"{title}: none is marked: {why}" for why in whys if why]
+
+
+def _count(column: Column, cells: Mapping[str, Cell], file: TableFile, counted: Statistics) -> None:
+    """Set a column to counts of annotations by domain."""
+    domains = {name.lower(): own for name, own in counted.domains.items()} | {"total": counted.total}
+    for name, cell in cells.items():
+        domain = file.rows[name].domain
+        if domain is not None and (own := domains.get(domain.lower())) is not None:
+            cell.ours = RecipeNumber(mean=getattr(own, str(column.count)) * column.scale, seeds={})
 
 
 def _unmatched(file: TableFile, published: Published) -> list[str]:

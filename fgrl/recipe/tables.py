@@ -22,6 +22,8 @@ class Column(Settings):
 
     number: str | None = None
     """`STAGE/METRIC.NUMBER`, as `fgrl table RECIPE` prints it; null: no evaluation has it, the published one stands alone."""
+    count: Literal["annotations", "likes", "dislikes", "attributes", "words"] | None = None
+    """What is counted in the file of annotations, instead of a number."""
     scale: float = 1.0
     """Factor of our numbers, for a paper that prints percent."""
     better: Literal["higher", "lower", "neither"] | None = None
@@ -54,6 +56,8 @@ class Row(Settings):
     """Numbers of columns that have another name in this recipe; null: it does not have the number."""
     models: dict[str, str] = {}
     """Models of columns whose evaluation calls it otherwise."""
+    domain: str | None = None
+    """Domain whose annotations are counted, `total` for all of them, instead of a recipe."""
     x: float | None = None
     """Place on the axis of a figure."""
     reason: str = ""
@@ -92,6 +96,8 @@ class Smaller(Settings):
     """Instead of all columns; null: the same."""
     rows: dict[str, Row | None] = {}
     """Instead of rows of the same names; null leaves one out."""
+    annotations: str | None = None
+    """Instead of the file of annotations."""
     seeds: list[int] | None = None
     """Instead of the seeds; null: the same."""
     figure: Figure | None = None
@@ -109,6 +115,8 @@ class TableFile(Settings):
     """`FILE` or `FILE::ROW` by the names that rows and columns use; files are relative to this one."""
     needs: dict[str, list[str]] = {}
     """By name of a recipe the keys that only you can set, on the command line (`vars.annotations`)."""
+    annotations: str | None = None
+    """JSON lines with annotations, of which columns `count` something; null: `annotations=FILE` on the command line."""
     seeds: list[int] = []
     """Of every row; empty: each recipe's own."""
     best: Literal["table", "group"] = "table"
@@ -137,8 +145,8 @@ class TableFile(Settings):
         for name, row in self.rows.items():
             if row.recipe is not None and row.recipe not in self.recipes:
                 raise ValueError(f'{where}rows.{name}: "{row.recipe}" is not among `recipes`')
-            if not row.reason and not self.recipes:
-                raise ValueError(f"{where}rows.{name}: wants a recipe or a reason")
+            if not row.reason and row.domain is None and not self.recipes:
+                raise ValueError(f"{where}rows.{name}: wants a recipe, a domain or a reason")
         known = {*self.columns, *((self.small.columns or {}) if self.small else {})}
         for name, row in self.rows.items():
             for title in (*row.numbers, *row.models):
@@ -157,7 +165,7 @@ class TableFile(Settings):
             "rows": rows,
             "small": None,
         }
-        for name in ("columns", "seeds", "figure"):
+        for name in ("columns", "seeds", "figure", "annotations"):
             if (value := getattr(small, name)) is not None:
                 changed[name] = value
         return self.model_copy(update=changed)
@@ -169,7 +177,7 @@ class TableFile(Settings):
     def recipes_of(self, row: Row) -> list[str]:
         """Return the names of all recipes of a row; empty where it has none."""
         used = [self.recipe_of(row, column) for column in self.columns.values() if column.number is not None]
-        return [] if row.reason else list(dict.fromkeys(used or [self.recipe_of(row)]))
+        return [] if row.reason or row.domain is not None else list(dict.fromkeys(used or [self.recipe_of(row)]))
 
     def address(self, recipe: str, row: Row, folder: Path) -> Path:
         """Return a recipe of a row; `folder` is the folder of this file."""

@@ -269,6 +269,22 @@ def test_a_number_that_a_finished_evaluation_does_not_have_is_a_mistake(table: P
         raise fgrl("table", table, "--run").exception
 
 
+def test_annotations_are_counted_by_domain(table: Path) -> None:
+    columns = {"Likes": {"count": "likes"}, "Words, thousands": {"count": "words", "scale": 0.001}}
+    rows = {"Yelp": {"domain": "yelp"}, "Nobody": {"domain": "arxiv"}, "All": {"domain": "total"}}
+    changed(table, columns=columns, rows=rows, published=None, recipes={})
+    assert {row["waiting"] for row in told(table)["rows"]} == {"needs annotations=FILE"}
+    sample = {"id": "1", "prompt": "", "meta": {"domain": "Yelp"}, "responses": [{"text": "one two three", "annotations": [
+        {"by": "ada", "spans": [{"start": 0, "end": 7, "label": 1}, {"start": 8, "end": 13, "label": -1}]}
+    ]}]}  # fmt: skip
+    (table.parent / "marked.jsonl").write_text(json.dumps(sample) + "\n", encoding="utf-8")
+    made = told(table, "annotations=marked.jsonl")
+    means = [[own and own["mean"] for own in row["ours"].values()] for row in made["rows"]]
+    assert means == [[1, 0.003], [None, None], [1, 0.003]]
+    changed(table, annotations="marked.jsonl")
+    assert told(table)["rows"] == made["rows"]
+
+
 def test_small_files_name_their_own(table: Path) -> None:
     file = read_table_file(table)
     assert file.recipes_of(file.rows["Trained / Plain"]) == ["plain"]

@@ -304,19 +304,26 @@ def table_frontier(table: OpenTable) -> Frontier:
 
 
 def table_curves(table: OpenTable, metric: str) -> list[Curve]:
-    """Return a metric of the trainings of every row over their steps, with intervals over seeds."""
+    """Return a metric of the trainings of every row that logs it over their steps, with intervals over seeds.
+
+    Raises `UsageError` where trainings have finished and none of them logs it.
+    """
     assert table.file.figure is not None
-    drawn = []
+    drawn, without = [], []
+    several = len(table.file.figure.stages) > 1
     for name, place in table.places.items():
         for stage in table.file.figure.stages:
-            series: dict[int, Series] = {
-                finished.seed: curves.metric_of(finished.folders, metric, [stage])[stage]
-                for finished in place.finished
-                if stage in finished.folders
-            }
+            series: dict[int, Series] = {}
+            for finished in place.finished:
+                try:
+                    if stage in finished.folders:
+                        series[finished.seed] = curves.metric_of(finished.folders, metric, [stage])[stage]
+                except UsageError as error:
+                    without.append(error)
             if series:
-                several = len(table.file.figure.stages) > 1
                 drawn.append(curves.curve(f"{name} {stage}" if several else name, series))
+    if without and not drawn:
+        raise without[0]
     return drawn
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from test_cli_compare import KEPT, fgrl, world  # noqa: F401 - a fixture
+from tiny_recipe import write as write_recipe
 
 from fgrl.errors import UsageError
 from fgrl.recipe.tables import read_table_file
@@ -289,3 +290,44 @@ def test_small_files_name_their_own(table: Path) -> None:
     file = read_table_file(table)
     assert file.recipes_of(file.rows["Trained / Plain"]) == ["plain"]
     assert file.recipes_of(file.rows["Trained / By people"]) == []
+
+
+CURVES = """about: "Losses while training"
+recipes: {own: tiny.yaml}
+seeds: [0, 1]
+rows:
+  fast: {set: [stages.reward_model.train.lr=1e-2]}
+  slow: {set: [stages.reward_model.train.lr=1e-4]}
+figure: {kind: curves, stages: [reward_model], metrics: [loss, accuracy]}
+"""
+
+
+def test_curves_of_trainings_with_bands_over_seeds(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_recipe(tmp_path, tiny_model_dir)
+    monkeypatch.chdir(tmp_path)
+    table = tmp_path / "curves.yaml"
+    table.write_text(CURVES, encoding="utf-8")
+    words = [
+        table,
+        "stages.calibrate=null",
+        "stages.policy=null",
+        "stages.evaluate=null",
+        "stages.reward_model.train.max_steps=3",
+    ]
+    with pytest.raises(UsageError, match="nothing of it has run"):
+        raise fgrl("table", *words, "--figure", "x.svg").exception
+    made = told(*words, "--run", "--figure", "figures/losses.svg")
+    assert [file.split("/")[-1] for file in made["files"]] == ["losses-loss.svg", "losses-accuracy.svg"]
+    assert all(Path(file).is_file() for file in made["files"])
+    fast, slow = made["curves"]["loss"]
+    assert (fast["name"], fast["seeds"], len(fast["points"])) == ("fast", [0, 1], 3)
+    assert all(point["low"] <= point["mean"] <= point["high"] for point in [*fast["points"], *slow["points"]])
+    assert [point["mean"] for point in fast["points"]] != [point["mean"] for point in slow["points"]]
+    text = printed(*words)
+    assert "fast (2 seeds)" in text
+    assert "loss" in text
+    table.write_text(CURVES.replace("loss, accuracy", "losses"), encoding="utf-8")
+    with pytest.raises(UsageError, match='does not have the metric "losses"; did you mean "loss"'):
+        raise fgrl("table", *words).exception

@@ -180,11 +180,15 @@ def _draw(opened: OpenTable, made: PaperTable, curves: Mapping[str, list[Curve]]
     if not any(cell.ours for row in made.rows for cell in row.cells.values()):
         raise UsageError(waiting)
     if how.kind == "lines":
-        return table_figure.draw_lines(made, target, how.x, how.y)
+        return [
+            file
+            for title in made.columns
+            for file in table_figure.draw_lines(made, title, _named(target, title, len(made.columns)), how.x, how.y)
+        ]
     return table_figure.draw_bars(made, target, how.y)
 
 
-def _named(target: Path, metric: str, count: int) -> Path:
-    """Return the file of one of several metrics."""
-    name = re.sub(r"\W+", "_", metric)
+def _named(target: Path, what: str, count: int) -> Path:
+    """Return the file of one of several metrics or columns."""
+    name = re.sub(r"\W+", "_", what).strip("_")
     return target if count == 1 else target.with_name(f"{target.stem}-{name}{target.suffix}")

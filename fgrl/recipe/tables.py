@@ -70,7 +70,7 @@ class Figure(Settings):
     """How the rows are drawn."""
 
     kind: Literal["lines", "bars", "frontier", "curves"]
-    """lines: each column against `x`. bars: rows side by side in each column. frontier: the second column against the
+    """lines: each column against `x`, each in a figure. bars: rows side by side in each column. frontier: the second column against the
     first. curves: `metrics` of trainings over their steps, with bands over seeds.
     """
     x: str = ""

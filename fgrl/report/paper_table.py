@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from fgrl.evaluation.statistics import Estimate
@@ -27,15 +28,9 @@ def as_text(table: PaperTable) -> str:
     """Return a block for each column, so that rows stand below each other in any terminal."""
     blocks = [table.about]
     for title in table.columns:
-        texts = _texts(table, title)
-        kinds = _kinds(table, title)
-        rows = [["", *kinds]]
-        for group, members in table.groups.items():
-            rows += [[group, *[""] * len(kinds)]] if group else []
-            for row in members:
-                shown = _shown(row.cells[title], texts, lambda text: f"{text} *")
-                rows.append([f"{'  ' if group else ''}{row.name}", *(shown[kind] for kind in kinds)])
+        kinds, lines = _column(table, title, lambda text: f"{text} *")
         number = table.numbers.get(title)
+        rows = [["", *kinds], *_with_names(table, lines, indent="  ")]
         blocks.append(f"{title}{f' ({number})' if number else ''}\n{columns(rows)}")
     return "\n\n".join([*blocks, "\n".join(_remarks(table, "* "))])
 
@@ -50,7 +45,7 @@ def as_markdown(table: PaperTable) -> str:
 def as_latex(table: PaperTable) -> str:
     """Return a `table` environment that needs no package; the best in bold. The commands that run the rest are comments."""
     _head, *body = _wide(table, lambda text: rf"\textbf{{{text}}}", escape=_latex)
-    kinds = {title: _kinds(table, title) for title in table.columns}
+    kinds = {title: _column(table, title, str)[0] for title in table.columns}
     titles = [rf"\multicolumn{{{len(own)}}}{{c}}{{{_latex(title)}}}" for title, own in kinds.items()]
     below = [kind for own in kinds.values() for kind in own]
     remarks = _remarks(table, "bold: ")
@@ -114,59 +109,50 @@ def as_json(table: PaperTable) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _wide(
-    table: PaperTable, bold: Callable[[str], str], escape: Callable[[str], str] = lambda text: text
-) -> list[list[str]]:
-    """Return the head and the rows of one wide table: of each column ours, over seeds where there are several, and the
-    published value.
+def _wide(table: PaperTable, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[list[str]]:
+    """Return the head and the rows of one wide table: the columns of all columns beside each other."""
+    made = {title: _column(table, title, mark, escape) for title in table.columns}
+    head = ["", *(escape(f"{title}, {kind}") for title, (kinds, _) in made.items() for kind in kinds)]
+    lines = [[text for _, own in made.values() for text in own[place]] for place in range(len(table.rows))]
+    return [head, *_with_names(table, lines, escape)]
+
+
+def _column(
+    table: PaperTable, title: str, mark: Callable[[str], str], escape: Callable[[str], str] = str
+) -> tuple[list[str], list[list[str]]]:
+    """Return what a column consists of (ours, over seeds where there are several, the paper's where it has some), and
+    the texts of each row, with the same decimals in all of them.
     """
-    kinds = {title: _kinds(table, title) for title in table.columns}
-    head = ["", *(escape(f"{title}, {kind}") for title, own in kinds.items() for kind in own)]
-    texts = {title: _texts(table, title) for title in table.columns}
-    rows = [head]
-    for group, members in table.groups.items():
-        rows += [[escape(group), *[""] * (len(head) - 1)]] if group else []
-        for row in members:
-            line = [escape(row.name)]
-            for title, own in kinds.items():
-                shown = _shown(row.cells[title], texts[title], bold, escape)
-                line += [shown[kind] for kind in own]
-            rows.append(line)
-    return rows
-
-
-def _kinds(table: PaperTable, title: str) -> list[str]:
-    """Return what a column is of: ours, over seeds where there are several, and the paper's where it has some."""
-    cells = [row.cells[title] for row in table.rows]
-    over_seeds = ["over seeds"] if any(cell.over_seeds for cell in cells) else []
-    return ["ours", *over_seeds, *([PAPER] if any(cell.published for cell in cells) else [])]
-
-
-def _shown(
-    cell: Cell,
-    texts: Mapping[int, tuple[str, str]],
-    mark: Callable[[str], str],
-    escape: Callable[[str], str] = lambda text: text,
-) -> dict[str, str]:
-    ours, seeds = (escape(text) for text in texts[id(cell)])
-    return {"ours": mark(ours) if cell.best else ours, "over seeds": seeds, PAPER: escape(cell.published or "")}
-
-
-def _texts(table: PaperTable, title: str) -> Mapping[int, tuple[str, str]]:
-    """Our number and its interval over seeds, by the cell's identity; with the same decimals in the whole column."""
     cells = [row.cells[title] for row in table.rows]
     decimals = common_decimals([estimate for cell in cells for estimate in (cell.ours, cell.over_seeds) if estimate])
 
     def shown(estimate: Estimate) -> ShownEstimate:
-        return ShownEstimate.of(Estimate(**{end: getattr(estimate, end) for end in ("mean", "low", "high")}), decimals)
+        return ShownEstimate.of(Estimate(mean=estimate.mean, low=estimate.low, high=estimate.high), decimals)
 
-    return {
-        id(cell): (
-            _absent(row, cell) if cell.ours is None else shown(cell.ours).with_interval,
-            f"[{shown(cell.over_seeds).interval}]" if cell.over_seeds else "",
-        )
-        for row, cell in ((row, row.cells[title]) for row in table.rows)
+    lines = []
+    for row, cell in zip(table.rows, cells, strict=True):
+        ours = escape(_absent(row, cell) if cell.ours is None else shown(cell.ours).with_interval)
+        seeds = escape(f"[{shown(cell.over_seeds).interval}]") if cell.over_seeds else ""
+        lines.append([mark(ours) if cell.best else ours, seeds, escape(cell.published or "")])
+    kinds = {
+        "ours": True,
+        "over seeds": any(cell.over_seeds for cell in cells),
+        PAPER: any(cell.published for cell in cells),
     }
+    kept = list(kinds.values())
+    return list(compress(kinds, kept)), [list(compress(line, kept)) for line in lines]
+
+
+def _with_names(
+    table: PaperTable, lines: Sequence[Sequence[str]], escape: Callable[[str], str] = str, indent: str = ""
+) -> Iterator[list[str]]:
+    """Yield the lines behind the names of their rows, and a line for each group."""
+    group = ""
+    for row, line in zip(table.rows, lines, strict=True):
+        if row.group and row.group != group:
+            yield [escape(row.group), *[""] * len(line)]
+        group = row.group
+        yield [(indent if group else "") + escape(row.name), *line]
 
 
 def _absent(row: TableRow, cell: Cell) -> str:

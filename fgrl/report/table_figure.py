@@ -13,16 +13,18 @@ WIDTH = 0.8
 """Of all bars of a column together; columns are 1 apart."""
 
 
-def draw_lines(table: PaperTable, target: Path, x_label: str, y_label: str) -> list[Path]:
-    """Draw our numbers of each column against the rows' `x`, with their intervals. A group is a line."""
-    figure, axes = printed_figure(4.2, x_label, y_label or ", ".join(table.columns))
-    lines = [(title, group, members) for title in table.columns for group, members in table.groups.items()]
-    for place, (title, group, members) in enumerate(lines):
+def draw_lines(table: PaperTable, title: str, target: Path, x_label: str, y_label: str) -> list[Path]:
+    """Draw our numbers of one column against the rows' `x`, with their intervals. A group is a line."""
+    figure, axes = printed_figure(4.2, x_label, y_label or title)
+    for place, (group, members) in enumerate(table.groups.items()):
         known = [(row.x, row.cells[title]) for row in members if row.x is not None and row.cells[title].ours]
         known.sort(key=lambda point: point[0])
-        label = " ".join(filter(None, (group, title if len(table.columns) > 1 else ""))) or title
-        _points(axes, [x for x, _ in known], [cell for _, cell in known], place, label, DASHES[place % len(DASHES)])
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+        across, cells, colour = [x for x, _ in known], [cell for _, cell in known], COLOURS[place % len(COLOURS)]
+        style = {"color": colour, "lw": 1.6, "marker": "o", "ms": 4, "label": group}
+        axes.plot(across, [_mean(cell) for cell in cells], DASHES[place % len(DASHES)], **style)
+        _errors(axes, across, cells, colour)
+    if len(table.groups) > 1:
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     return save_figure(figure, target)
 
 
@@ -31,24 +33,17 @@ def draw_bars(table: PaperTable, target: Path, y_label: str) -> list[Path]:
     figure, axes = printed_figure(4.2, "", y_label)
     width = WIDTH / len(table.rows)
     for place, row in enumerate(table.rows):
-        across = [at + (place - (len(table.rows) - 1) / 2) * width for at in range(len(table.columns))]
-        cells = [row.cells[title] for title in table.columns]
-        known = [(x, cell) for x, cell in zip(across, cells, strict=True) if cell.ours]
-        colour = COLOURS[place % len(COLOURS)]
-        label = row.full_name
-        axes.bar(
-            [x for x, _ in known], [_mean(cell) for _, cell in known], width, color=colour, alpha=0.75, label=label
+        known = [(at, row.cells[title]) for at, title in enumerate(table.columns) if row.cells[title].ours]
+        across, cells = (
+            [at + (place - (len(table.rows) - 1) / 2) * width for at, _ in known],
+            [cell for _, cell in known],
         )
-        _errors(axes, [x for x, _ in known], [cell for _, cell in known], INK)
+        style = {"color": COLOURS[place % len(COLOURS)], "alpha": 0.75, "label": row.full_name}
+        axes.bar(across, [_mean(cell) for cell in cells], width, **style)
+        _errors(axes, across, cells, INK)
     axes.set_xticks(range(len(table.columns)), table.columns, fontsize=9)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     return save_figure(figure, target)
-
-
-def _points(axes: Any, across: list[float], cells: list[Cell], place: int, label: str, dashes: str) -> None:
-    colour = COLOURS[place % len(COLOURS)]
-    axes.plot(across, [_mean(cell) for cell in cells], dashes, color=colour, lw=1.6, marker="o", ms=4, label=label)
-    _errors(axes, across, cells, colour)
 
 
 def _errors(axes: Any, across: list[float], cells: list[Cell], colour: str) -> None:

@@ -144,7 +144,7 @@ def paper_table(table: OpenTable) -> PaperTable:
     published = read_published(file.published, table.folder) if file.published else None
     rows = {name: _table_row(name, table, published) for name in file.rows}
     made = PaperTable(about=file.about, columns=list(file.columns), rows=list(rows.values()))
-    made.numbers = {name: column.number for name, column in file.columns.items() if column.number}
+    made.numbers = {name: text for name, column in file.columns.items() if (text := column.number or column.count)}
     every = [finished for place in table.places.values() for finished in place.finished]
     made.seeds = list(dict.fromkeys(finished.seed for finished in every))
     made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.data)))
@@ -155,10 +155,9 @@ def paper_table(table: OpenTable) -> PaperTable:
             _count(column, {name: row.cells[title] for name, row in rows.items()}, file, counted)
         made.notes += _fill(title, column, rows, table, evaluations)
     if published is not None:
-        shown = any(cell.published for row in made.rows for cell in row.cells.values())
         made.source = f"{published.title}, Table {published.number} ({published.table.where})"
         made.published_model, made.published_budget = published.table.model, published.table.budget
-        made.notes += _unmatched(file, published) if shown else ["the paper's table has other columns"]
+        made.notes += _unmatched(file, published)
     return made
 
 

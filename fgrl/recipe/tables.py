@@ -93,7 +93,7 @@ class Smaller(Settings):
     needs: dict[str, list[str]] = {}
     """Instead of `needs`."""
     columns: dict[str, Column] | None = None
-    """Instead of all columns; null: the same."""
+    """Numbers of ours, instead of all columns; null: the same."""
     rows: dict[str, Row | None] = {}
     """Instead of rows of the same names; null leaves one out."""
     annotations: str | None = None
@@ -168,6 +168,9 @@ class TableFile(Settings):
         for name in ("columns", "seeds", "figure", "annotations"):
             if (value := getattr(small, name)) is not None:
                 changed[name] = value
+        if self.published and small.columns is not None:  # the paper's numbers stay, without ours
+            left = {title: Column(published=column.published) for title, column in self.columns.items()}
+            changed["columns"] = small.columns | {title: left[title] for title in left if title not in small.columns}
         return self.model_copy(update=changed)
 
     def recipe_of(self, row: Row, column: Column | None = None) -> str:

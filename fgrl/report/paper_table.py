@@ -120,7 +120,7 @@ def _wide(table: PaperTable, mark: Callable[[str], str], escape: Callable[[str],
 def _column(
     table: PaperTable, title: str, mark: Callable[[str], str], escape: Callable[[str], str] = str
 ) -> tuple[list[str], list[list[str]]]:
-    """Return what a column consists of (ours, over seeds where there are several, the paper's where it has some), and
+    """Return what a column consists of (ours where there is such a number, over seeds where there are several, the paper's where it has some), and
     the texts of each row, with the same decimals in all of them.
     """
     cells = [row.cells[title] for row in table.rows]
@@ -135,7 +135,7 @@ def _column(
         seeds = escape(f"[{shown(cell.over_seeds).interval}]") if cell.over_seeds else ""
         lines.append([mark(ours) if cell.best else ours, seeds, escape(cell.published or "")])
     kinds = {
-        "ours": True,
+        "ours": title in table.numbers or any(cell.ours for cell in cells),
         "over seeds": any(cell.over_seeds for cell in cells),
         PAPER: any(cell.published for cell in cells),
     }

@@ -31,9 +31,10 @@ def draw_lines(table: PaperTable, title: str, target: Path, x_label: str, y_labe
 def draw_bars(table: PaperTable, target: Path, y_label: str) -> list[Path]:
     """Draw our numbers of each column as bars side by side, with their intervals."""
     figure, axes = printed_figure(4.2, "", y_label)
+    titles = [title for title in table.columns if any(row.cells[title].ours for row in table.rows)]
     width = WIDTH / len(table.rows)
     for place, row in enumerate(table.rows):
-        known = [(at, row.cells[title]) for at, title in enumerate(table.columns) if row.cells[title].ours]
+        known = [(at, row.cells[title]) for at, title in enumerate(titles) if row.cells[title].ours]
         across, cells = (
             [at + (place - (len(table.rows) - 1) / 2) * width for at, _ in known],
             [cell for _, cell in known],
@@ -41,7 +42,7 @@ def draw_bars(table: PaperTable, target: Path, y_label: str) -> list[Path]:
         style = {"color": COLOURS[place % len(COLOURS)], "alpha": 0.75, "label": row.full_name}
         axes.bar(across, [_mean(cell) for cell in cells], width, **style)
         _errors(axes, across, cells, INK)
-    axes.set_xticks(range(len(table.columns)), table.columns, fontsize=9)
+    axes.set_xticks(range(len(titles)), titles, fontsize=9)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     return save_figure(figure, target)
 

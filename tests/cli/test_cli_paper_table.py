@@ -138,14 +138,14 @@ def test_markdown_latex_and_csv(table: Path) -> None:
     head = next(line for line in markdown.splitlines() if line.startswith("| "))
     assert (
         head
-        == "|  | Kept (%), ours | Kept (%), over seeds | Kept (%), paper | Words, ours | Words, over seeds | Words, paper | Taste, ours | Taste, paper |"
+        == "|  | Kept (%), ours | Kept (%), over seeds | Kept (%), paper | Words, ours | Words, over seeds | Words, paper | Taste, paper |"
     )
     assert markdown == printed(*words, "--markdown")
     latex = printed(*words, "--format", "latex")
     assert r"\caption{Answers without a comma \& more}" in latex
     assert r"Fine\_1 & " in latex
     assert r"75.5 $\uparrow$35.5" in latex
-    assert latex.count(r"\begin{tabular}{lrrrrrrrr}") == 1
+    assert latex.count(r"\begin{tabular}{lrrrrrrr}") == 1
     assert not set("%&#_^~").intersection(
         latex.replace(r"\%", "").replace(r"\&", "").replace(r"\_", "").replace(" & ", "")
     )
@@ -214,7 +214,9 @@ def test_a_small_version_and_a_sweep(table: Path) -> None:
     )
     made = told(table, "--small", "--seeds", "1")
     assert (made["about"], [row["row"] for row in made["rows"]]) == ("Few", ["Plain", "Fine_1", "By people"])
-    assert set(made["rows"][0]["ours"]) == {"Words"}
+    assert list(made["rows"][0]["ours"]) == ["Words", "Kept (%)", "Taste"]
+    assert made["ours"]["numbers"] == {"Words": "evaluate/length.words"}
+    assert made["rows"][0]["published"]["Kept (%)"] == "40.00"
     sweep = yaml.safe_load(printed(table, "--sweep", "--seeds", "0,1"))
     assert sweep == {
         "program": "fgrl",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from fgrl.errors import UsageError
 from fgrl.registry import Settings
 from fgrl.registry.explaining import nearby
 from fgrl.registry.settings_file import Shelf, read_settings
-from fgrl.registry.yaml_files import read_tree
+from fgrl.registry.tree import TOO_LONG
 
 
 class Column(Settings):
@@ -205,12 +206,12 @@ class TableFile(Settings):
 
 
 def is_table_file(path: Path) -> bool:
-    """Return True if a file is a table file: YAML with `rows`, and with `columns` or `figure`, and without stages."""
+    """Return True if a file looks like a table file: YAML with `rows`, with `columns` or `figure`, and without stages."""
     if path.suffix not in (".yaml", ".yml") or not files.is_file(path):
         return False
-    tree, _ = read_tree(path, 0, "a table file", "a mapping", None, lambda file: None)
-    keys = tree.value if tree is not None and isinstance(tree.value, dict) else {}
-    return "rows" in keys and ("columns" in keys or "figure" in keys) and not keys.keys() & {"stages", "extends"}
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        keys = set(re.findall(r"^(\w+):", stream.read(TOO_LONG), re.MULTILINE))
+    return "rows" in keys and bool(keys & {"columns", "figure"}) and not keys & {"stages", "extends"}
 
 
 def read_table_file(path: Path, *, small: bool = False) -> TableFile:

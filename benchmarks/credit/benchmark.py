@@ -65,7 +65,11 @@ def run(options: argparse.Namespace) -> None:
                 given = {"vars.start": base, "vars.task": name, "vars.words": words, "vars.split": options.split}
                 begin = time.perf_counter(), time.process_time()
                 finished = fgrl.run(
-                    HERE / "task.yaml", {**given, **methods[method]["overrides"]}, seed=seed, runs=options.runs, progress=False
+                    HERE / "task.yaml",
+                    {**given, **methods[method]["overrides"]},
+                    seed=seed,
+                    runs=options.runs,
+                    progress=False,
                 )
                 numbers = {
                     f"{row['model']}.{NUMBERS[row['number']]}": round(row["mean"], 6)
@@ -97,14 +101,18 @@ def power(options: argparse.Namespace) -> None:
     for line in lines(options.phase):
         found[line["task"]][line["method"]][line["seed"]] = line["policy.right"]
         before[line["task"]].append(line["start.right"])
-    print("| task | method | right words | before | difference to even | smallest difference of 20 seeds |\n|---|---|---|---|---|---|")
+    print(
+        "| task | method | right words | before | difference to even | smallest difference of 20 seeds |\n|---|---|---|---|---|---|"
+    )
     for name, methods in found.items():
         for method, values in methods.items():
             shared = sorted(values.keys() & methods.get("even", {}).keys())
             change = [values[seed] - methods["even"][seed] for seed in shared]
             least = "" if len(change) < 2 or method == "even" else f"{detectable(change):.3f}"
             against = shown(change) if change and method != "even" else ""
-            print(f"| {name} | {method} | {shown(list(values.values()))} | {statistics.mean(before[name]):.3f} | {against} | {least} |")
+            print(
+                f"| {name} | {method} | {shown(list(values.values()))} | {statistics.mean(before[name]):.3f} | {against} | {least} |"
+            )
 
 
 def detectable(change: Sequence[float], seeds: int = 20, power: float = 0.8) -> float:

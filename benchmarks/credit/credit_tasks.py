@@ -15,26 +15,25 @@ Split = Literal["train", "validation", "test"]
 SPLITS: dict[Split, range] = {"train": range(0, 7), "validation": range(7, 8), "test": range(8, 10)}
 """Which remainders of a prompt's number modulo 10 belong to which split: no prompt is in two of them."""
 
-FILLERS = "well so now then here there thus and oh indeed maybe surely".split()
-PARTNERS = [
-    tuple(pair.split("-"))
-    for pair in (
-        "hot-cold big-small old-new up-down left-right day-night black-white wet-dry fast-slow high-low hard-soft rich-poor "
-        "early-late near-far open-shut full-empty long-short loud-quiet clean-dirty sweet-sour light-heavy thick-thin "
-        "strong-weak young-aged true-false win-lose give-take push-pull buy-sell love-hate rise-fall laugh-cry ask-answer "
-        "begin-end float-sink inside-outside above-below summer-winter east-west north-south"
-    ).split()
-]
+FILLERS = ["well", "so", "now", "then", "here", "there", "thus", "and", "oh", "indeed", "maybe", "surely"]
+PAIRS = """
+hot-cold big-small old-new up-down left-right day-night black-white wet-dry fast-slow high-low hard-
+soft rich-poor early-late near-far open-shut full-empty long-short loud-quiet clean-dirty sweet-sour
+light-heavy thick-thin strong-weak young-aged true-false win-lose give-take push-pull buy-sell love-
+hate rise-fall laugh-cry ask-answer begin-end float-sink inside-outside above-below summer-winter
+east-west north-south
+"""
+PARTNERS = [tuple(pair.split("-")) for pair in PAIRS.split()]
 DIGITS = [str(digit) for digit in range(10)]
-NAMES = "tom ann bob eve joe sue max kim leo ida".split()
-COLOURS = "red blue green brown pink gold grey lime navy teal".split()
+NAMES = ["tom", "ann", "bob", "eve", "joe", "sue", "max", "kim", "leo", "ida"]
+COLOURS = ["red", "blue", "green", "brown", "pink", "gold", "grey", "lime", "navy", "teal"]
 CATEGORIES = {
-    "fruit": "apple pear plum peach grape lemon melon cherry".split(),
-    "tools": "hammer saw drill wrench chisel pliers clamp file".split(),
-    "birds": "owl crow finch robin heron swan gull wren".split(),
-    "metals": "iron copper zinc tin silver nickel lead steel".split(),
-    "rooms": "kitchen attic cellar hall study porch pantry bedroom".split(),
-    "fish": "trout cod pike eel perch carp bass tuna".split(),
+    "fruit": ["apple", "pear", "plum", "peach", "grape", "lemon", "melon", "cherry"],
+    "tools": ["hammer", "saw", "drill", "wrench", "chisel", "pliers", "clamp", "file"],
+    "birds": ["owl", "crow", "finch", "robin", "heron", "swan", "gull", "wren"],
+    "metals": ["iron", "copper", "zinc", "tin", "silver", "nickel", "lead", "steel"],
+    "rooms": ["kitchen", "attic", "cellar", "hall", "study", "porch", "pantry", "bedroom"],
+    "fish": ["trout", "cod", "pike", "eel", "perch", "carp", "bass", "tuna"],
 }
 VERBS = {"put": "=", "add": "+=", "cut": "-=", "scale": "*=", "split": "/=", "raise": "**=", "wrap": "%=", "mask": "&="}
 OPENING = {"(": ")", "[": "]", "{": "}", "<": ">", "begin": "end;", "if": "fi", "do": "done", "case": "esac"}
@@ -110,7 +109,9 @@ class Task(ABC):
             matter = part[self.fillers :]
             right = self.right(asked[number], written) if number < len(asked) else []
             values += [0.0] * min(self.fillers, len(part))
-            values += [1.0 if place < len(right) and word == right[place] else -1.0 for place, word in enumerate(matter)]
+            values += [
+                1.0 if place < len(right) and word == right[place] else -1.0 for place, word in enumerate(matter)
+            ]
             written.append(matter)
         return values
 
@@ -240,7 +241,11 @@ class Banned(Task):
     def judge(self, prompt: str, answer: str) -> list[float]:
         step, asked = self.fillers + 1, self.asked(prompt)
         return [
-            0.0 if i % step < self.fillers else 1.0 if i // step < len(asked) and word in CATEGORIES[asked[i // step][0]] else -1.0
+            0.0
+            if i % step < self.fillers
+            else 1.0
+            if i // step < len(asked) and word in CATEGORIES[asked[i // step][0]]
+            else -1.0
             for i, word in enumerate(answer.split())
         ]
 

@@ -17,10 +17,10 @@ SPLITS: dict[Split, range] = {"train": range(0, 7), "validation": range(7, 8), "
 
 FILLERS = ["well", "so", "now", "then", "here", "there", "thus", "and", "oh", "indeed", "maybe", "surely"]
 PAIRS = """
-hot-cold big-small old-new up-down left-right day-night black-white wet-dry fast-slow high-low hard-
-soft rich-poor early-late near-far open-shut full-empty long-short loud-quiet clean-dirty sweet-sour
-light-heavy thick-thin strong-weak young-aged true-false win-lose give-take push-pull buy-sell love-
-hate rise-fall laugh-cry ask-answer begin-end float-sink inside-outside above-below summer-winter
+hot-cold big-small old-new up-down left-right day-night black-white wet-dry fast-slow high-low hard-soft
+rich-poor early-late near-far open-shut full-empty long-short loud-quiet clean-dirty sweet-sour
+light-heavy thick-thin strong-weak young-aged true-false win-lose give-take push-pull buy-sell love-hate
+rise-fall laugh-cry ask-answer begin-end float-sink inside-outside above-below summer-winter
 east-west north-south
 """
 PARTNERS = [tuple(pair.split("-")) for pair in PAIRS.split()]

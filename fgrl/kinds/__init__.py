@@ -39,7 +39,7 @@ from fgrl.kinds.judge import Judge
 from fgrl.kinds.relevance import Relevance
 from fgrl.kinds.reward import Reward, note_step, scorers
 from fgrl.kinds.reward_wrapper import RewardWrapper
-from fgrl.kinds.offline_algorithm import Encoded, OfflineAlgorithm
+from fgrl.kinds.offline_algorithm import CreditsTokens, Encoded, OfflineAlgorithm
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, auxiliaries
 from fgrl.kinds.scoring import check_scorer, policy_work

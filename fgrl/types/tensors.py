@@ -73,6 +73,10 @@ class TensorRows:
                 columns |= {key: (declaration.column(item), item) for key, item in value.items()}
         return columns
 
+    def added(self, base: type[TensorRows]) -> dict[str, tuple[Column, Tensor]]:
+        """Return the same of the columns that `base` does not have: those of a subclass, and named ones."""
+        return {name: column for name, column in self.tensors().items() if name not in declarations(base)}
+
 
 def declarations(record: type[TensorRows]) -> dict[str, Column | Named | Shared]:
     """Return the columns of a class of `TensorRows` by field. Raises TypeError for a field without a declaration."""

@@ -12,9 +12,9 @@ from function_helpers import rollout_of, write
 from scratch_registry import scratch
 
 from fgrl.errors import UserCodeError
-from fgrl.functions import checked_advantages, checked_loss, written_at
+from fgrl.functions import checked_advantages, checked_credit, checked_loss, written_at
 from fgrl.registry import build, import_file
-from fgrl.types import Advantages, Mean
+from fgrl.types import Advantages, Batch, Mean
 
 OWN = '''
 from fgrl.components.algorithms.grpo import GRPO
@@ -29,8 +29,11 @@ class Own(GRPO):
 
     def loss(self, model, batch):
         pass
+
+    def token_credit(self, model, batch):
+        pass
 '''
-ADVANTAGES, LOSS = 9, 12
+ADVANTAGES, LOSS, CREDIT = 9, 12, 15
 """Lines of the methods."""
 
 
@@ -114,6 +117,26 @@ def test_a_loss_as_it_should_be(own: Any) -> None:
     assert (float(loss.detach()), given) == (3.0, metrics)
     with torch.no_grad():  # a measurement
         checked_loss(own, (WEIGHT.sum(), {}))
+
+
+WRONG_CREDIT = {
+    "a tensor": (torch.zeros(2, 3), "returned a Tensor"),
+    "a number": ({"reward": 0.5}, "returned a dict"),
+    "one number per response": ({"reward": torch.zeros(2)}, '"reward" of the shape [2]'),
+    "with a gradient": ({"reward": torch.zeros(2, 3, requires_grad=True)}, "part of an autograd graph"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_CREDIT)
+def test_a_mistake_in_a_credit_is_reported_as_the_users(mistake: str, own: Any) -> None:
+    value, says = WRONG_CREDIT[mistake]
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    batch = Batch(mask.long(), mask, mask.long(), mask, mask)
+    with pytest.raises(UserCodeError) as caught:
+        checked_credit(own, value, batch)
+    assert str(caught.value).startswith(f"own.py:{CREDIT}: token_credit of the online_algorithm 'own' returned")
+    assert says in str(caught.value)
+    assert checked_credit(own, {"reward": torch.zeros(2, 3)}, batch).keys() == {"reward"}
 
 
 def test_a_method_is_named_where_the_user_wrote_it(own: Any) -> None:

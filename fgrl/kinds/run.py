@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fgrl.specs import ModelSpec
-from fgrl.types import Ref
+from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -51,6 +51,9 @@ class Run(Protocol):
 
     def say(self, text: str) -> None:
         """Print one line for the person at the terminal (stderr)."""
+
+    def record_alarms(self, alarms: Sequence[AlarmRecord]) -> None:
+        """Put down the alarms of a training so far, for the stage's record."""
 
     def stop_if_interrupted(self) -> None:
         """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""

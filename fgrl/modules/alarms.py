@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from fgrl.errors import Stopped
 from fgrl.registry import Settings
+from fgrl.types import AlarmRecord
 
 
 class Alarm(Settings):
@@ -96,14 +97,23 @@ class Alarms(Settings):
 
 
 class Watch:
-    """Checks the alarms of a run; one message per alarm until the metric has recovered."""
+    """Checks the alarms of a run; one message per alarm until the metric has recovered. `keep` gets the records of all
+    alarms so far whenever they change.
+    """
 
-    def __init__(self, alarms: Alarms, say: Callable[[str], None]) -> None:
-        self.alarms, self.say = alarms, say
+    def __init__(
+        self,
+        alarms: Alarms,
+        say: Callable[[str], None],
+        keep: Callable[[list[AlarmRecord]], None] = lambda _records: None,
+    ) -> None:
+        self.alarms, self.say, self.keep = alarms, say, keep
+        self.records: list[AlarmRecord] = []
+        keep(self.records)
         self.first: dict[str, float] = {}
         self.streak: dict[str, int] = defaultdict(int)
 
-    def look(self, metrics: Mapping[str, float], example: str) -> list[str]:
+    def look(self, metrics: Mapping[str, float], example: str, iteration: int = 0) -> list[str]:
         """Check one iteration's metrics. Returns the names of the alarms that are on; raises `Stopped` when the action
         of one is stop.
         """
@@ -117,6 +127,7 @@ class Watch:
                 self.first.setdefault(name, value)
             words = alarm.broken(value, self.first.get(name))
             self.streak[name] = self.streak[name] + 1 if words else 0
+            self._record(name, iteration, value, words if self.streak[name] >= alarm.patience else None, bool(words))
             if not words or self.streak[name] < alarm.patience:
                 continue
             on.append(name)
@@ -127,9 +138,24 @@ class Watch:
                 self.say(message)
         return on
 
-    def state_dict(self) -> dict[str, dict[str, float]]:
-        return {"first": dict(self.first), "streak": dict(self.streak)}
+    def _record(self, name: str, iteration: int, value: float, words: str | None, broken: bool) -> None:
+        """Begin or end the record of an alarm. words: the bound that it is about; None: it does not go off."""
+        open_ = next((each for each in self.records if each.name == name and each.until is None), None)
+        if words is not None and open_ is None:
+            known = value if math.isfinite(value) else None
+            self.records.append(AlarmRecord(name=name, since=iteration, value=known, bound=words))
+        elif open_ is not None and not broken:
+            open_.until = iteration
+        else:
+            return
+        self.keep(self.records)
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        records = [each.model_dump() for each in self.records]
+        return {"first": dict(self.first), "streak": dict(self.streak), "records": records}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.first = dict(state["first"])
+        self.records = [AlarmRecord.model_validate(each) for each in state.get("records", ())]
+        self.keep(self.records)
         self.streak = defaultdict(int, {name: int(count) for name, count in state["streak"].items()})

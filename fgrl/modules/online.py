@@ -64,7 +64,7 @@ class OnlineRounds(Rounds):
         self.needs = needs | reward.needs()
         note_step(reward, 0, self.total_steps)
         reward.check_prompts(prompts)
-        self.watch = Watch(alarms or Alarms(), run.say)
+        self.watch = Watch(alarms or Alarms(), run.say, run.record_alarms)
         self.metrics: dict[str, float] = {}
         """Of the last iteration."""
         self._example = ""
@@ -133,7 +133,7 @@ class OnlineRounds(Rounds):
         if lent_policy is not None:
             self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
         self._example = rollout.texts[0]
-        self.watch.look(self.metrics, example=self._example)
+        self.watch.look(self.metrics, example=self._example, iteration=number)
         # 7. the responses to train on, in optimizer steps of micro-batches; 8. their losses
         if advantages.keep is not None:
             kept = advantages.keep.nonzero().flatten()
@@ -159,7 +159,7 @@ class OnlineRounds(Rounds):
         everything = self.metrics | metrics | {"seconds/train": time.perf_counter() - self._training_since}
         self.run.log(everything, step=number)
         late = {name: value for name, value in metrics.items() if name not in self.metrics}
-        self.watch.look(late, example=self._example)
+        self.watch.look(late, example=self._example, iteration=number)
         self.metrics |= late
         shown = ("reward", "kl", "tokens", "entropy", "clip_fraction")
         return {name: everything[name] for name in shown if name in everything}

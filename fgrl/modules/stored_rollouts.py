@@ -177,7 +177,7 @@ def write_credit(
             shown = _stored(tokenizer, ids, rollouts.decode(tokenizer, ids), rollouts.offsets(tokenizer, ids))
             prompt = _short(tokenizer.decode(list(row["prompt"])))
             stored = len(shown["tokens"])
-            named = {name: value for name, value in row["columns"].items() if value.ndim} | credit
+            named = {name: value for name, value in row["columns"].items() if value.ndim} | dict(credit)
             lines.append(CreditedResponse(
                 model=side, sample=Sample(id=id, prompt=prompt),
                 response=Response(text=shown["text"], finished=bool(row["finished"])),

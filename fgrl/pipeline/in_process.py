@@ -23,7 +23,7 @@ from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
-from fgrl.results.records import StageRecord, files_of, reject, write_stage
+from fgrl.results.records import ALARMS, StageRecord, files_of, read_alarms, reject, write_stage
 from fgrl.sanitizing import hide_in
 
 
@@ -41,6 +41,7 @@ def run(
     plan.check_inputs(stage)
     plan.runs.take(folder)
     reject(folder)
+    remove(folder / ALARMS)
     if (folder / "out").exists():
         shutil.rmtree(folder / "out")
     (folder / "out").mkdir(parents=True)
@@ -87,9 +88,10 @@ def run(
         identity=stage.identity,
         versions=versions(),
         files=files_of(folder / "out"),
+        alarms=read_alarms(folder),
     )
     write_stage(folder, record)
-    for name in work.temporary():
+    for name in (*work.temporary(), ALARMS):
         remove(folder / name)
     return record
 

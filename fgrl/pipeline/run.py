@@ -10,7 +10,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from fgrl import lazy, seeds
 from fgrl.console import Console, Ticking
 from fgrl.files import refuse_links
 from fgrl.pipeline.log import Log
+from fgrl.results.records import write_alarms
 from fgrl.sanitizing import hide
-from fgrl.types import Ref
+from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
     from fgrl.specs import ModelSpec
@@ -137,6 +138,11 @@ class Run:
         """One line for the person at the terminal (stderr)."""
         if self.rank == 0:
             self.console.say(text)
+
+    def record_alarms(self, alarms: Sequence[AlarmRecord]) -> None:
+        """Put down the alarms of a training so far, for the stage's record."""
+        if self.rank == 0:
+            write_alarms(self.dir, alarms)
 
     def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticking]:
         """Return a progress line with ETA; `done` steps were already taken before this process."""

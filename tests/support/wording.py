@@ -4,7 +4,7 @@ Tests check the class of an error, its place and its numbers; the words stand in
 changes one file. After a change of words, write the snapshots again and read the difference:
 
     rm tests/wording/*.txt
-    WRITE_WORDING=1 python -m pytest tests/recipe tests/registry -q -p no:xdist
+    WRITE_WORDING=1 python -m pytest -q -p no:xdist $(grep -rl 'import said' tests --include='test_*.py')
     git diff tests/wording
 """
 

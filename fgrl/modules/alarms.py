@@ -127,8 +127,9 @@ class Watch:
                 self.first.setdefault(name, value)
             words = alarm.broken(value, self.first.get(name))
             self.streak[name] = self.streak[name] + 1 if words else 0
-            self._record(name, iteration, value, words if self.streak[name] >= alarm.patience else None, bool(words))
-            if not words or self.streak[name] < alarm.patience:
+            ringing = words if self.streak[name] >= alarm.patience else None
+            self._record(name, iteration, value, ringing)
+            if ringing is None:
                 continue
             on.append(name)
             message = f"alarm: {name} is {value:.3g}, {words}. A response: {example[:200]!r}"
@@ -138,13 +139,13 @@ class Watch:
                 self.say(message)
         return on
 
-    def _record(self, name: str, iteration: int, value: float, words: str | None, broken: bool) -> None:
-        """Begin or end the record of an alarm. words: the bound that it is about; None: it does not go off."""
+    def _record(self, name: str, iteration: int, value: float, words: str | None) -> None:
+        """Begin or end the record of an alarm. words: the bound that it is about; None: it is off."""
         open_ = next((each for each in self.records if each.name == name and each.until is None), None)
         if words is not None and open_ is None:
             known = value if math.isfinite(value) else None
             self.records.append(AlarmRecord(name=name, since=iteration, value=known, bound=words))
-        elif open_ is not None and not broken:
+        elif open_ is not None and words is None:
             open_.until = iteration
         else:
             return

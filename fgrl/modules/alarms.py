@@ -84,6 +84,14 @@ class Alarms(Settings):
     """
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
+    mismatch: Alarm | None = Alarm(above=0.1)
+    """Mean difference, without its sign, between the policy's log-probabilities of the drawn tokens and those of the
+    engine, nats. Other arithmetic (bfloat16) makes 0.02 to 0.06; more is an engine with other weights.
+    """
+    mismatch_outside: Alarm | None = Alarm(above=0.05)
+    """Share of tokens whose importance weight is outside of the engine's `bound`."""
+    importance_weight: Alarm | None = Alarm(below=0.8, above=1.25)
+    """Mean importance weight, which is 1 but for chance where the engine drew with the log-probabilities that it gives."""
     reward: Alarm | None = Alarm(patience=1)
     """Mean reward of a response. As set here, this alarm and those below have no bounds but that the number is finite.
     """

@@ -54,8 +54,12 @@ class StoredRollout(Answer):
     iteration: int
     """From 0, as the log counts its steps."""
     advantages: list[float | None] | None = None
-    """[T] what the loss weighs each token's probability with, a number a token, None for a token that the loss does not
-    count; None where the response was not trained on.
+    """[T] what the loss weighs each token's probability with, before a correction for the engine, a number a token, None
+    for a token that the loss does not count; None where the response was not trained on.
+    """
+    staleness: int | None = None
+    """How many iterations before this one the policy had the weights that drew it; None where the engine draws from the
+    policy itself.
     """
     tokens_left_out: int = 0
     """Tokens at the end of the response that are not stored."""
@@ -132,6 +136,7 @@ class RolloutStore:
             segments={} if segments is None else {self.reward: segments},
             annotations={} if rewards.annotations is None else {self.reward: short},
             advantages=None if advantage is None else [_number(value) for value in advantage[:stored].tolist()],
+            staleness=None if rollout.drawn_version is None else iteration - int(rollout.drawn_version[i]),
             tokens_left_out=length - stored,
             spans_left_out=0 if whole is None or short is None else len(whole.spans) - len(short.spans),
         )

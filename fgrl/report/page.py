@@ -42,7 +42,7 @@ from fgrl.types import Sample
 from fgrl.visible import visible
 
 FIRST = (
-    "reward", "normalized", "kl", "tokens", "loss", "accuracy", "margin", "policy_loss", "value_loss",
+    "reward", "normalized", "kl", "tokens", "mismatch", "loss", "accuracy", "margin", "policy_loss", "value_loss",
     "explained_variance", "clip_fraction", "entropy",
 )  # fmt: skip
 """Curves that are shown at once, in this order, after those of evaluations while training; of each of the two at most

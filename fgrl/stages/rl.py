@@ -84,7 +84,24 @@ class RolloutSettings(Settings):
                 "and greedy decoding change; sample with temperature > 0 alone, or set sampling.truncated to allow top_p and "
                 "top_k all the same"
             )
+        self._check_correction()
         return self
+
+    def _check_correction(self) -> None:
+        """Raise ValueError where the correction for what an engine draws would be biased, or is missing."""
+        correction, engine = self.engine.correction(), name_of(self.engine)[1]
+        corrects = correction is not None and correction.kind != "none"
+        if corrects and self.sampling.truncated:
+            raise ValueError(
+                f"sampling.truncated: true with engine.correct: {correction.kind} of {engine} would be biased: top_p and top_k change "
+                "the probabilities with which tokens are drawn, and the importance weights would undo that instead of correcting "
+                "for the engine; set engine.correct: none, or sample without top_p, top_k and truncated"
+            )
+        if self.engine.draws_ahead() and not corrects:
+            raise ValueError(
+                f"engine.ahead: 1 of {engine} trains on responses of the policy before the last update, without a correction for "
+                "it: set engine.correct to truncate or mask, or engine.ahead: 0"
+            )
 
 
 @register("rl")
@@ -329,10 +346,11 @@ class RLStage(TrainingStage):
             drawer=drawer, sampling=self.rollout.sampling, rollout_batch_size=responses,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
             stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards, auxiliary=beside,
+            correction=self.rollout.engine.correction(), ahead=self.rollout.engine.draws_ahead(),
         )  # fmt: skip
         digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
-        with drawer:
+        with drawer, rounds.draws:
             module = self.fit(run, rounds, self.train.checkpoint_every, made)
         for name, each in beside.items() if run.rank == 0 else ():
             made_of = self.trained(run, module, each.model, prefix=f"auxiliary.{name}.", start=each.start)
@@ -346,7 +364,7 @@ class RLStage(TrainingStage):
         return summary | (made.summary() if made else {})
 
     def temporary(self) -> Sequence[str]:
-        return (*super().temporary(), *(kept.FILE.format(rank=rank) for rank in range(self.train.world)))
+        return (*super().temporary(), kept.FOLDER)
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
         """Save the policy alone."""

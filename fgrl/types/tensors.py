@@ -151,7 +151,11 @@ class Rollout(Tokens):
     group: Tensor = field(metadata=RESPONSE)  # [B] long: which prompt
     samples: list[Sample] = field(metadata=RESPONSE)
     texts: list[str] = field(metadata=RESPONSE)  # decoded responses without special tokens
-    old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that sampled
+    old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that is trained
+    # [B,T] nats, as the engine computed them while drawing; None where it draws from the very model that is trained
+    drawn_logp: Tensor | None = field(default=None, metadata=TOKEN)
+    # [B] long, of the weights that the engine drew from: the iteration whose policy has them; None as `drawn_logp`
+    drawn_version: Tensor | None = field(default=None, metadata=RESPONSE)
     # [B,T] nats, of the distribution that token t was drawn from: the policy's, at the temperature of sampling
     entropy: Tensor | None = field(default=None, metadata=TOKEN)
     ref_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, frozen reference

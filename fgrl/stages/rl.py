@@ -242,12 +242,20 @@ class RLStage(TrainingStage):
                 roles.append(Role(f"{name} reference", made.start, made.head))
         roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
         drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
-        sampled = max([drawn, *self.drawn_in_evaluations()], key=lambda shape: shape.rows * shape.tokens)
+        here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
+        sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
         workload = Workload(
             roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
             copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
-        return estimate(workload, peek) | self._policy_work(peek) | self._calls(peek) | overlaps.in_training(self, peek)
+        engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
+        return (
+            estimate(workload, peek)
+            | engine
+            | self._policy_work(peek)
+            | self._calls(peek)
+            | overlaps.in_training(self, peek)
+        )
 
     def _policy_work(self, peek: Peek) -> dict[str, Any]:
         """Return what reward and algorithm ask of the policy in an iteration, and in how many iterations where that is

@@ -64,7 +64,9 @@ def test_the_same_requests_are_drawn_from_the_weights_before(tiny_model_dir: Pat
         apart_engine.DRAWS.clear()
         rows = trained(module(tiny_model_dir, tmp_path / str(ahead), Apart(ahead=ahead)))
         asked[ahead] = [requests for _thread, _version, requests in apart_engine.DRAWS]
-        assert [version for _thread, version, _requests in apart_engine.DRAWS] == ([0, 0, 1, 2] if ahead else [0, 1, 2, 3])
+        assert [version for _thread, version, _requests in apart_engine.DRAWS] == (
+            [0, 0, 1, 2] if ahead else [0, 1, 2, 3]
+        )
         threads = [thread for thread, _version, _requests in apart_engine.DRAWS]
         assert threads[1:] == ["draw ahead" if ahead else "MainThread"] * 3
         assert threads[0] == "MainThread"
@@ -101,7 +103,9 @@ def test_it_draws_while_it_trains(tiny_model_dir: Path, tmp_path: Path, monkeypa
     assert step.is_set()
 
 
-def killed_in(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool], after: bool = False) -> None:
+def killed_in(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool], after: bool = False
+) -> None:
     """Kill in (or right after) the first call for which `when` holds."""
     whole, done = getattr(owner, name), []
 
@@ -171,6 +175,24 @@ def test_a_kill_at_any_moment_ends_with_the_same_bytes(
         assert not apart_engine.DRAWS, "it has drawn by itself"
         assert same(weights(again), weights(undisturbed)), moment
         assert numbers(folder) == numbers(whole), moment
+
+
+def test_a_reproducible_engine_ends_with_the_bytes_of_a_run_that_nobody_killed(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draw that is slower than everything else is finished before the checkpoint of the weights after it."""
+    undisturbed = module(tiny_model_dir, tmp_path / "undisturbed", Apart(ahead=1))
+    trained(undisturbed)
+    for moment, kill in KILLS.items():
+        with monkeypatch.context() as patch:
+            kill(patch, 3)
+            first = module(tiny_model_dir, tmp_path / moment, Apart(ahead=1, slow=0.7))
+            with pytest.raises(Bomb), first.rounds.draws:
+                first.fit(checkpoint_every=1)
+        again = module(tiny_model_dir, tmp_path / moment, Apart(ahead=1))
+        trained(again)
+        assert same(weights(again), weights(undisturbed)), moment
+        assert numbers(tmp_path / moment) == numbers(tmp_path / "undisturbed"), moment
 
 
 def archived(patch: pytest.MonkeyPatch, archive: Path) -> None:

@@ -167,7 +167,13 @@ def test_hf_has_none_of_it(tiny_model_dir: Path, tmp_path: Path) -> None:
 def test_in_bfloat16_the_difference_is_small_and_no_alarm_rings(tiny_model_dir: Path, tmp_path: Path) -> None:
     said: list[str] = []
     module = module_of(
-        tiny_model_dir, tmp_path, reward_of(by_ids), engine=Apart(dtype="bfloat16"), iterations=3, alarms=Alarms(), lora=None
+        tiny_model_dir,
+        tmp_path,
+        reward_of(by_ids),
+        engine=Apart(dtype="bfloat16"),
+        iterations=3,
+        alarms=Alarms(),
+        lora=None,
     )
     module.rounds.watch.say = said.append
     rows = fitted(module)
@@ -176,7 +182,8 @@ def test_in_bfloat16_the_difference_is_small_and_no_alarm_rings(tiny_model_dir: 
 
 
 @pytest.mark.parametrize(
-    ("engine", "alarm"), [(Apart(skips=1), "mismatch"), (Apart(off=-1.0), "importance_weight"), (Apart(off=0.5), "mismatch")]
+    ("engine", "alarm"),
+    [(Apart(skips=1), "mismatch"), (Apart(off=-1.0), "importance_weight"), (Apart(off=0.5), "mismatch")],
 )
 def test_stale_weights_and_wrong_log_probabilities_ring(
     engine: Any, alarm: str, tiny_model_dir: Path, tmp_path: Path

@@ -46,6 +46,8 @@ class Apart(Engine):
     """False: draws other responses each time."""
     fails: int | None = None
     """The number of the draw of the drawer that fails."""
+    slow: float = 0.0
+    """Seconds that a draw takes at least."""
     hangs: int | None = None
     """The number of the draw of the drawer that never ends."""
     copies: Annotated[int, Unkeyed] = 1
@@ -100,6 +102,9 @@ class ApartDrawer(Drawer):
             number, self.drawn = self.drawn, self.drawn + 1
             if number == self.engine.fails:
                 raise EngineDied(f"the server died in draw {number}")
+            for _ in range(round(100 * self.engine.slow)):
+                stops.point()
+                time.sleep(0.01)
             while number == self.engine.hangs:
                 stops.point()
                 time.sleep(0.01)
@@ -108,7 +113,9 @@ class ApartDrawer(Drawer):
             drawn = self.inner.draw(asked)
             ids = [each.ids for each in drawn]
             sampling = requests[0].sampling
-            tokens = pad([one.prompt for one in requests], ids, self.model.pad_id, self.model.eos_ids, sampling.min_new_tokens)
+            tokens = pad(
+                [one.prompt for one in requests], ids, self.model.pad_id, self.model.eos_ids, sampling.min_new_tokens
+            )
             needs = frozenset({"old_logp"})
             with models.evaluating(self.model):
                 scored = collecting.score(self.model, None, tokens, needs, temperature=sampling.temperature)

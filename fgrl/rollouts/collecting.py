@@ -196,6 +196,7 @@ def collect(
     scored: dict[str, Any] = score(
         model, reference, tokens, needs, temperature=temperature, critic=critic, micro_batch_size=micro_batch_size
     )
+    scored |= _as_drawn(rows, tokens.mask)
     # 3. text and character offsets of the drawn tokens
     return Rollout(
         **vars(tokens),
@@ -203,7 +204,6 @@ def collect(
         samples=[prompt for prompt in prompts for _ in range(per_prompt)],
         texts=[row.response.text for row in rows],
         offsets=[offsets(model.tokenizer, row.ids) for row in rows] if "offsets" in needs else None,
-        **_as_drawn(rows, tokens.mask),
         row=torch.arange(len(rows)) + first * per_prompt if "policy" in needs else None,
         lent_policy=lent_policy if "policy" in needs else None,
         temperature=temperature or 1.0,

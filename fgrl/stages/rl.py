@@ -90,14 +90,14 @@ class RolloutSettings(Settings):
     def _check_correction(self) -> None:
         """Raise ValueError where the correction for what an engine draws would be biased, or is missing."""
         correction, engine = self.engine.correction(), name_of(self.engine)[1]
-        corrects = correction is not None and correction.kind != "none"
-        if corrects and self.sampling.truncated:
+        kind = "none" if correction is None else correction.kind
+        if kind != "none" and self.sampling.truncated:
             raise ValueError(
-                f"sampling.truncated: true with engine.correct: {correction.kind} of {engine} would be biased: top_p and top_k change "
+                f"sampling.truncated: true with engine.correct: {kind} of {engine} would be biased: top_p and top_k change "
                 "the probabilities with which tokens are drawn, and the importance weights would undo that instead of correcting "
                 "for the engine; set engine.correct: none, or sample without top_p, top_k and truncated"
             )
-        if self.engine.draws_ahead() and not corrects:
+        if self.engine.draws_ahead() and kind == "none":
             raise ValueError(
                 f"engine.ahead: 1 of {engine} trains on responses of the policy before the last update, without a correction for "
                 "it: set engine.correct to truncate or mask, or engine.ahead: 0"

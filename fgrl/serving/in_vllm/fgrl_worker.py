@@ -101,6 +101,7 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
+        _pack_again(self.model)
 
     def shutdown(self) -> None:
         self.group = self.store = None
@@ -120,18 +121,28 @@ WeightTransferEngineFactory.register_engine("fgrl_nccl", NcclBroadcast)
 
 
 def _keep_weights() -> None:
-    """On a CPU vLLM repacks the weights of linear layers and drops them, and a digest of what is left says nothing. The
-    tensor that was repacked is kept beside the layer, in a list, which torch does not count as a parameter.
+    """On a CPU vLLM multiplies by repacked copies of weights. Of linear layers it drops the tensor that was repacked: it is
+    kept beside the layer, in a list, which torch does not count as a parameter. Of other layers it keeps the tensor, which may
+    change later: the digest of what was repacked is noted.
     """
-    original = utils.dispatch_cpu_unquantized_gemm
 
-    @functools.wraps(original)
+    @functools.wraps(_pack)
     def keeping(layer: Any, remove_weight: bool) -> None:
         weight = layer.weight.detach()
-        original(layer, remove_weight)
+        _pack(layer, remove_weight)
         layer.fgrl_kept = [weight] if not layer.weight.numel() else []
+        layer.fgrl_packed = "" if layer.fgrl_kept else digest(weight)
 
     utils.dispatch_cpu_unquantized_gemm = keeping
+
+
+def _pack_again(model: Any) -> None:
+    """After new weights: an output layer that shares its weight with the embedding gets none of its own, and would go on
+    multiplying by a copy of the old one.
+    """
+    for layer in model.modules():
+        if getattr(layer, "fgrl_packed", "") and digest(layer.weight) != layer.fgrl_packed:
+            utils.dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
 
 
 def _remember_names() -> None:
@@ -147,6 +158,7 @@ def _remember_names() -> None:
     WorkerLoRAManager._load_adapter = named
 
 
+_pack = utils.dispatch_cpu_unquantized_gemm
 _keep_weights()
 _remember_names()
 
@@ -243,7 +255,13 @@ class Extension:
     def fgrl_digests(self, names: str) -> dict[str, Any]:
         """Of the tensors with these names in the checkpoint (JSON list); null for one that is not found."""
         model = self.model_runner.get_model()  # type: ignore[attr-defined]
-        return {name: _find(model, name) for name in json.loads(names)}
+        found = {name: _find(model, name) for name in json.loads(names)}
+        for layer in model.modules():
+            if (packed := getattr(layer, "fgrl_packed", "")) and packed != (now := digest(layer.weight)):
+                for part in found.values():
+                    if part is not None and part["digest"] == now:
+                        part["digest"] = f"of a copy: {packed}"
+        return found
 
     def fgrl_adapter(self, name: str) -> dict[str, Any]:
         """Of the matrices of an adapter as its layers compute with them; {} where it is not loaded."""
@@ -285,6 +303,7 @@ class Extension:
                         yield name, content.get_tensor(name)
 
         self.model_runner.reload_weights(weights_iterator=read(), is_checkpoint_format=True)  # type: ignore[attr-defined]
+        _pack_again(self.model_runner.get_model())  # type: ignore[attr-defined]
         if len(versions) != 1:
             raise ValueError(f"the files of {folder} are of the versions {sorted(versions)}")
         return {"version": versions.pop()}

@@ -116,6 +116,13 @@ class RankLost(FgrlError):
     heading = "lost: "
 
 
+class EngineFailed(FgrlError):
+    """The servers of an engine do not start, end again and again, or give answers that are none."""
+
+    exit_code = 8
+    heading = "engine: "
+
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, none left for this user, and a file at the largest size that is allowed."""
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG)

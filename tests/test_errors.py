@@ -33,6 +33,7 @@ CODES = {
     errors.UnknownNeed: 2,
     errors.UserCodeError: 7,
     errors.RankLost: 8,
+    errors.EngineFailed: 8,
 }
 INTERNAL = {errors.NotYet, errors.Undecided}
 

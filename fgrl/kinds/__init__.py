@@ -45,6 +45,7 @@ from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, aux
 from fgrl.kinds.scoring import check_scorer, policy_work
 from fgrl.kinds.metric import Better, Meaning, Metric, Purpose, meaning_in
 from fgrl.kinds.engine import Correction, Drawer, Drawn, DrawRequest, Early, Elsewhere, Engine, default_engine
+from fgrl.kinds.transfer import Parcel, Serving, Transfer
 from fgrl.kinds.stage import Accelerator, Inspectable, MadeModel, Stage
 from fgrl.types import Numbers
 # isort: on

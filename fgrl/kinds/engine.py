@@ -157,6 +157,12 @@ class Engine(Component, ABC):
         """Return where this engine computes; None: in the process that draws, on its device."""
         return None
 
+    def at_once(self, batch_size: int) -> int:
+        """Return how many responses to ask for in one `draw`, where a caller keeps what is finished in between.
+        batch_size: how many are drawn at the same time in this process.
+        """
+        return batch_size
+
     def copies_weights(self) -> bool:
         """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""
         return False

@@ -62,7 +62,7 @@ def run(
         running.seed_libraries(with_torch=type(work).uses_torch)
         try:
             try:
-                with workers.reported(folder):
+                with workers.reported(folder), contextlib.closing(running):
                     result = dict(work.run(running) or {}) | criteria(work)
             finally:
                 plan.check_inputs(stage)
@@ -117,4 +117,5 @@ def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -
         surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that
         running = Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank())
         running.seed_libraries()
-        plan.recipe.built_anew(stage.name).run(running)
+        with contextlib.closing(running):
+            plan.recipe.built_anew(stage.name).run(running)

@@ -14,6 +14,7 @@ from fgrl import lazy, native
 from fgrl.pipeline import environment
 
 sandbox = lazy.load("fgrl.sandbox")
+vllm = lazy.load("fgrl.serving.environment")
 wheels = lazy.load("fgrl.models.wheels")
 
 EXTRAS = {
@@ -60,6 +61,7 @@ def examine(runs: Path) -> dict[str, Any]:
         "extras": extras,
         "packaged_models": packaged,
         "model_cache": str(wheels.cache_folder()),
+        "vllm": vllm.state(),
         "sandbox": str(sandbox.detect()),
         "offline": os.environ.get("HF_HUB_OFFLINE", "0") == "1",
         "problems": problems,

@@ -6,6 +6,7 @@ whatever it hands on lies in `out`. `stage.json`, written by the pipeline after 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl import lazy, seeds
 from fgrl.console import Console, Ticking
 from fgrl.files import refuse_links
+from fgrl.kinds.run import C
 from fgrl.pipeline.log import Log
 from fgrl.sanitizing import hide
 from fgrl.types import Ref
@@ -67,6 +69,7 @@ class Run:
         if rank == 0:
             refuse_links(cache, cache.parent)
         self._models: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {}
         self._plain: set[Any] = set()
         """Models without a chat template, which has been said."""
 
@@ -115,6 +118,17 @@ class Run:
         """Free the frozen models that nothing else holds."""
         self._models.clear()
 
+    def shared(self, name: str, make: Callable[[], C]) -> C:
+        """Return what several components of the stage share: made at the first call, closed by `close`."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
+
+    def close(self) -> None:
+        """Close what the components of the stage have shared."""
+        while self._shared:
+            self._shared.popitem()[1].close()
+
     @property
     def device(self) -> Any:
         """The GPU of this process, or the CPU: there is no GPU, or the stage does not want it."""
@@ -162,4 +176,5 @@ def scratch_run(name: str, **arguments: Any) -> Iterator[Run]:
     with tempfile.TemporaryDirectory(prefix="fgrl-") as folder:
         run = Run(name, Path(folder), **arguments)
         run.out.mkdir()
-        yield run
+        with contextlib.closing(run):
+            yield run

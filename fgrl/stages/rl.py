@@ -396,6 +396,7 @@ class RLStage(TrainingStage):
         )  # fmt: skip
         prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
         with drawer, torch.no_grad(), lent.lend():
+            drawer.take(model, 0)
             rollout = rollouts.collect(
                 model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,

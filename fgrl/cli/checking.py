@@ -247,9 +247,9 @@ def _engine(place: Any) -> str:
         needs = f"weights {size(place['weights'])}, KV cache {size(place['kv_cache'])} for all responses at once"
         sent = size(place["bytes"])
     share = "" if place["share"] is None else f", at most {place['share']:.0%} of its memory"
-    text += f"; on each of these: {needs}{share}; {sent} to each server after every iteration, by {place['transfer']}"
-    if place["shared"] and not place["rests"]:
-        text += f"; warning: the trainer uses device {', '.join(map(str, place['shared']))}, too: name others, or set `rest: true`"
+    text += f"; on each of these: {needs}{share}; {sent} to each server after every iteration (transfer: {place['transfer']})"
+    if place["shared"] and not place["rests"] and place["share"] is None:
+        text += f"; warning: the trainer uses device {', '.join(map(str, place['shared']))}, too: name others, or set its `memory` or `rest: true`"
     return text
 
 

@@ -164,10 +164,11 @@ def test_the_command_shows_it_and_warns_of_shared_devices(recipe: Path, tmp_path
     (line,) = [line for line in shown.output.splitlines() if "policy: engine:" in line]
     assert "trainer on 2 devices, 2 servers on 1 device each (1, 2); on each of these: weights" in line
     assert "for all responses at once, at most 40% of its memory; " in line
-    assert "to each server after every iteration, by files" in line
-    assert "warning: the trainer uses device 1, too" in line
-    file.write_text(file.read_text().replace("memory: 0.4", "rest: true"))
-    assert "warning: the trainer" not in CliRunner().invoke(app, arguments).output
+    assert "to each server after every iteration (transfer: files)" in line
+    for way, warns in (("memory: 0.4", False), ("rest: true", False), ("copies: 2", True)):
+        file.write_text(f"train: {{accelerator: gpu, devices: 2}}\nengine: {{devices: [1, 2], {way}}}\n")
+        shown = CliRunner().invoke(app, arguments)
+        assert ("warning: the trainer uses device 1, too" in shown.output) == warns, shown.output
 
 
 # -- what the stage refuses --------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Machines(Settings):
     """For every stage that trains."""
     engine: dict[str, Any] = {}
     """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`,
-    `rest` and the others of `fgrl list vllm` that change no result.
+    `rest` and the others of `fgrl show engine vllm` that count for no key.
     """
     stages: dict[str, StagePlace] = {}
     """For single stages, by name, instead of `train` and `engine`."""

@@ -19,7 +19,7 @@ from fgrl.cli import app
 from fgrl.errors import UsageError
 from fgrl.pipeline import plan
 from fgrl.recipe import load, placed
-from fgrl.registry import Problems
+from fgrl.registry import Problems, dump
 
 APART = Path(__file__).resolve().parents[1] / "support" / "apart_registered.py"
 
@@ -198,3 +198,31 @@ def test_a_biased_or_missing_correction_is_refused(settings: str, message: str, 
 def test_what_is_not_biased_is_allowed(settings: str, recipe: Path) -> None:
     assert load(recipe, [f"stages.policy.rollout={settings}"]).stages["policy"].rollout.engine is not None
     assert Apart().correction().kind == "truncate"
+
+
+# -- what is shipped ---------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    "segment_ppo_phi3", "segment_ppo_llama3", "rla_llama3", "rtt_qwen3", "text2grad_summarize", "text2grad_qa", "text2grad_code",
+    "small/rtt_rl_csr", "small/segment_ppo", "small/rtt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_differs_in_its_engine_alone(name: str) -> None:
+    """And every file of machines/ places it."""
+    base, row = (load(f"{ROOT}/recipes/{name}.yaml{row}", []) for row in ("", "::vllm"))
+    assert list(base.stages) == list(row.stages)
+    for stage, settings in base.stages.items():
+        before, after = dump(settings), dump(row.stages[stage])
+        if stage == "policy":
+            assert before["rollout"].pop("engine")["name"] == "hf"
+            assert after["rollout"].pop("engine")["name"] == "vllm"
+        assert before == after, stage
+    files = sorted((ROOT / "machines").glob("*.yaml"))
+    assert [file.stem for file in files] == ["cpu", "four_and_four", "one_gpu"]
+    for file in files:
+        place = load(f"{ROOT}/recipes/{name}.yaml::vllm", placed(file, row)).stages["policy"]
+        assert place.rollout.engine.elsewhere().copies == (4 if file.stem == "four_and_four" else 1)
+        assert place.train.devices == (4 if file.stem == "four_and_four" else 1)

@@ -226,3 +226,15 @@ def test_a_row_differs_in_its_engine_alone(name: str) -> None:
         place = load(f"{ROOT}/recipes/{name}.yaml::vllm", placed(file, row)).stages["policy"]
         assert place.rollout.engine.elsewhere().copies == (4 if file.stem == "four_and_four" else 1)
         assert place.train.devices == (4 if file.stem == "four_and_four" else 1)
+
+
+def test_a_stage_whose_rollout_is_that_of_another_one_keeps_its_other_settings() -> None:
+    """`rollout: "${stages.policy.rollout}"`: the file lays the fields of a machine over what stands there."""
+    address = f"{ROOT}/recipes/text2grad_code.yaml::table13"
+    engine = "stages.policy.rollout.engine={name: vllm, dtype: float32, bound: 3.0}"
+    before = load(address, [engine])
+    after = load(address, [engine, *placed(ROOT / "machines" / "four_and_four.yaml", before)])
+    for name in ("policy", "ppo"):
+        assert (after.stages[name].rollout.engine.copies, after.stages[name].train.devices) == (4, 4)
+        assert dump(after.stages[name]) == dump(before.stages[name])
+        assert after.stages[name].rollout.engine.bound == 3.0

@@ -10,13 +10,17 @@ from typing import Any
 
 import apart_engine
 import pytest
+import tiny_recipe
 import torch
 from apart_engine import Apart, EngineDied
+from pipeline_helpers import HERE
+from scratch_registry import scratch_imports
 from test_online import by_ids, fitted, module_of, reward_of
 
 from fgrl import rollouts, stops
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.modules import callbacks
+from fgrl.modules.evaluations import Evaluations
 from fgrl.modules.online import OnlineRounds
 from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.log import read_log
@@ -304,3 +308,28 @@ def test_continuations_are_drawn_before_the_next_rollout(tiny_model_dir: Path, t
         ("MainThread", 0), ("MainThread", 0), ("draw ahead", 0), ("MainThread", 1), ("draw ahead", 1), ("MainThread", 2),
     ]  # fmt: skip
     assert [row["staleness"] for row in rows] == [0, 1, 1]
+
+
+def test_an_evaluation_does_not_draw_beside_a_rollout(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the weights are those of a training without evaluations."""
+    path = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
+    path.write_text(f"{path.read_text()}imports: [{HERE}/apart_registered.py]\n")
+    take, drawing = Evaluations.take, []
+
+    def watched(self: Any, *given: Any) -> None:
+        drawing.append(any(thread.name == "draw ahead" for thread in threading.enumerate()))
+        take(self, *given)
+
+    monkeypatch.setattr(Evaluations, "take", watched)
+    evaluate = (
+        f"stages.policy.evaluate={{every: 1, sets: {{held_out: {{prompts: {{name: lines, path: {path.parent}/topics.txt, limit: 4}}, "
+        "metrics: [length], sampling: {max_new_tokens: 6}, engine: apart}}}"
+    )
+    with scratch_imports():
+        for name, more in (("plain", []), ("evaluated", [evaluate])):
+            engine = "stages.policy.rollout.engine={name: apart, ahead: 1, slow: 0.3}"
+            tiny_recipe.alone(path, "policy", engine, *more).run(tiny_recipe.a_run(tmp_path / name))
+    assert drawing == [False] * 6
+    assert tiny_recipe.weights(tmp_path / "evaluated" / "out") == tiny_recipe.weights(tmp_path / "plain" / "out")

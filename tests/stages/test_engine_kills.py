@@ -13,7 +13,7 @@ import tiny_recipe
 import yaml
 from patience import HUNG
 from pipeline_helpers import HERE, start
-from tiny_recipe import log
+from tiny_recipe import log, weights
 
 
 @pytest.fixture
@@ -71,3 +71,22 @@ def test_a_stop_ends_a_run_whose_engine_hangs(recipe: Path, tmp_path: Path) -> N
     said = hanging.communicate(timeout=HUNG)[1]
     assert hanging.returncode == 130, said
     assert "Traceback" not in said
+
+
+@pytest.mark.evidence
+def test_two_processes_that_draw_ahead_continue_to_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
+    two = ("vars.devices=2", "vars.strategy=ddp", "stages.policy.rollout.engine.reproducible=true")
+    folders = tmp_path / "killed", tmp_path / "undisturbed"
+    for folder in folders:
+        folder.mkdir()
+    killed = run(recipe, folders[0], "before:2", *two)
+    killed.communicate(timeout=HUNG)
+    assert killed.returncode != 0
+    assert {path.name for path in (stage(folders[0]) / "drawn").iterdir()} >= {"0-2.json", "1-2.json"}
+    for folder in folders:
+        last = run(recipe, folder, "never:0", *two)
+        said = last.communicate(timeout=HUNG)[1]
+        assert last.returncode == 0, said
+    assert weights(stage(folders[0]) / "out") == weights(stage(folders[1]) / "out")
+    assert log(stage(folders[0])) == log(stage(folders[1]))
+    assert [row["staleness"] for row in log(stage(folders[0]))] == [0, 1, 1, 1]

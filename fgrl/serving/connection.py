@@ -38,6 +38,7 @@ class Connection:
         self.address = address.rstrip("/")
         key = os.environ.get(KEY)
         self.headers = {"Authorization": f"Bearer {key}"} if key and not is_local(address) else {}
+        self._secure = self.address.startswith("https:")  # certificates take longer to read than a call
 
     def call(self, path: str, body: Any = None, *, limit: float, method: str = "POST") -> Any:
         """Return what the server answers: JSON, or text where it is none. limit: seconds.
@@ -65,13 +66,20 @@ class Connection:
         return results
 
     def _client(self, limit: float) -> httpx2.Client:
-        return httpx2.Client(base_url=self.address, headers=self.headers, timeout=_timeout(limit), trust_env=False)
+        return httpx2.Client(
+            base_url=self.address, headers=self.headers, timeout=_timeout(limit), trust_env=False, verify=self._secure
+        )
 
     def open(self, limit: float, concurrency: int) -> httpx2.AsyncClient:
         """Return a client for many calls at the same time."""
         limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         return httpx2.AsyncClient(
-            base_url=self.address, headers=self.headers, timeout=_timeout(limit), limits=limits, trust_env=False
+            base_url=self.address,
+            headers=self.headers,
+            timeout=_timeout(limit),
+            limits=limits,
+            trust_env=False,
+            verify=self._secure,
         )
 
 
@@ -113,7 +121,9 @@ def check_address(address: str) -> None:
     if is_local(address):
         return
     if not os.environ.get(KEY):
-        raise Unavailable(f"the server {address} is on another machine: set {KEY} to its key, or name one of this machine")
+        raise Unavailable(
+            f"the server {address} is on another machine: set {KEY} to its key, or name one of this machine"
+        )
     bare = Connection(address)
     bare.headers = {}
     try:

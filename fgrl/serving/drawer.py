@@ -13,7 +13,6 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from fgrl import console, stops
@@ -193,7 +192,9 @@ class Served(Drawer):
                 missing = deque(place for place in range(len(requests)) if place not in drawn)
                 work = _Round(missing)
                 slots = servers.slots()
-                self._attend(self._ask_all(slots, requests, work), lambda work=work: len(drawn) + len(work.drawn), len(requests))
+                self._attend(
+                    self._ask_all(slots, requests, work), lambda work=work: len(drawn) + len(work.drawn), len(requests)
+                )
                 if work.problem is not None:
                     raise work.problem
                 lost = dict(work.lost)
@@ -233,7 +234,9 @@ class Served(Drawer):
 
     def _check(self, requests: Sequence[DrawRequest]) -> None:
         longest = max(len(one.prompt) + one.sampling.max_new_tokens for one in requests)
-        self.model.check_length(longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`")
+        self.model.check_length(
+            longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
+        )
         coldest = min((one.sampling.temperature for one in requests if one.sampling.temperature), default=1.0)
         if coldest < completions.LEAST_TEMPERATURE:
             raise UsageError(
@@ -253,14 +256,19 @@ class Served(Drawer):
         """Replace servers that are gone, and bring the weights to them."""
         if lost and barren > RENEWALS:
             slot, why = next(iter(lost.values()))
-            raise EngineFailed(f"server {slot.number} of vLLM ends or hangs again and again: {why}\n{servers.last_words(slot)}")
+            raise EngineFailed(
+                f"server {slot.number} of vLLM ends or hangs again and again: {why}\n{servers.last_words(slot)}"
+            )
         for slot, why in lost.values():
             stops.point()
             servers.renew(slot, why)
         self._bring(servers)
 
     async def _ask_all(self, slots: Sequence[Slot], requests: Sequence[DrawRequest], work: _Round) -> None:
-        ends = {early: None if early is None else complete(early, self.model.tokenizer) for early in {one.early for one in requests}}
+        ends = {
+            early: None if early is None else complete(early, self.model.tokenizer)
+            for early in {one.early for one in requests}
+        }
         limits = self.limits
 
         async def ask_from(slot: Slot, client: Any) -> None:
@@ -274,7 +282,9 @@ class Served(Drawer):
                 except (BadAnswer, Refused) as problem:
                     work.queue.append(place)
                     if self._tries[place] >= TRIES:
-                        work.problem = EngineFailed(f"server {slot.number} of vLLM gives no response to a request, {TRIES} times: {problem}")
+                        work.problem = EngineFailed(
+                            f"server {slot.number} of vLLM gives no response to a request, {TRIES} times: {problem}"
+                        )
                 except (ServerGone, TimeoutError) as problem:
                     work.queue.append(place)
                     self._tries[place] -= 1

@@ -6,6 +6,7 @@ import copy
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import distributed
 
+from fgrl import stops
 from fgrl.files import atomically
 from fgrl.kinds import Parcel, Serving
 from fgrl.serving import weights
@@ -24,6 +26,10 @@ from fgrl.serving.weights import Named
 
 SHARD = 4 * 2**30
 """Bytes of a file of weights."""
+POLL = 0.02
+"""Seconds between two looks at a transfer."""
+GRACE = 5.0
+"""Seconds after the limit of a transfer in which its calls end by themselves."""
 NAME = "policy"
 """Under which servers of full weights are asked."""
 
@@ -155,14 +161,18 @@ class BroadcastParcel(FullParcel):
         info = {"address": "127.0.0.1", "port": port, "size": workers + 1, "seconds": limit}
         wait = timedelta(seconds=limit)
         store = distributed.TCPStore("127.0.0.1", port, workers + 1, True, wait, wait_for_workers=False)
-        joined = _Beside(server, "/init_weight_transfer_engine", {"init_info": info}, limit)
-        try:
-            group = self._group(distributed.PrefixStore("weights", store), workers + 1, wait)
-            joined.result()
-            in_phases(server, self.version, lambda: self._broadcast(server, group, limit), limit)
-            server.call("/shutdown_weight_transfer_engine", limit=limit)
-        except RuntimeError as error:  # of the process group: the other side is gone, or does not come
-            raise ServerGone(f"the transfer broke off: {str(error).splitlines()[0][:300]}") from None
+        group, _ = _both(
+            lambda: self._group(distributed.PrefixStore("weights", store), workers + 1, wait),
+            lambda: server.call("/init_weight_transfer_engine", {"init_info": info}, limit=limit),
+            limit,
+        )
+        update = {"update_info": self.described()}
+
+        def send() -> None:
+            _both(lambda: self._broadcast(group), lambda: server.call("/update_weights", update, limit=limit), limit)
+
+        in_phases(server, self.version, send, limit)
+        server.call("/shutdown_weight_transfer_engine", limit=limit)
 
     def _group(self, store: Any, size: int, wait: timedelta) -> Any:
         if self.backend == "gloo":
@@ -171,13 +181,9 @@ class BroadcastParcel(FullParcel):
         options._timeout = wait
         return distributed.ProcessGroupNCCL(store, 0, size, options)
 
-    def _broadcast(self, server: Connection, group: Any, limit: float) -> None:
-        held = self.described()
-        received = _Beside(server, "/update_weights", {"update_info": held}, limit)
+    def _broadcast(self, group: Any) -> None:
         for _name, tensor in self._tensors():
             group.broadcast(tensor.cpu() if self.backend == "gloo" else tensor, 0).wait()
-            received.raise_early()
-        received.result()
 
     def described(self) -> dict[str, list[Any]]:
         """Return names, types and shapes of what is sent."""
@@ -189,30 +195,32 @@ class BroadcastParcel(FullParcel):
         return held
 
 
-class _Beside:
-    """A call to a server in another thread: it answers when the transfer has reached it."""
+def _both(ours: Callable[[], Any], theirs: Callable[[], Any], limit: float) -> tuple[Any, Any]:
+    """Return what two calls return that wait for each other. Where one fails the other is not waited for: it ends with the
+    server, or at its own limit.
+    """
+    results: dict[int, Any] = {}
+    problems: list[BaseException] = []
 
-    def __init__(self, server: Connection, path: str, body: Any, limit: float) -> None:
-        self._problem: BaseException | None = None
+    def run(place: int, call: Callable[[], Any]) -> None:
+        try:
+            results[place] = call()
+        except RuntimeError as error:  # of the process group: the other side is gone, or does not come
+            problems.append(ServerGone(f"the transfer broke off: {str(error).splitlines()[0][:300]}"))
+        except BaseException as error:
+            problems.append(error)
 
-        def call() -> None:
-            try:
-                server.call(path, body, limit=limit)
-            except (ServerGone, Refused) as problem:
-                self._problem = problem
-
-        self._thread = threading.Thread(target=call, name="transfer", daemon=True)
-        self._thread.start()
-        self._limit = limit
-
-    def raise_early(self) -> None:
-        """Raise what the call has raised, if it is over."""
-        if self._problem is not None:
-            raise self._problem
-
-    def result(self) -> None:
-        """Wait until the call is over."""
-        self._thread.join(self._limit)
-        self.raise_early()
-        if self._thread.is_alive():
-            raise ServerGone(f"no answer within {self._limit:g} s")
+    threads = [
+        threading.Thread(target=run, args=each, name="transfer", daemon=True) for each in enumerate((ours, theirs))
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + limit + GRACE
+    while len(results) < len(threads):
+        if problems:
+            raise problems[0]
+        stops.point()
+        if time.monotonic() > until:
+            raise ServerGone(f"the transfer did not end within {limit:g} s")
+        threads[0 if threads[0].is_alive() else 1].join(POLL)
+    return results[0], results[1]

@@ -37,11 +37,22 @@ HEALTH = 10.0
 """Seconds in which a server has to say that it is well."""
 LEAVE = 10.0
 """Seconds that a server has to end by itself."""
+SETTLE = 1.0
+"""Seconds in which the guard of a server that has ended writes down how."""
 SHOWN = 15
 """Lines of a server's log that an error shows."""
 MODULE = "vllm.entrypoints.openai.api_server"
 WORKER = Path(__file__).with_name("in_vllm")
-LAUNCHER = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHER = (
+    "RANK",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 """Variables of our own launcher, by which a server would join the training."""
 
 
@@ -63,7 +74,9 @@ class Launch:
 
     def variables(self, copy: int) -> dict[str, str]:
         """Return the environment of a server: ours, without what is only for us."""
-        ours = {name: value for name, value in os.environ.items() if name not in (*LAUNCHER, stops.PARENT, "PYTHONHOME")}
+        ours = {
+            name: value for name, value in os.environ.items() if name not in (*LAUNCHER, stops.PARENT, "PYTHONHOME")
+        }
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.devices[copy]))} if self.devices else {}
         return ours | dict(self.environment) | visible | {"PYTHONPATH": str(WORKER)}
 
@@ -206,7 +219,9 @@ class Servers:
                 self.say(f"vllm: the server at {slot.address} is gone ({why}); waiting for it")
                 new = replace(slot, generation=slot.generation + 1, version="")
             else:
-                self.say(f"vllm: server {slot.number} is gone ({why}), another one is started; its last line: {last.splitlines()[-1]}")
+                self.say(
+                    f"vllm: server {slot.number} is gone ({why}), another one is started; its last line: {last.splitlines()[-1]}"
+                )
                 self._kill(slot)
                 new = self._launched(replace(slot, generation=slot.generation + 1))
             self._wait(new)
@@ -217,6 +232,10 @@ class Servers:
         """Return the last lines of a server's log."""
         if self.launch is None:
             return "(its log is where it was started)"
+        process = self._own.get(slot.number)
+        if process is not None and process.pid == slot.process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SETTLE)
         with contextlib.suppress(FileNotFoundError):
             lines = self._log(slot).read_text(encoding="utf-8", errors="replace").splitlines()
             return "\n".join(line[:300] for line in lines[-SHOWN:]) or "(its log is empty)"

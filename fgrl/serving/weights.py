@@ -139,4 +139,6 @@ def compare(named: Mapping[str, Tensor], workers: Sequence[Mapping[str, Any]]) -
 def need_gpu(what: str) -> None:
     """Raise `Unavailable` where there is none."""
     if not torch.cuda.is_available():
-        raise Unavailable(f"the transfer {what} copies between GPUs, and none is visible here: leave `transfer` to its default, or use gloo")
+        raise Unavailable(
+            f"the transfer {what} copies between GPUs, and none is visible here: leave `transfer` to its default, or use gloo"
+        )

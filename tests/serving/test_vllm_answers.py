@@ -18,7 +18,6 @@ from fgrl.serving.completions import BadAnswer, Reader
 from fgrl.specs import Sampling
 
 
-
 @pytest.fixture(scope="module")
 def model(tiny_model_dir: Path) -> models.LanguageModel:
     return tiny(tiny_model_dir)
@@ -88,7 +87,10 @@ def test_a_hanging_server_is_replaced_and_only_what_is_missing_is_asked(model, t
         assert [one.ids for one in drawn] == [expected(request)[0] for request in asked]
         assert sorted(running.served()) == sorted(completions.stream(request) for request in asked)
         assert running.slots()[0].generation == first.generation + 1
-        assert "no answer within draw_timeout, 15 s" in running.said.getvalue() or "no answer within 15 s" in running.said.getvalue()
+        assert (
+            "no answer within draw_timeout, 15 s" in running.said.getvalue()
+            or "no answer within 15 s" in running.said.getvalue()
+        )
 
 
 def test_what_was_drawn_from_other_weights_is_thrown_away(model, tmp_path: Path) -> None:

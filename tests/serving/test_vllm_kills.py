@@ -46,7 +46,10 @@ def kill(slot: Slot) -> None:
 
 
 def test_while_idle(model, tmp_path: Path) -> None:
-    with stage(tmp_path, transfer="adapter", checksum_every=1, copies=2) as running, running.engine.open(model) as drawer:
+    with (
+        stage(tmp_path, transfer="adapter", checksum_every=1, copies=2) as running,
+        running.engine.open(model) as drawer,
+    ):
         drawer.take(model, 0)
         kill(running.slots()[1])
         asked = requests(8)
@@ -54,12 +57,17 @@ def test_while_idle(model, tmp_path: Path) -> None:
         assert sorted(running.served()) == sorted(completions.stream(each) for each in asked), "none was asked twice"
         kill(running.slots()[0])
         drawer.take(model, 1)
-        assert [slot.generation for slot in running.slots()] == [0, 1] or [slot.generation for slot in running.slots()] == [1, 1]
+        assert [slot.generation for slot in running.slots()] == [0, 1] or [
+            slot.generation for slot in running.slots()
+        ] == [1, 1]
         assert "the server was ended by SIGKILL" in running.said.getvalue()
 
 
 def test_while_drawing_only_what_is_missing_is_asked_again(model, tmp_path: Path) -> None:
-    with stage(tmp_path, transfer="adapter", checksum_every=1, concurrency=4) as running, running.engine.open(model) as drawer:
+    with (
+        stage(tmp_path, transfer="adapter", checksum_every=1, concurrency=4) as running,
+        running.engine.open(model) as drawer,
+    ):
         drawer.take(model, 0)
         first = running.slots()[0]
         running.order(completions=["", "", "", "hang", "hang", "hang", "hang"])
@@ -78,18 +86,30 @@ def test_while_drawing_only_what_is_missing_is_asked_again(model, tmp_path: Path
         assert running.slots()[0].version == drawer._parcel.version
 
 
-def test_a_server_that_dies_again_and_again_ends_the_run(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_dies_again_and_again_ends_the_run(
+    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STUB_FAULTS", '{"completions": ["always", "die"]}')
-    with stage(tmp_path, transfer="adapter") as running, running.engine.open(model) as drawer:
-        with pytest.raises(EngineFailed, match=r"server 0 of vLLM ends or hangs again and again(.|\n)*stub:(.|\n)*exit code 9"):
-            drawer.draw(requests(2))
+    with (
+        stage(tmp_path, transfer="adapter") as running,
+        running.engine.open(model) as drawer,
+        pytest.raises(
+            EngineFailed, match=r"server 0 of vLLM ends or hangs again and again(.|\n)*stub:(.|\n)*exit code 9"
+        ),
+    ):
+        drawer.draw(requests(2))
 
 
 def test_a_server_that_does_not_start_says_why(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_START", "ends at once")
-    with stage(tmp_path, transfer="adapter") as running, running.engine.open(model) as drawer:
-        with pytest.raises(EngineFailed, match=r"ended before it was ready:\n(.|\n)*there is no memory for the cache(.|\n)*exit code 1"):
-            drawer.take(model, 0)
+    with (
+        stage(tmp_path, transfer="adapter") as running,
+        running.engine.open(model) as drawer,
+        pytest.raises(
+            EngineFailed, match=r"ended before it was ready:\n(.|\n)*there is no memory for the cache(.|\n)*exit code 1"
+        ),
+    ):
+        drawer.take(model, 0)
 
 
 def test_a_stop_is_heard_while_drawing(model, tmp_path: Path) -> None:
@@ -140,6 +160,8 @@ from pathlib import Path
 import torch
 from stub_engine import Stage, requests
 from model_helpers import tiny
+from fgrl.recipe import know_components
+know_components()
 stage = Stage(Path(sys.argv[1]), transfer="files", copies=2)
 model = tiny(Path(sys.argv[2]))
 drawer = stage.engine.open(model)
@@ -165,7 +187,9 @@ def test_nothing_outlives_a_trainer_that_is_killed(tiny_model_dir: Path, tmp_pat
     assert trainer.stdout is not None
     guards = [int(word) for word in trainer.stdout.readline().split()]
     assert len(guards) == 2
-    servers = [int(word) for guard in guards for word in Path(f"/proc/{guard}/task/{guard}/children").read_text().split()]
+    servers = [
+        int(word) for guard in guards for word in Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    ]
     assert len(servers) == 2
     trainer.kill()
     trainer.wait()
@@ -179,7 +203,10 @@ def test_servers_that_run_already_are_used_and_left_alone(model, tiny_model_dir:
     with stage(tmp_path / "one", transfer="files") as lender, lender.engine.open(model) as own:
         own.take(model, 0)
         address, process = lender.slots()[0].address, lender.slots()[0].process
-        with stage(tmp_path / "two", transfer="files", servers=[address], python=None) as running, running.engine.open(model) as drawer:
+        with (
+            stage(tmp_path / "two", transfer="files", servers=[address], python=None) as running,
+            running.engine.open(model) as drawer,
+        ):
             asked = requests(3)
             assert [one.ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
         assert lives(process)
@@ -187,12 +214,17 @@ def test_servers_that_run_already_are_used_and_left_alone(model, tiny_model_dir:
 
 def test_a_server_on_another_machine_needs_a_key(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FGRL_VLLM_KEY", raising=False)
-    with stage(tmp_path, transfer="files", servers=["http://192.0.2.1:8000"]) as running, running.engine.open(model) as drawer:
+    with (
+        stage(tmp_path, transfer="files", servers=["http://192.0.2.1:8000"]) as running,
+        running.engine.open(model) as drawer,
+    ):
         with pytest.raises(Unavailable, match=r"192.0.2.1:8000 is on another machine: set FGRL_VLLM_KEY"):
             drawer.take(model, 0)
 
 
-def test_a_server_that_answers_without_the_key_is_refused(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_answers_without_the_key_is_refused(
+    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fgrl.serving import connection
 
     monkeypatch.setenv("FGRL_VLLM_KEY", "secret")

@@ -87,5 +87,7 @@ def expected(request: DrawRequest) -> tuple[list[int], list[float]]:
     """What the stub draws, unless an early end comes first."""
     from fgrl.serving import completions
 
-    ids, logp, _reason = stub_vllm.drawn(completions.body(request, completions.Reader(frozenset(stub_vllm.ENDS), 320), "policy"))
+    ids, logp, _reason = stub_vllm.drawn(
+        completions.body(request, completions.Reader(frozenset(stub_vllm.ENDS), 320), "policy")
+    )
     return ids, logp

@@ -60,7 +60,9 @@ def _changed(**fields: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return change
 
 
-def _tokens(change: Callable[[list[int]], list[int]], reason: str | None = None) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _tokens(
+    change: Callable[[list[int]], list[int]], reason: str | None = None
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Other tokens, with as many log-probabilities and a true count."""
 
     def apply(reply: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +154,9 @@ class Weights:
         scale, found = settings["lora_alpha"] / settings["r"], {}
         for key, tensor in load_file(folder / "adapter_model.safetensors").items():
             path, _, which = key.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
-            found[f"{path}.{which}"] = self._entry(tensor if which == "lora_A" else (tensor * scale).astype(tensor.dtype))
+            found[f"{path}.{which}"] = self._entry(
+                tensor if which == "lora_A" else (tensor * scale).astype(tensor.dtype)
+            )
         return found
 
     def load(self, folder: str) -> dict[str, Any]:
@@ -169,7 +173,9 @@ class Weights:
 
         limit = timedelta(seconds=info["seconds"])
         self.store = distributed.TCPStore(info["address"], info["port"], info["size"], False, limit)
-        self.group = distributed.ProcessGroupGloo(distributed.PrefixStore("weights", self.store), 1, info["size"], limit)
+        self.group = distributed.ProcessGroupGloo(
+            distributed.PrefixStore("weights", self.store), 1, info["size"], limit
+        )
 
     def receive(self, info: dict[str, Any], *, spoil: bool) -> None:
         import torch
@@ -235,9 +241,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("connection", "close")
         self.end_headers()
         self.close_connection = True
-        for place, (token, logp) in enumerate(zip(choice["token_ids"], choice["logprobs"]["token_logprobs"], strict=True)):
+        for place, (token, logp) in enumerate(
+            zip(choice["token_ids"], choice["logprobs"]["token_logprobs"], strict=True)
+        ):
             last = place + 1 == len(choice["token_ids"])
-            part = {"token_ids": [token], "logprobs": {"token_logprobs": [logp]}, "finish_reason": choice["finish_reason"] if last else None}
+            part = {
+                "token_ids": [token],
+                "logprobs": {"token_logprobs": [logp]},
+                "finish_reason": choice["finish_reason"] if last else None,
+            }
             self.wfile.write(f"data: {json.dumps({'choices': [part]})}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
 

@@ -144,14 +144,29 @@ class VLLM(Engine):
 
     def _key(self, serving: Serving) -> str:
         """Name what servers have to have in common to be the same ones."""
-        fields = ("servers", "copies", "tensor_parallel", "devices", "memory", "cache_gib", "max_tokens", "options", "dtype")
+        fields = (
+            "servers",
+            "copies",
+            "tensor_parallel",
+            "devices",
+            "memory",
+            "cache_gib",
+            "max_tokens",
+            "options",
+            "dtype",
+        )
         parts = [serving.model, serving.arguments, *(getattr(self, name) for name in fields)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
     def _make(self, place: Path, serving: Serving) -> Any:
         launch = None if self.servers else self._launch(serving)
         return servers.Servers(
-            place, launch, copies=self.copies, addresses=self.servers or (), start_limit=self.start_timeout, say=self._run.say
+            place,
+            launch,
+            copies=self.copies,
+            addresses=self.servers or (),
+            start_limit=self.start_timeout,
+            say=self._run.say,
         )
 
     def _launch(self, serving: Serving) -> Any:

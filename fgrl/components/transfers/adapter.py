@@ -47,7 +47,15 @@ class Adapter(Transfer):
         if rank > RANKS[-1]:
             raise UsageError(f"vLLM serves adapters up to rank {RANKS[-1]}, and this one has {rank}: use gloo or files")
         size = next(known for known in RANKS if known >= rank)
-        own = ["--enable-lora", "--max-lora-rank", str(size), "--max-loras", str(AT_ONCE), "--max-cpu-loras", str(2 * AT_ONCE)]
+        own = [
+            "--enable-lora",
+            "--max-lora-rank",
+            str(size),
+            "--max-loras",
+            str(AT_ONCE),
+            "--max-cpu-loras",
+            str(2 * AT_ONCE),
+        ]
         own += ["--served-model-name", "base"]
         if model.spec.quantize:
             own += ["--quantization", "bitsandbytes", "--load-format", "bitsandbytes"]

@@ -87,7 +87,8 @@ def read(
         raise BadAnswer(f"it was given up: finish reason {reason!r}")
     if choice.get("prompt_token_ids") != list(request.prompt):
         raise BadAnswer("it answers another prompt")
-    ids, logp = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+    ids: Any = choice.get("token_ids")
+    logp: Any = (choice.get("logprobs") or {}).get("token_logprobs")
     _check_tokens(ids, logp, reader)
     used = answer.get("usage") or {}
     if (used.get("prompt_tokens"), used.get("completion_tokens")) != (len(request.prompt), len(ids)):

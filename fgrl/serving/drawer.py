@@ -58,6 +58,8 @@ class _Round:
     """What is asked of all servers together until everything is answered or no server is left."""
 
     queue: deque[int]
+    before: int
+    """Responses of earlier rounds."""
     drawn: dict[int, Drawn] = field(default_factory=dict)
     by: dict[int, Slot] = field(default_factory=dict)
     """Which server drew it."""
@@ -190,11 +192,9 @@ class Served(Drawer):
         with self._with_weights() as servers:
             while len(drawn) < len(requests):
                 missing = deque(place for place in range(len(requests)) if place not in drawn)
-                work = _Round(missing)
+                work = _Round(missing, before=len(drawn))
                 slots = servers.slots()
-                self._attend(
-                    self._ask_all(slots, requests, work), lambda work=work: len(drawn) + len(work.drawn), len(requests)
-                )
+                self._attend(self._ask_all(slots, requests, work), work, len(requests))
                 if work.problem is not None:
                     raise work.problem
                 lost = dict(work.lost)
@@ -351,7 +351,7 @@ class Served(Drawer):
                     return
         raise ServerGone("the stream ended before the answer")
 
-    def _attend(self, work: Coroutine[Any, Any, T], done: Callable[[], int] = lambda: 0, of: int = 0) -> T:
+    def _attend(self, work: Coroutine[Any, Any, T], drawing: _Round | None = None, of: int = 0) -> T:
         """Return what the work returns. While it goes on, this thread sees whether the run is to stop."""
         future = background.start(work)
         try:
@@ -362,8 +362,8 @@ class Served(Drawer):
                     stops.point()
                     if self._closed:
                         raise EngineFailed("the model was closed while it was drawn from") from None
-                    if of:
-                        console.drawn(done() / of, of)
+                    if drawing is not None:
+                        console.drawn((drawing.before + len(drawing.drawn)) / of, of)
         except BaseException:
             future.cancel()
             raise

@@ -217,9 +217,9 @@ def test_a_server_on_another_machine_needs_a_key(model, tmp_path: Path, monkeypa
     with (
         stage(tmp_path, transfer="files", servers=["http://192.0.2.1:8000"]) as running,
         running.engine.open(model) as drawer,
+        pytest.raises(Unavailable, match=r"192.0.2.1:8000 is on another machine: set FGRL_VLLM_KEY"),
     ):
-        with pytest.raises(Unavailable, match=r"192.0.2.1:8000 is on another machine: set FGRL_VLLM_KEY"):
-            drawer.take(model, 0)
+        drawer.take(model, 0)
 
 
 def test_a_server_that_answers_without_the_key_is_refused(
@@ -241,9 +241,12 @@ def test_a_server_that_answers_without_the_key_is_refused(
 ])  # fmt: skip
 def test_an_environment_without_the_right_vllm(model, tmp_path: Path, version: str | None, message: str) -> None:
     python = str(tmp_path / "no-such" / "python") if version is None else interpreter(tmp_path / "old", version)
-    with stage(tmp_path / "stage", transfer="adapter", python=python) as running, running.engine.open(model) as drawer:
-        with pytest.raises(Unavailable, match=message):
-            drawer.take(model, 0)
+    with (
+        stage(tmp_path / "stage", transfer="adapter", python=python) as running,
+        running.engine.open(model) as drawer,
+        pytest.raises(Unavailable, match=message),
+    ):
+        drawer.take(model, 0)
 
 
 def test_outside_of_a_stage_there_are_no_servers(model) -> None:

@@ -156,7 +156,7 @@ def test_a_corrupted_tensor_and_a_skipped_adapter_are_noticed(smollm2_dir: Path,
         original = type(drawer._parcel).deliver
         type(drawer._parcel).deliver = lambda self, server, limit: None
         try:
-            with pytest.raises(Stopped, match="of no version after fgrl-.* was sent"):
+            with pytest.raises(Stopped, match=r"of no version after fgrl-.* was sent"):
                 drawer.take(model, 1)
         finally:
             type(drawer._parcel).deliver = original

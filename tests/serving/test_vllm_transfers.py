@@ -272,7 +272,7 @@ def test_two_drawers_with_the_same_adapter_do_not_take_it_from_each_other(tiny_m
 def test_full_weights_by_adapter_are_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
     with (
         stage(tmp_path, transfer="adapter") as running,
-        pytest.raises(UsageError, match="this model has none.* use gloo or files"),
+        pytest.raises(UsageError, match=r"this model has none.* use gloo or files"),
     ):
         running.engine.open(policy(tiny_model_dir, "full"))
 

@@ -15,6 +15,8 @@ from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
 from fgrl.registry import ByDevice, KeyedUnless, Unkeyed, build, name_of, register
 
 if TYPE_CHECKING:
+    import torch
+
     from fgrl.serving import drawer, environment, servers
 else:
     drawer = lazy.load("fgrl.serving.drawer")

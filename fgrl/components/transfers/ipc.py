@@ -36,7 +36,7 @@ class Ipc(Transfer):
     def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
         tensors = parcels.of_model(model, version, dtype, keep=keep)
 
-        class Handles(parcels.FullParcel):  # type: ignore[misc, name-defined]
+        class Handles(parcels.FullParcel):
             """Handles of the tensors, which live until the server has copied them."""
 
             def deliver(self, server: Any, limit: float) -> None:

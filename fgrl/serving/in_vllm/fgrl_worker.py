@@ -70,7 +70,7 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
         from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 
         limit, rank = timedelta(seconds=info.seconds), 1 + torch.distributed.get_rank()
-        self.store = TCPStore(info.address, info.port, info.size, is_master=False, timeout=limit)
+        self.store: Any = TCPStore(info.address, info.port, info.size, is_master=False, timeout=limit)
         store = PrefixStore("weights", self.store)
         if self.backend == "gloo":
             self.group: Any = ProcessGroupGloo(store, rank, info.size, limit)
@@ -104,7 +104,7 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
         _pack_again(self.model)
 
     def shutdown(self) -> None:
-        self.group = self.store = None
+        self.group = None
 
 
 class NcclBroadcast(Broadcast):
@@ -146,7 +146,7 @@ def _pack_again(model: Any) -> None:
 
 
 def _remember_names() -> None:
-    """The workers know adapters by numbers: keep the name beside them."""
+    """Keep the name beside each adapter: the workers know adapters by numbers."""
     original = WorkerLoRAManager._load_adapter
 
     @functools.wraps(original)
@@ -166,7 +166,7 @@ _remember_names()
 def digest(tensor: torch.Tensor) -> str:
     """sha256 of the bytes of a tensor."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
-    return hashlib.sha256(flat.numpy()).hexdigest()
+    return hashlib.sha256(memoryview(flat.numpy())).hexdigest()
 
 
 def _entry(tensor: torch.Tensor, rows: Rows, columns: tuple[int, int] | None = None) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _whole_sizes(layer: Any) -> list[int]:
 
 
 def _part(layer: Any, leaf: str, index: int | None) -> dict[str, Any] | None:
-    """What this worker has of a tensor of a layer; `index`: which of the tensors that the layer fuses."""
+    """Return what this worker has of a tensor of a layer; `index`: which of the tensors that the layer fuses."""
     tensor = _own(layer, leaf)
     if tensor is None:
         return None

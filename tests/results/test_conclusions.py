@@ -321,6 +321,14 @@ def test_alarms_are_found_in_the_log(run: Path) -> None:
     assert "No alarm" in texts(replies(run)[1], "good")
 
 
+def test_an_alarm_of_the_engine_is_shown_and_is_no_sign_of_hacking(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    rising(run, 0.0, 2.0, mismatch=[0.01] * 5 + [0.4] * 6)
+    hacking = replies(run)[1]
+    assert hacking.status == "good"
+    assert "Alarm “mismatch” in policy from iteration 6 on, until the end" in texts(hacking, "unknown")
+
+
 def test_an_alarm_is_not_counted_twice(run: Path) -> None:
     goal(run, 0.2, 0.5)
     answers(run, LONG, "No")

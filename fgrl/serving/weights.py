@@ -96,7 +96,7 @@ def adapter(model: Any, dtype: str) -> Iterator[Named]:
 def digest(tensor: Tensor) -> str:
     """sha256 of the bytes of a tensor."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
-    return hashlib.sha256(memoryview(flat.numpy())).hexdigest()
+    return hashlib.sha256(flat.numpy().data).hexdigest()
 
 
 def differing(server: Connection, tensors: Iterable[Named], limit: float) -> list[str]:

@@ -166,7 +166,7 @@ _remember_names()
 def digest(tensor: torch.Tensor) -> str:
     """sha256 of the bytes of a tensor."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
-    return hashlib.sha256(memoryview(flat.numpy())).hexdigest()
+    return hashlib.sha256(flat.numpy().data).hexdigest()
 
 
 def _entry(tensor: torch.Tensor, rows: Rows, columns: tuple[int, int] | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fgrl import models, recipe, registry, rollouts
+from fgrl import models, recipe, registry
 from fgrl.kinds import DrawRequest
 from fgrl.pipeline.run import scratch_run
 from fgrl.rollouts import encode_prompt

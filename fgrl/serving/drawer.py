@@ -132,6 +132,9 @@ class Served(Drawer):
         if held[parcel.name, parcel.version] or together.rank():
             return  # another drawer has the same weights
         slots = servers.slots() if servers.started else []
+        for slot in slots:
+            if slot.version == parcel.version:
+                servers.note(slot, "")  # whoever has the same weights later brings them again
         with contextlib.suppress(ServerGone, Refused):  # a server that is gone keeps nothing
             parcel.discard([slot.connection for slot in slots], self.limits.transfer)
 

@@ -129,7 +129,7 @@ class Served(Drawer):
     def _discard(self, parcel: Parcel, servers: Servers) -> None:
         held = servers.held
         held[parcel.name, parcel.version] -= 1
-        if held[parcel.name, parcel.version] or together.rank():
+        if held[parcel.name, parcel.version] or servers.rank:
             return  # another drawer has the same weights
         slots = servers.slots() if servers.started else []
         for slot in slots:
@@ -362,6 +362,8 @@ class Served(Drawer):
                 try:
                     return future.result(POLL)
                 except concurrent.futures.TimeoutError:
+                    if future.done():  # it is the work's own
+                        raise
                     stops.point()
                     if self._closed:
                         raise EngineFailed("the model was closed while it was drawn from") from None
@@ -382,7 +384,7 @@ class Served(Drawer):
     def _tell(self, path: str) -> None:
         """Tell servers to free memory or to take it again; one that does not answer is replaced."""
         servers = self._servers
-        if not self.limits.rest or together.rank() or servers is None or not servers.started:
+        if not self.limits.rest or servers is None or servers.rank or not servers.started:
             return
         with servers.reserved():
             for slot in servers.slots():

@@ -104,11 +104,13 @@ class Servers:
 
     def __init__(
         self, folder: Path, launch: Launch | None, *, copies: int, addresses: Sequence[str] = (), start_limit: float,
-        say: Callable[[str], None] = lambda _text: None,
+        rank: int = 0, say: Callable[[str], None] = lambda _text: None,
     ) -> None:  # fmt: skip
-        """folder: theirs alone. launch: None for the servers at `addresses`, which run already."""
+        """folder: theirs alone. launch: None for the servers at `addresses`, which run already. rank: of this process; all
+        processes of a stage have the same folder.
+        """
         self.folder, self.launch, self.copies, self.addresses = folder, launch, copies, list(addresses)
-        self.start_limit, self.say = start_limit, say
+        self.start_limit, self.rank, self.say = start_limit, rank, say
         self.held: Counter[tuple[str, str]] = Counter()
         """Drawers that draw from each version."""
         self._own: dict[int, subprocess.Popen[bytes]] = {}
@@ -244,7 +246,7 @@ class Servers:
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """End what this process has started, and remove everything but the logs."""
+        """End what this process has started; rank 0 removes everything but the logs."""
         for process in self._own.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -257,7 +259,7 @@ class Servers:
             if process.stdin is not None:
                 process.stdin.close()
         self._own.clear()
-        for left in self.folder.glob("*"):
+        for left in self.folder.glob("*") if self.rank == 0 else ():
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
             elif left.suffix != ".log":

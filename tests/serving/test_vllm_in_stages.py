@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_helpers import lives
+from pipeline_helpers import fgrl, lives
 from stub_engine import interpreter
 from tiny_recipe import a_run, alone, log, write
 
@@ -70,6 +70,27 @@ def test_a_training_and_its_evaluations_share_servers_and_each_iteration_has_its
     assert len(asked) == 3 * 12 + 3 * 3
     assert len(set(asked)) == 4, "the start and each of three iterations; an evaluation has the weights of one of them"
     assert [row["step"] for row in log(tmp_path / "policy") if "tokens" in row] == [0, 1, 2]
+
+
+def test_two_processes_share_the_servers_of_rank_0(tmp_path: Path, tiny_model_dir: Path, engine: str) -> None:
+    recipe = write(tmp_path / "recipe", tiny_model_dir)
+    shared = engine.replace("{name: vllm", "{name: vllm, transfer: gloo")
+    held_out = (
+        f"{{every: 3, sets: {{topics: {{prompts: {{name: lines, path: {tmp_path}/recipe/topics.txt, limit: 1}}, metrics: [length], "
+        f"sampling: {{max_new_tokens: 6}}, engine: {shared}}}}}}}"
+    )
+    done = fgrl(
+        "run", recipe, "--only", "policy", "stages.reward_model=null", "stages.calibrate=null", "stages.evaluate=null",
+        "stages.policy.reward.model=${vars.base}", "stages.policy.reward.segmenter={name: ngram, n: 3}",
+        "stages.policy.reward.normalizer=null", "vars.devices=2", "vars.strategy=ddp", "stages.policy.train.iterations=3",
+        f"stages.policy.rollout.engine={shared}", f"stages.policy.evaluate={held_out}",
+        cwd=tmp_path, STUB_LOG=str(tmp_path / "stub.log"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "stub.log").read_text().splitlines()]
+    assert len({process for process, _seed, _name in lines}) == 1
+    assert not lives(lines[0][0])
+    assert len(lines) == 3 * 12 + 2, "an evaluation of one prompt leaves the other process without any"
 
 
 def test_samples_are_asked_for_all_together(

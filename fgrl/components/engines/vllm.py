@@ -130,10 +130,10 @@ class VLLM(Engine):
     def open(self, model: Any) -> Drawer:
         if self._run is None:
             raise UsageError("the engine vllm works in the stages of a recipe: here is none, so leave `engine` out")
-        pool = self._run.shared("vllm", lambda: servers.Pool(self._run.dir / "serving", self._run.rank))
+        place = self._run.dir.resolve() / "serving"
+        pool = self._run.shared("vllm", lambda: servers.Pool(place, self._run.rank))
         transfer = self.transfer or build(Transfer, _usual(model))
-        folder = self._run.dir / "serving" / "models" / _name(model)
-        serving = transfer.serving(model, self.dtype, folder)
+        serving = transfer.serving(model, self.dtype, place / "models" / _name(model))
         key = self._key(serving)
         limits = drawer.Limits(
             draw=self.draw_timeout, transfer=self.transfer_timeout, concurrency=self.concurrency,
@@ -163,13 +163,9 @@ class VLLM(Engine):
     def _make(self, place: Path, serving: Serving) -> Any:
         launch = None if self.servers else self._launch(serving)
         return servers.Servers(
-            place,
-            launch,
-            copies=self.copies,
-            addresses=self.servers or (),
-            start_limit=self.start_timeout,
-            say=self._run.say,
-        )
+            place, launch, copies=self.copies, addresses=self.servers or (), start_limit=self.start_timeout,
+            rank=self._run.rank, say=self._run.say,
+        )  # fmt: skip
 
     def _launch(self, serving: Serving) -> Any:
         found = environment.require(self.python)

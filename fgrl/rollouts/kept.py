@@ -97,6 +97,8 @@ class Draws:
             draw(requests)
         except BaseException as failure:
             self._failure = failure  # raised in the thread that trains, by `of`
+        finally:
+            stops.forget(threading.get_ident())  # a later thread may have the same number
 
     def wait(self) -> None:
         """Return when nothing is drawn any more. Raises `KeyboardInterrupt` if the run is to stop."""
@@ -124,4 +126,4 @@ class Draws:
             stops.ask(thread.ident)
             thread.join(END)
             if not thread.is_alive():
-                stops.forget(thread.ident)  # a later thread may have the same number
+                stops.forget(thread.ident)  # it ended before it was asked

@@ -287,6 +287,7 @@ def test_an_engine_that_does_not_look_ends_when_it_is_closed(tmp_path: Path, mon
         draws.begin(0, [])
         (thread,) = [each for each in threading.enumerate() if each.name == "draw ahead"]
     thread.join()
+    assert not stops.asked(thread.ident or 0), "a later thread with its number would stop"
     assert not list((tmp_path / FOLDER).iterdir())
 
 

@@ -43,7 +43,7 @@ class VLLM(Engine):
 
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], ByDevice()] = Field("auto", validate_default=True)
     """Type in which the servers hold the weights and compute. `auto`: bfloat16 where the device multiplies it natively, else
-    float32.
+    float32; written in a recipe it follows the recipe's `dtype`, left out it follows the machine alone.
     """
     correct: Literal["none", "truncate", "mask"] = "truncate"
     """How a training corrects for the difference between the servers' probabilities and its own. `truncate`: the advantage of a

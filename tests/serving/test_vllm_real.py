@@ -18,7 +18,6 @@ from stub_engine import stage
 from fgrl import models, rollouts
 from fgrl.errors import Stopped
 from fgrl.kinds import DrawRequest, Early
-from fgrl.models.decoding import draw as drawing
 from fgrl.serving import environment
 from fgrl.serving.servers import Slot
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
@@ -180,7 +179,7 @@ def test_a_corrupted_tensor_and_a_skipped_adapter_are_noticed(smollm2_dir: Path,
         requests = asked(model, 8, 5, sampling)
         for request, one in zip(requests, drawer.draw(requests), strict=True):
             assert not set(one.ids[:6]) & model.eos_ids
-            assert all(allowed(model, request, one.ids, place) for place in range(len(one.ids)))
+            assert allowed(model, request, one.ids)
         plain = asked(model, 8, 6, Sampling(max_new_tokens=24))
         whole = drawer.draw(plain)
         assert difference(model, plain, whole) < CLOSE
@@ -194,23 +193,17 @@ def test_a_corrupted_tensor_and_a_skipped_adapter_are_noticed(smollm2_dir: Path,
         assert list(drawer.stream(plain[0])) == whole[0].ids
 
 
-def allowed(model: models.LanguageModel, request: DrawRequest, ids: list[int], place: int) -> bool:
-    """True if `hf` draws this token for some number."""
-    tokens = rollouts.pad([list(request.prompt)], [ids[: place + 1]], model.pad_id, model.eos_ids)
+def allowed(model: models.LanguageModel, request: DrawRequest, ids: list[int]) -> bool:
+    """True if `hf` can draw these tokens: each is among the `top_k` most probable ones, and among the fewest of these that hold
+    `top_p` of their probability."""
+    tokens, sampling = rollouts.pad([list(request.prompt)], [ids], model.pad_id, model.eos_ids), request.sampling
     with torch.no_grad():
-        logits = model.logits(model.states(tokens)[-1:]).float()
-    sampling = request.sampling
-    if place < sampling.min_new_tokens:
-        logits[:, sorted(model.eos_ids)] = -torch.inf
-    numbers = torch.linspace(0, 1, 2001, dtype=torch.float64)[:-1]
-    possible = drawing.draw(
-        logits.repeat(len(numbers), 1),
-        numbers,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-    )
-    return ids[place] in set(possible.tolist())
+        logits = model.logits(model.states(tokens)).float() / sampling.temperature
+    logits[: sampling.min_new_tokens, sorted(model.eos_ids)] = -torch.inf
+    best, which = logits.topk(sampling.top_k, dim=1)
+    shares = best.double().softmax(1)
+    kept = shares.cumsum(1) - shares < sampling.top_p + 1e-4  # rounding of two programs
+    return all(token in which[place][kept[place]].tolist() for place, token in enumerate(ids))
 
 
 def processes(slot: Slot) -> list[int]:

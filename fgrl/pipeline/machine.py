@@ -49,10 +49,10 @@ def examine(runs: Path) -> dict[str, Any]:
     return {
         "versions": versions,
         "platform": platform.platform(),
-        "cores": _cores(),
+        "cores": cores(),
         "memory_gib": memory,
         "disk_free_gib": round(free, 1),
-        "gpus": _gpus(),
+        "gpus": gpus(),
         "bfloat16": _bfloat16(),
         "threads": os.environ.get("OMP_NUM_THREADS", "")
         if os.environ.get("OMP_NUM_THREADS", "").isdigit()
@@ -66,7 +66,8 @@ def examine(runs: Path) -> dict[str, Any]:
     }
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -81,8 +82,8 @@ def _memory() -> float | None:
     return round(min(sizes) / 2**30, 1) if sizes else None
 
 
-def _gpus() -> list[str]:
-    """Names and memory by nvidia-smi: importing torch would take seconds."""
+def gpus() -> list[str]:
+    """Return names and memory by nvidia-smi: importing torch would take seconds."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []

@@ -139,14 +139,15 @@ def write(folder: Path) -> Path:
     Works on unfinished and failed runs too: what is missing is named on the page.
     """
     view = _view(Path(folder))
-    page = _environment().get_template("page.html.j2").render(view=view, run=view.run)
+    page = environment().get_template("page.html.j2").render(view=view, run=view.run)
     target = Path(folder) / "report.html"
     write_text(target, visible(hide_on_page(page)), errors="replace")
     return target
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Return the templates with what pages show numbers and names with."""
     environment = templates.environment()
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value

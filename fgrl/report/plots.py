@@ -267,17 +267,22 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
     return frame.svg(f"{series.name}: {summary}", marks)
 
 
-def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 230) -> Markup:
+def compared(
+    series: Mapping[str, Series], *, faint: Sequence[Series] = (), width: int = 500, height: int = 230
+) -> Markup:
     """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more
-    than `MOST_SERIES` the first are drawn.
+    than `MOST_SERIES` the first are drawn. faint: others, thin and behind them.
     """
+    behind = [_in_order(own) for own in faint]
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for name, own in list(series.items())[:MOST_SERIES]:
         at, values = _in_order(own)
         lines[name] = at, smooth(values) if len(values) >= SMOOTH_FROM and _noisy(values) else values
-    every = [value for _steps, values in lines.values() for value in values]
-    steps = [step for own, _values in lines.values() for step in own]
+    every = [value for _steps, values in (*lines.values(), *behind) for value in values]
+    steps = [step for own, _values in (*lines.values(), *behind) for step in own]
     frame = _frame(width, height, _ends(steps), _limits(every) if every else (0.0, 1.0))
+    for at, values in behind:
+        frame.axes.plot(*_thin(at, values), color=COLOR["raw"])
     for place, (at, values) in enumerate(lines.values()):
         if values:
             frame.axes.plot(*_thin(at, values), color=COLOR[f"series series-{place}"])

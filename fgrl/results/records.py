@@ -226,6 +226,8 @@ class RunRecord(Lenient):
     key: str = ""
     """Eight digits that stand for the keys of all its stages."""
     command: list[str] = []
+    sweep: str = ""
+    """Name of the folder of the sweep that it belongs to."""
     started: str = ""
     """UTC, as `2026-05-01T09:30:00Z`."""
     finished: str | None = None

@@ -30,7 +30,9 @@ def report(
     context: typer.Context,
     recipe: Annotated[
         Path,
-        typer.Argument(metavar="SOURCE", help="A recipe, or the folder of a run, of several, or of a sweep.", show_default=False),
+        typer.Argument(
+            metavar="SOURCE", help="A recipe, or the folder of a run, of several, or of a sweep.", show_default=False
+        ),
     ],
     seeds: Seeds = None,
     set_values: SetValues = None,

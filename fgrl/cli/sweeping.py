@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from fgrl.pipeline.sweep_points import Needs, Sweep
     from fgrl.results.sweep_records import PointRecord, SweepRecord
 console = lazy.load("fgrl.console")
-estimates = lazy.load("fgrl.results.estimates")
-explaining = lazy.load("fgrl.registry.explaining")
-folders = lazy.load("fgrl.pipeline.folders")
-machine = lazy.load("fgrl.pipeline.machine")
-pages = lazy.load("fgrl.report.sweep_page")
 points = lazy.load("fgrl.pipeline.sweep_points")
 search = lazy.load("fgrl.pipeline.sweep_search")
 sweep_files = lazy.load("fgrl.recipe.sweeps")

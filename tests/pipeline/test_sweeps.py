@@ -82,7 +82,9 @@ def test_shared_stages_run_once_whatever_jobs_is_and_nothing_is_repeated(tmp_pat
     assert table(record(tmp_path, "one")) == table(record(tmp_path, "two"))
     for runs in ("one", "two"):
         own = record(tmp_path, runs)
-        stages = [folder.name.partition("-")[0] for folder in (tmp_path / runs / "stages").iterdir() if folder.name[0] != "."]
+        stages = [
+            folder.name.partition("-")[0] for folder in (tmp_path / runs / "stages").iterdir() if folder.name[0] != "."
+        ]
         assert Counter(stages) == {"first": 1, "second": 2, "last": 6}
         assert [(list(each.stages), each.points) for each in own.shared] == [
             (["first"], [1, 2, 3, 4, 5, 6]), (["second"], [1, 2, 3]), (["second"], [4, 5, 6]),
@@ -116,7 +118,9 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_table(tmp_path: Path) ->
     assert ended.returncode == 0, ended.stderr
     assert table(record(tmp_path, "killed")) == table(record(tmp_path, "whole"))
     assert {path: path.stat().st_mtime_ns for path in done} == done, "what was finished is left alone"
-    stages = [folder.name.partition("-")[0] for folder in (tmp_path / "killed" / "stages").iterdir() if folder.name[0] != "."]
+    stages = [
+        folder.name.partition("-")[0] for folder in (tmp_path / "killed" / "stages").iterdir() if folder.name[0] != "."
+    ]
     assert Counter(stages) == {"first": 1, "second": 2, "last": 4}
     for steps in (tmp_path / "killed" / "stages").glob("last-*/done.txt"):
         assert len(set(steps.read_text().split())) == 9
@@ -149,7 +153,9 @@ def test_a_failed_point_is_listed_and_the_others_run(tmp_path: Path) -> None:
 
 
 def test_what_shared_stages_fail_with_is_the_error_of_all_their_points(tmp_path: Path) -> None:
-    file = sweep(tmp_path, "{vars.level: {values: [1.0, 2.0]}, vars.base: {values: [2, 3]}}", words="stages.first.words=r.yaml, ")
+    file = sweep(
+        tmp_path, "{vars.level: {values: [1.0, 2.0]}, vars.base: {values: [2, 3]}}", words="stages.first.words=r.yaml, "
+    )
     text = RECIPE.replace("{name: counting, steps: 3,", "{name: failing, how: budget} #")
     (tmp_path / "r.yaml").write_text(text)
     file.write_text(file.read_text().replace("stages.first.words=r.yaml, ", ""))

@@ -43,7 +43,7 @@ ORACLES: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("name", ORACLES)
 def test_what_is_drawn_are_the_quantiles_of_the_distribution(name: str) -> None:
     given, oracle = ORACLES[name]
-    parameter = Parameter(distribution=name, **{key: value for key, value in given.items()})
+    parameter = Parameter(distribution=name, **given)
     drawn = [parameter.at(float(share)) for share in SHARES]
     assert drawn == pytest.approx(oracle(SHARES), rel=1e-5, abs=1e-9)
 
@@ -142,7 +142,9 @@ def test_a_command_without_a_place_for_the_parameters_is_refused(tmp_path: Path)
 
 def test_numbers_that_wandb_would_read_as_texts_are_named(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text("parameters: {a: {min: 3e-7, max: 3.0e-5}, b: {values: [1e-3, x]}, c: {value: null}}\nmethod: random\n")
+    file.write_text(
+        "parameters: {a: {min: 3e-7, max: 3.0e-5}, b: {values: [1e-3, x]}, c: {value: null}}\nmethod: random\n"
+    )
     assert [note.partition(":")[0] for note in texts_for_wandb(file)] == [
         "parameters.a.min", "parameters.b.values", "parameters.c.value",
     ]  # fmt: skip

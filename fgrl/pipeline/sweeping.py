@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from fgrl import lazy
 from fgrl.console import Console, duration
-from fgrl.errors import DONE, INTERRUPTED, FgrlError, UsageError
+from fgrl.errors import DONE, INTERRUPTED, POINT_FAILED, FgrlError, UsageError
 from fgrl.files import write_text
 from fgrl.pipeline.finished import of_run
 from fgrl.pipeline.folders import Runs, now
@@ -48,8 +48,6 @@ from fgrl.results.sweep_records import (
 
 page = lazy.load("fgrl.report.sweep_page")
 
-POINTS_FAILED = 9
-"""Exit code of a sweep of which a point failed."""
 POLL = 0.3
 """Seconds between two looks at Ctrl-C and at the logs of points that may be stopped early."""
 ASK_AGAIN = 1.0
@@ -314,7 +312,7 @@ class Sweeping:
     def _conclude(self, *, interrupted: bool) -> None:
         record = self.record
         record.finished = now()
-        record.exit = INTERRUPTED if interrupted else POINTS_FAILED if record.failed else DONE
+        record.exit = INTERRUPTED if interrupted else POINT_FAILED if record.failed else DONE
         if any(point.state in ("waiting", "unfinished") for point in record.points):
             record.exit = INTERRUPTED
         record.lead = lead(record, self.sweep.runs)

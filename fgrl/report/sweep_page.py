@@ -16,6 +16,7 @@ from fgrl.results.run_folder import load
 from fgrl.results.series import Series
 from fgrl.results.sweep_records import (
     INDEX,
+    MEASURED,
     PointRecord,
     SweepRecord,
     as_word,
@@ -29,7 +30,7 @@ from fgrl.visible import visible
 
 MOST_CURVES = 4
 """Metrics whose curves are drawn."""
-MOST_COLUMNS = 5
+MOST_COLUMNS = 3
 """Further numbers in the table of points."""
 SEED = "seed"
 
@@ -59,6 +60,7 @@ class SweepView:
     """True if the best is better than the second for sure; None: not known."""
     names: list[str]
     """The varied parameters."""
+    metric: str
     others: list[str]
     """Names of the further numbers."""
     rows: list[Row]
@@ -84,7 +86,7 @@ def lead_lines(record: SweepRecord) -> list[str]:
     if not settings:
         return []
     best = settings[0]
-    lines = [f"Best: {_setting(record, best)}, {record.metric} {_value(best)} ({record.goal})."]
+    lines = [f"Best: {_setting(record, best)}", f"{record.metric} {_value(best)} ({record.goal})."]
     lead = record.lead
     if lead is None or not lead.second:
         return lines
@@ -156,7 +158,8 @@ def _view(folder: Path, record: SweepRecord) -> SweepView:
         lead_lines(record),
         None if lead is None or lead.difference is None else lead.difference.changed,
         list(short_names(dict.fromkeys(record.varied))),
-        others,
+        _short(record.metric),
+        [_short(name) for name in others],
         rows,
         figure,
         note,
@@ -165,12 +168,17 @@ def _view(folder: Path, record: SweepRecord) -> SweepView:
     return view
 
 
+def _short(metric: str) -> str:
+    """Return the name of a number without its stage, where an evaluation has it."""
+    return metric.partition(f"/{MEASURED}/")[2] or metric
+
+
 def _other_numbers(record: SweepRecord) -> list[str]:
     """Return further numbers of evaluations, first those with intervals."""
     found: dict[str, bool] = {}
     for point in record.points:
         for name, value in point.numbers.items():
-            if name != record.metric and "/measured/" in name:
+            if name != record.metric and f"/{MEASURED}/" in name:
                 found[name] = found.get(name, False) or value.low is not None
     varying = [name for name in found if len({p.numbers[name].mean for p in record.points if name in p.numbers}) > 1]
     return sorted(varying, key=lambda name: not found[name])[:MOST_COLUMNS]
@@ -204,8 +212,7 @@ def _figure(record: SweepRecord, settings: list[list[PointRecord]], best: set[in
     note = (
         f"Each line is a setting, from its parameters to {record.metric}: {better} the line; orange: the best.{seeds}"
     )
-    last = record.metric.rpartition("/")[2]
-    return sweep_plots.parallel(shown, names, last, better=record.goal), note
+    return sweep_plots.parallel(shown, names, _short(record.metric), better=record.goal), note
 
 
 def _curves(record: SweepRecord, runs: Path, notes: list[str]) -> list[Compared]:
@@ -221,7 +228,9 @@ def _curves(record: SweepRecord, runs: Path, notes: list[str]) -> list[Compared]
                 if series.values:
                     logged.setdefault(f"{stage.name}/{series.name}", {})[point.number] = series
     different = {
-        name: own for name, own in logged.items() if len({tuple(series.values) for series in own.values()}) > 1
+        name: own
+        for name, own in logged.items()
+        if len({tuple(series.values) for series in own.values()}) == len(own) > 1
     }
     place = {name: number for number, name in enumerate(FIRST)}
     evaluated = [name for name, own in different.items() if any(series.interval for series in own.values())]

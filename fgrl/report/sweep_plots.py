@@ -118,21 +118,24 @@ def parallel(shown: Sequence[Shown], names: Sequence[str], metric: str, *, bette
     width = 2 * left + gap * len(names)
     axes = [_Axis.of([each.values[place] for each in shown], top, height - bottom) for place in range(len(names))]
     axes.append(_Axis.of([each.mean for each in shown], top, height - bottom))
-    parts = []
+    parts: list[str] = []
+    labels: list[str] = []
     for place, (axis, name) in enumerate(zip(axes, [*names, metric], strict=True)):
         x = left + gap * place
         parts.append(f'<path class="axis" d="M{x} {top}V{height - bottom}"/>')
         parts.append(
             f'<text class="name" x="{x}" y="14" text-anchor="middle"><title>{escape(name)}</title>{_label(name)}</text>'
         )
-        parts += [f'<text x="{x + 6}" y="{y + 3:.1f}">{_label(text)}</text>' for text, y in axis.labels]
+        labels += [f'<text class="tick" x="{x + 6}" y="{y + 3:.1f}">{_label(text)}</text>' for text, y in axis.labels]
     for each in sorted(shown, key=lambda each: (each.best, _goodness(each, shown, better))):
         spots = [axis.at(value) for axis, value in zip(axes, [*each.values, each.mean], strict=True)]
         line = "L".join(f"{left + gap * place} {y:.1f}" for place, y in enumerate(spots))
         shade = 0.12 + 0.6 * _goodness(each, shown, better) ** 2
         kind = "setting best" if each.best else f'setting" stroke-opacity="{shade:.2f}'
         parts.append(f'<g><title>{escape(each.title)}</title><path class="{kind}" d="M{line}"/></g>')
-    return _svg(width, height, f"parallel coordinates of {len(shown)} settings over {', '.join(names)}", parts)
+    return _svg(
+        width, height, f"parallel coordinates of {len(shown)} settings over {', '.join(names)}", [*parts, *labels]
+    )
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class _Axis:
             ends = sorted({float(value) for value in values})
             shown = ends if len(ends) <= 5 else [ends[0], ends[-1]]
             by_number = {float(value): places[as_word(value)] for value in values}
-            return cls(places, [(number(value), by_number[value]) for value in shown])
+            return cls(places, [(f"{value:.4g}", by_number[value]) for value in shown])
         ordered = _ordered(values)
         step = (bottom - top) / max(1, len(ordered) - 1)
         places = {as_word(value): bottom - step * place for place, value in enumerate(ordered)}
@@ -170,7 +173,7 @@ def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> Marku
 
 
 def _label(value: Any) -> Markup:
-    text = number(value, 4) if _is_number(value) else as_word(value)
+    text = as_word(value)
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 

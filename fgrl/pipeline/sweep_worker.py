@@ -112,6 +112,7 @@ class Worker:
         if devices is not None:
             self._environment[DEVICES] = devices
         self._process: subprocess.Popen[str] | None = None
+        self._works = False
 
     def give(self, task: Task) -> None:
         """Hand over a task; the process is started where there is none."""
@@ -119,11 +120,12 @@ class Worker:
             self._start()
         assert self._process is not None
         assert self._process.stdin is not None
+        self._works = True
         try:
             self._process.stdin.write(json.dumps(asdict(task)) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            return  # the reader notices that it has ended
+            pass  # it has ended, as its reader reports
 
     def ask_to_stop(self) -> None:
         """Ask the task to stop at its next step, as Ctrl-C does."""
@@ -134,7 +136,7 @@ class Worker:
         """End the process; at_once: whatever it does."""
         if self._process is None:
             return
-        if at_once:
+        if at_once and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         elif self._process.stdin is not None:
             self._process.stdin.close()
@@ -157,13 +159,14 @@ class Worker:
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
+            self._works = False
             self._replies.put((self, Reply(**json.loads(line))))
         code = process.wait()
-        if code:
+        if self._works:
             how = f"signal {-code} has ended it" if code < 0 else f"it ended with {code}"
             memory = "; the machine may have been out of memory" if code == -signal.SIGKILL else ""
             self._replies.put(
-                (self, Reply(FAILED, f"the process of this point was lost: {how}{memory} (see {self.log.name})"))
+                (self, Reply(max(code, FAILED), f"the process of this point was lost: {how}{memory} (see {self.log.name})"))
             )
 
 

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from fgrl import lazy
 from fgrl.console import Console, duration
-from fgrl.errors import DONE, INTERRUPTED, POINT_FAILED, FgrlError, UsageError
+from fgrl.errors import DONE, INTERRUPTED, POINT_FAILED, Aborted, FgrlError, UsageError
 from fgrl.files import write_text
 from fgrl.pipeline.finished import of_run
 from fgrl.pipeline.folders import Runs, now
@@ -40,6 +40,7 @@ from fgrl.results.sweep_records import (
     SweepRecord,
     in_words,
     main_number,
+    mean_of,
     number_of,
     numbers_of,
     read_sweep_record,
@@ -131,10 +132,13 @@ class Sweeping:
             with Interrupts(self.console.alert) as interrupts:
                 try:
                     self._loop(interrupts)
+                except Aborted:
+                    self.console.alert("aborted")
                 finally:
                     for worker in self.workers:
                         worker.end(at_once=worker in self._running)
-            self._conclude(interrupted=interrupts())
+                interrupted = interrupts()
+            self._conclude(interrupted=interrupted)
         finally:
             lock.release()
         return self.record
@@ -152,7 +156,7 @@ class Sweeping:
                 and (self.sweep.runs / point.run).is_dir()
             )
             if keys and not (ended and point.keys == keys):
-                point.state, point.exit, point.error, point.keys = "waiting", None, "", keys
+                point.state, point.exit, point.error, point.keys, point.reported = "waiting", None, "", keys, []
         if self.stopping is not None:
             self.stopping.replay(self.record.points)
         done = sum(point.state in ("finished", "stopped early") for point in self.record.points)
@@ -180,24 +184,25 @@ class Sweeping:
 
     def _draw(self) -> None:
         """Draw points: a search draws one for each free worker, the others all at once."""
-        metric = self.sweep.file.metric
         while len(self._open()) < len(self.workers) or self.sweep.file.method != "bayes":
-            best = next(iter(self.record.ranked), None)
-            if metric is not None and metric.target is not None and best is not None and best.value is not None:
-                mean = best.value.mean or 0.0
-                if mean >= metric.target if metric.goal == "maximize" else mean <= metric.target:
-                    return
             point = self.search.draw(self.record.points)
             if point is None:
                 return
             self.record.points.append(point)
             point.keys = self._planned(point)
 
+    def _has_reached_target(self) -> bool:
+        metric, ranked = self.sweep.file.metric, self.record.ranked
+        if metric is None or metric.target is None or not ranked:
+            return False
+        best = mean_of(ranked[:1])
+        return best >= metric.target if metric.goal == "maximize" else best <= metric.target
+
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def _loop(self, interrupted: Callable[[], bool]) -> None:
         while True:
-            if not interrupted():
+            if not interrupted() and not self._has_reached_target():
                 for worker in self.workers:
                     if worker not in self._running:
                         self._draw()
@@ -231,7 +236,7 @@ class Sweeping:
                 self._given.add(point.number)
                 point.state = "unfinished"
                 self.console.say(f"{self._label(point)}: {len(missing)} stages to run")
-                worker.give(self._task(point))
+                worker.give(task_of(self.sweep, point))
             return
 
     def _give_shared(self, worker: Worker, point: PointRecord, stages: dict[str, str], users: list[int]) -> None:
@@ -241,10 +246,7 @@ class Sweeping:
         self._running[worker] = _Running(point.number, set(stages.values()), shared)
         self._tried |= set(stages.values())
         self.console.say(f"shared by {len(users)} points: {', '.join(stages)}")
-        worker.give(self._task(point, only=list(stages)))
-
-    def _task(self, point: PointRecord, only: list[str] | None = None) -> Task:
-        return task_of(self.sweep, point, only)
+        worker.give(task_of(self.sweep, point, only=list(stages)))
 
     def _take(self, running: _Running, reply: Reply) -> None:
         """Note how a task went."""
@@ -276,31 +278,28 @@ class Sweeping:
         else:
             point.state = "failed"
         if self.stopping is not None and reply.exit == DONE:
-            self._read_log(point, running)
+            self._read_log(point)
         self._say_result(point)
 
     def _watch(self, worker: Worker, running: _Running, *, interrupted: bool) -> None:
         """Pass on Ctrl-C, and stop a point that has fallen behind."""
         point = self.record.points[running.number - 1]
         if self.stopping is not None and running.shared is None and running.asked is None:
-            running.stopped_early = self._read_log(point, running)
+            running.stopped_early = self._read_log(point)
         if (interrupted or running.stopped_early) and (
             running.asked is None or time.monotonic() - running.asked > ASK_AGAIN
         ):
             running.asked = time.monotonic()
             worker.ask_to_stop()
 
-    def _read_log(self, point: PointRecord, running: _Running) -> bool:
+    def _read_log(self, point: PointRecord) -> bool:
         """Take in what the point has logged since the last look. Returns True if it is to be stopped."""
         assert self.stopping is not None
         name, _, logged = self.record.metric.partition("/")
         key = point.keys.get(name)
         folder = None if key is None else folder_of(self.needs.runs.stages, key)
-        values = (
-            []
-            if folder is None
-            else [row[logged] for row in read_log(folder / "log.jsonl") if row.get(logged) is not None]
-        )
+        rows = [] if folder is None else read_log(folder / "log.jsonl")
+        values = [row[logged] for row in rows if row.get(logged) is not None]
         for count in range(len(point.reported) + 1, len(values) + 1):
             point.reported.append((count, float(values[count - 1])))
             if self.stopping.stops(point, count, float(values[count - 1])):
@@ -312,9 +311,13 @@ class Sweeping:
     def _conclude(self, *, interrupted: bool) -> None:
         record = self.record
         record.finished = now()
+        waits = any(point.state in ("waiting", "unfinished") for point in record.points)
+        interrupted = interrupted or (waits and not self._has_reached_target())
         record.exit = INTERRUPTED if interrupted else POINT_FAILED if record.failed else DONE
-        if any(point.state in ("waiting", "unfinished") for point in record.points):
-            record.exit = INTERRUPTED
+        if self.stopping is not None and not any(point.reported for point in record.points):
+            self.console.alert(
+                f"early_terminate: no point logged {record.metric} while it trained, so none was stopped"
+            )
         record.lead = lead(record, self.sweep.runs)
         write_sweep(self.sweep.folder, record)
         page.write(self.sweep.folder)

@@ -167,6 +167,23 @@ def test_what_shared_stages_fail_with_is_the_error_of_all_their_points(tmp_path:
     assert len(list((tmp_path / "runs" / "r").iterdir())) == 1, "it was tried once"
 
 
+def test_a_process_that_ends_without_a_word_is_a_failed_point(tmp_path: Path) -> None:
+    file = sweep(tmp_path, "{vars.dies: {values: [true, false]}}")
+    (tmp_path / "r.yaml").write_text(RECIPE.replace('dies: "${vars.dies}"', 'leaves: "${vars.dies}"'))
+    done = fgrl("sweep", file, cwd=tmp_path)
+    assert done.returncode == 9, done.stderr
+    assert [(point.state, point.exit) for point in record(tmp_path).points] == [("failed", 7), ("finished", 0)]
+    assert "it ended with 7" in record(tmp_path).points[0].error
+
+
+def test_a_target_ends_the_sweep(tmp_path: Path) -> None:
+    file = sweep(tmp_path, "{vars.level: {values: [9.0, 4.5, 1.0]}}")
+    file.write_text(file.read_text().replace("goal: minimize}", "goal: minimize, target: 0.6}"))
+    done = fgrl("sweep", file, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [point.state for point in record(tmp_path).points] == ["finished", "finished", "waiting"]
+
+
 def test_a_point_with_a_mistake_in_its_recipe_fails_alone(tmp_path: Path) -> None:
     file = sweep(tmp_path, "{vars.steps: {values: [2, many]}}")
     done = fgrl("sweep", file, cwd=tmp_path)

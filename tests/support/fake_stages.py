@@ -161,7 +161,9 @@ class Descending(Stage):
     fails: bool = False
     """Fail at the end."""
     dies: bool = False
-    """End the process."""
+    """End the process by a signal."""
+    leaves: bool = False
+    """End the process as if all was well."""
     pause: Annotated[float, Unkeyed] = 0.0
     """Seconds a step."""
     of: Ref[Samples] | None = None
@@ -176,6 +178,8 @@ class Descending(Stage):
             with done.open("a") as file:
                 file.write(f"{step} ")
             run.stop_if_interrupted()
+        if self.leaves:
+            os._exit(0)
         if self.dies:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fails:

@@ -155,31 +155,19 @@ def planned(made: Sweep, asked: Any, record: SweepRecord) -> Needs:
 
 def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) -> None:
     needs = planned(made, asked, record)
-    groups = list(points.shared_groups(needs))
+    groups = list(points.shared_groups(needs, list(needs.plans)))
     cost = points.cost(needs, made.limit)
     own = {point.number: needs.missing(point.number) for point in record.points}
-    common = {key for _number, stages, _users in groups for key in stages.values()}
+    common = {key for stages, _users in groups for key in stages.values()}
     if as_json:
         listed = [
-            {
-                "number": point.number,
-                "parameters": point.parameters,
-                "missing": list(own[point.number]),
-                "command": made.command(point),
-            }
+            {"number": point.number, "parameters": point.parameters, "command": made.command(point)}
+            | {"missing": list(own[point.number])}
             for point in record.points
         ]
-        shared = [{"stages": stages, "points": users} for _number, stages, users in groups]
-        emit(
-            {
-                "sweep": made.id,
-                "points": listed,
-                "of": asked.count,
-                "shared": shared,
-                "cost": cost,
-                "threads": record.threads,
-            }
-        )
+        shared = [{"stages": stages, "points": users} for stages, users in groups]
+        whole = {"sweep": made.id, "of": asked.count, "threads": record.threads}
+        emit({**whole, "points": listed, "shared": shared, "cost": cost})
         return
     stages = sum(key not in common for missing in own.values() for key in missing.values())
     echo(f"{made.id}: {asked.count} points; {len(common)} shared stages and {stages} of single points to run")
@@ -189,29 +177,16 @@ def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) 
     for point in record.points:
         alone = [name for name, key in own[point.number].items() if key not in common]
         values = [records.as_word(point.parameters.get(name)) for name in record.varied]
-        rows.append(
-            (str(point.number), *values, ", ".join(alone) or ("nothing" if not own[point.number] else "shared stages"))
-        )
+        nothing = "shared stages" if own[point.number] else "nothing"
+        rows.append((str(point.number), *values, ", ".join(alone) or nothing))
     echo(columns(rows))
-    for _number, shared_stages, users in groups:
-        echo(
-            f"  shared by {len(users)} points ({_ranges(users)}): {', '.join(f'{name} {key}' for name, key in shared_stages.items())}"
-        )
-    price = f", at most ${cost['usd']:.4f}" if cost["usd"] else ""
+    for shared_stages, users in groups:
+        first = ", ".join(map(str, users[:8])) + ", ..." * (len(users) > 8)
+        keys = ", ".join(f"{name} {key}" for name, key in shared_stages.items())
+        echo(f"  shared by {len(users)} points ({first}): {keys}")
     if cost["calls"] or cost["unknown"]:
-        echo(
-            f"  calls of language models: at most {cost['calls']:,}, {cost['prompt tokens']:,} prompt tokens, {cost['completion tokens']:,} completion tokens{price}"
-        )
+        price = f", at most ${cost['usd']:.4f}" if cost["usd"] else ""
+        tokens = f"{cost['prompt tokens']:,} prompt tokens, {cost['completion tokens']:,} completion tokens"
+        echo(f"  calls of language models: at most {cost['calls']:,}, {tokens}{price}")
     for name in cost["unknown"]:
         echo(f"  not in these sums, as its calls or their price are not known yet: {name}")
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """`1, 5, 9` as it is, and `1-4` for neighbours."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -126,17 +126,19 @@ def _of_array(
     record = sweeping.begin(made, ["fgrl", *sys.argv[1:]], threads, default_threads())
     record.points = []
     needs = planned(made, asked, record)
-    groups = list(points.shared_groups(needs, also_done=True))  # the same at every task, whatever is done by then
+    groups = list(
+        points.shared_groups(needs, list(needs.plans), also_done=True)
+    )  # the same at every task, whatever is done by then
     if slurm:
-        waiting = any(key not in needs.done for _number, stages, _users in groups for key in stages.values())
+        waiting = any(key not in needs.done for stages, _users in groups for key in stages.values())
         _slurm(made, record, len(groups) if waiting else 0, number, dry_run=dry_run)
         return
     if shared is not None:
         if shared > len(groups):
             raise WrongWord(f"{shared}: the points share {len(groups)} groups of stages", param_hint="--shared")
-        first, stages, _users = groups[shared - 1]
-        chosen: PointRecord = record.points[first - 1]
-        only = _with_upstream(needs, first, stages)
+        stages, users = groups[shared - 1]
+        chosen: PointRecord = record.points[users[0] - 1]
+        only = _with_upstream(needs, users[0], stages)
         task = sweeping.task_of(made, chosen, only)
     else:
         assert point is not None

@@ -108,40 +108,25 @@ class Needs:
         """Return the keys of a point's stages that are not done, by name, in order of execution."""
         return {stage.name: stage.key for stage in self.plans[number].stages if stage.key not in self.done}
 
-    def shared(self, number: int, others: Sequence[int]) -> tuple[dict[str, str], list[int]]:
-        """Return the first missing stages of a point that others need too (all of them the same points), and those
-        points; nothing where it shares none.
-        """
-        needed = {other: set(self.missing(other).values()) for other in others}
-        group: dict[str, str] = {}
-        points: list[int] = []
-        for name, key in self.missing(number).items():
-            users = [other for other in others if key in needed[other]]
-            if len(users) < 2 or (group and users != points):
-                continue
-            group[name], points = key, users
-        return group, points
 
-
-def shared_groups(needs: Needs, *, also_done: bool = False) -> Iterator[tuple[int, dict[str, str], list[int]]]:
-    """Yield (a point, stages that it shares, the points that share them), in an order in which they can run.
-
-    also_done: those that are done already, too.
+def shared_groups(
+    needs: Needs, numbers: Sequence[int], *, also_done: bool = False
+) -> Iterator[tuple[dict[str, str], list[int]]]:
+    """Yield (stages that several of these points share, by name with their keys; those points), in an order in which they
+    can run. The first of the points knows the stages by these names. also_done: those that are done already, too.
     """
-    seen: set[str] = set()
-    numbers = list(needs.plans)
-    missing = {
-        number: {stage.name: stage.key for stage in plan.stages} if also_done else needs.missing(number)
-        for number, plan in needs.plans.items()
-    }
-    for number in numbers:
+    plans = {number: {stage.name: stage.key for stage in needs.plans[number].stages} for number in numbers}
+    missing = plans if also_done else {number: needs.missing(number) for number in numbers}
+    users: dict[str, list[int]] = {}
+    for number, stages in missing.items():
+        for key in stages.values():
+            users.setdefault(key, []).append(number)
+    for number, stages in missing.items():
         groups: dict[tuple[int, ...], dict[str, str]] = {}
-        for name, key in missing[number].items():
-            users = tuple(other for other in numbers if key in missing[other].values())
-            if key not in seen and len(users) > 1:
-                groups.setdefault(users, {})[name] = key
-                seen.add(key)
-        yield from ((number, stages, list(users)) for users, stages in groups.items())
+        for name, key in stages.items():
+            if len(users[key]) > 1 and users[key][0] == number:
+                groups.setdefault(tuple(users[key]), {})[name] = key
+        yield from ((stages, list(sharing)) for sharing, stages in groups.items())
 
 
 def cost(needs: Needs, limit: int | None) -> dict[str, Any]:

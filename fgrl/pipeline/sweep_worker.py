@@ -166,7 +166,12 @@ class Worker:
             how = f"signal {-code} has ended it" if code < 0 else f"it ended with {code}"
             memory = "; the machine may have been out of memory" if code == -signal.SIGKILL else ""
             self._replies.put(
-                (self, Reply(max(code, FAILED), f"the process of this point was lost: {how}{memory} (see {self.log.name})"))
+                (
+                    self,
+                    Reply(
+                        max(code, FAILED), f"the process of this point was lost: {how}{memory} (see {self.log.name})"
+                    ),
+                )
             )
 
 

@@ -25,7 +25,7 @@ from fgrl.pipeline.folders import Runs, now
 from fgrl.pipeline.history import LOCK
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.log import read_log
-from fgrl.pipeline.sweep_points import Needs, Sweep
+from fgrl.pipeline.sweep_points import Needs, Sweep, shared_groups
 from fgrl.pipeline.sweep_search import EarlyStopping, Search
 from fgrl.pipeline.sweep_worker import Reply, Task, Worker, shares
 from fgrl.results.comparing import compare
@@ -223,14 +223,14 @@ class Sweeping:
     def _give(self, worker: Worker) -> None:
         """Give a worker the next task, if there is one that can begin."""
         busy = set[str]().union(*(running.keys for running in self._running.values()))
-        waiting = [point.number for point in self._open()]
+        groups = list(shared_groups(self.needs, [point.number for point in self._open()]))
         for point in self._open():
             missing = self.needs.missing(point.number)
             if busy & set(missing.values()):
                 continue
-            stages, users = self.needs.shared(point.number, waiting)
-            if stages and not self._tried & set(stages.values()):
-                self._give_shared(worker, point, stages, users)
+            group = next((group for group in groups if point.number in group[1]), None)
+            if group is not None and not self._tried & set(group[0].values()):
+                self._give_shared(worker, *group)
             else:
                 self._running[worker] = _Running(point.number, set(missing.values()))
                 self._given.add(point.number)
@@ -239,8 +239,8 @@ class Sweeping:
                 worker.give(task_of(self.sweep, point))
             return
 
-    def _give_shared(self, worker: Worker, point: PointRecord, stages: dict[str, str], users: list[int]) -> None:
-        shared = SharedRecord(stages=stages, points=users)
+    def _give_shared(self, worker: Worker, stages: dict[str, str], users: list[int]) -> None:
+        point, shared = self.record.points[users[0] - 1], SharedRecord(stages=stages, points=users)
         self.record.shared = [each for each in self.record.shared if each.stages != stages]
         self.record.shared.append(shared)
         self._running[worker] = _Running(point.number, set(stages.values()), shared)

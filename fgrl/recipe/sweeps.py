@@ -105,6 +105,11 @@ class Parameter(Settings):
         return self
 
     @property
+    def _ends(self) -> tuple[Any, Any]:
+        """`min` and `max`, where the distribution has them."""
+        return self.min, self.max
+
+    @property
     def choices(self) -> list[Any] | None:
         """All values of a grid; None for a distribution, which has no end of them."""
         if self.kind == "constant":
@@ -112,14 +117,12 @@ class Parameter(Settings):
         if self.values is not None:
             return self.values
         if self.kind == "int_uniform":
-            assert isinstance(self.min, int)
-            assert isinstance(self.max, int)
-            return list(range(self.min, self.max + 1))
+            low, high = self._ends
+            return list(range(low, high + 1))
         if self.kind == "q_uniform":
-            assert self.min is not None
-            assert self.max is not None
+            low, high = self._ends
             step = self.q or 1.0
-            first, last = math.ceil(self.min / step - EDGE), math.floor(self.max / step + EDGE)
+            first, last = math.ceil(low / step - EDGE), math.floor(high / step + EDGE)
             return [_short(place * step) for place in range(first, last + 1)]
         return None
 
@@ -135,9 +138,8 @@ class Parameter(Settings):
             return next((value for value, end in zip(self.values, ends, strict=True) if share < end), self.values[-1])
         share = min(max(share, EDGE), 1 - EDGE)
         if self.kind == "int_uniform":
-            assert isinstance(self.min, int)
-            assert isinstance(self.max, int)
-            return self.min + int(share * (self.max - self.min + 1))
+            low, high = self._ends
+            return low + int(share * (high - low + 1))
         drawn = self._quantile(self.kind.removeprefix("q_"), share)
         if self.kind.startswith("q_"):
             drawn = round(drawn / (self.q or 1.0)) * (self.q or 1.0)
@@ -149,9 +151,7 @@ class Parameter(Settings):
         if kind in ("normal", "log_normal"):
             drawn = self.mu + self.sigma * NormalDist().inv_cdf(share)
             return math.exp(drawn) if kind == "log_normal" else drawn
-        assert self.min is not None
-        assert self.max is not None
-        low, high = float(self.min), float(self.max)
+        low, high = self._ends
         if kind.endswith("_values"):
             low, high = math.log(low), math.log(high)
         if kind.startswith("inv_"):  # log(1/x) is uniform; its ends are those of x where `_values` names them

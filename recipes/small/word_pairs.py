@@ -9,7 +9,7 @@ from length_words import WORDS
 
 from fgrl.kinds import Reader
 from fgrl.registry import register
-from fgrl.types import Pair, Sample
+from fgrl.types import Pair, Response, Sample
 
 BETTER, WORSE = 0.7, 0.3
 """Share of the words that belong to the topic."""
@@ -24,7 +24,10 @@ class WordPairs(Reader):
     """Number of pairs."""
 
     def read(self) -> Iterator[Sample]:
-        raise NotImplementedError("these are pairs")
+        for pair in self.pairs():
+            yield Sample(
+                id=pair.id, prompt=pair.prompt, responses=[Response(text=pair.rejected), Response(text=pair.chosen)]
+            )
 
     def pairs(self) -> Iterator[Pair]:
         draw, topics = random.Random(1), list(WORDS)

@@ -53,7 +53,9 @@ def test_points_share_reward_models_and_the_numbers_do_not_depend_on_jobs(tmp_pa
     for runs, jobs in (("one", 1), ("two", 2)):
         done = fgrl("sweep", file, "--runs", runs, "--jobs", jobs, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        stages = [folder.name.partition("-")[0] for folder in (tmp_path / runs / "stages").iterdir() if folder.name[0] != "."]
+        stages = [
+            folder.name.partition("-")[0] for folder in (tmp_path / runs / "stages").iterdir() if folder.name[0] != "."
+        ]
         assert Counter(stages) == {
             "blank": 1, "start": 1, "reward_model": 2, "calibrate": 2, "policy": 4, "evaluate": 4,
         }  # fmt: skip

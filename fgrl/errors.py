@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar
 
-DONE, FAILED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes that belong to no class: no error; a bug, with its traceback; a mistake in a recipe or a command; Ctrl-C.
+DONE, FAILED, WRONG_REQUEST, POINT_FAILED, INTERRUPTED = 0, 1, 2, 9, 130
+"""Exit codes that belong to no class: no error; a bug, with its traceback; a mistake in a recipe or a command; a point of
+a sweep that failed, whose own code the sweep lists; Ctrl-C.
 """
 
 
@@ -114,6 +115,13 @@ class RankLost(FgrlError):
 
     exit_code = 8
     heading = "lost: "
+
+
+class EngineFailed(FgrlError):
+    """The servers of an engine do not start, end again and again, or give answers that are none."""
+
+    exit_code = 8
+    heading = "engine: "
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -20,7 +20,7 @@ ELSEWHERE = ("utils/add_markdown_info.py",)
 """Files of other projects."""
 
 SOURCE = r"(?<![\w/.])(?:\w+/)+\w+\.py\b"
-RECIPE = r"\b(?:sweeps/)?(?:segment_ppo|rla|rtt|quickstart)\w*\.yaml(?:::\w+\*?)?"
+RECIPE = r"(?<!data/)\b(?:sweeps/)?(?:segment_ppo|rla|rtt|quickstart)\w*\.yaml(?:::\w+\*?)?"
 MODULE = r"\bfgrl(?:\.\w+)+"
 
 

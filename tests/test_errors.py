@@ -33,6 +33,7 @@ CODES = {
     errors.UnknownNeed: 2,
     errors.UserCodeError: 7,
     errors.RankLost: 8,
+    errors.EngineFailed: 8,
 }
 INTERNAL = {errors.NotYet, errors.Undecided}
 
@@ -83,7 +84,7 @@ def test_the_codes_that_users_read_are_those_of_the_classes(source):
     listed = text[text.index("Exit codes") :]
     listed = listed[: listed.index("130 interrupted") + 6]
     codes = {int(code) for code in re.findall(r"\b(\d+) [a-z]", listed)}
-    assert codes == {errors.DONE, errors.FAILED, errors.INTERRUPTED, *CODES.values()}
+    assert codes == {errors.DONE, errors.FAILED, errors.POINT_FAILED, errors.INTERRUPTED, *CODES.values()}
 
 
 def test_a_missing_package_names_the_command_that_installs_it():

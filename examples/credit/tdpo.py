@@ -32,6 +32,11 @@ class TDPO(ReferencedAlgorithm):
     alpha: float = Field(0.5, ge=0)
     """Weight of the KLs in `tdpo2`."""
 
+    def token_credit(self, model, batch):
+        """Implicit rewards, and the KLs that the sequential KL is the sum of; `fgrl inspect` and the report draw them."""
+        both = self.compared(model, batch)
+        return {"implicit_reward": self.beta * (both.logp - both.ref_logp), "kl": both.kl}
+
     def loss(self, model, batch):
         """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
         both = self.compared(model, batch)

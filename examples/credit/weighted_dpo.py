@@ -30,10 +30,13 @@ class WeightedDPO(ReferencedAlgorithm):
     def reads(self):
         return frozenset({"weight"})
 
+    def token_credit(self, model, batch):
+        """Implicit rewards; `fgrl inspect` and the report draw them below the weights."""
+        return {"implicit_reward": self.beta * batch.columns["weight"] * self.log_ratio(model, batch)}
+
     def loss(self, model, batch):
         """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
-        log_ratio = model.score(batch, gradient=True, pairs=True).logp - self.reference_logp(model, batch)
-        weighted = ops.masked_sum(batch.columns["weight"] * log_ratio, batch.mask, dim=1)
+        weighted = ops.masked_sum(batch.columns["weight"] * self.log_ratio(model, batch), batch.mask, dim=1)
         chosen, rejected = weighted[0::2], weighted[1::2]
         losses = ops.preference_loss(chosen, rejected, "dpo", self.beta)
         metrics = {

@@ -32,6 +32,7 @@ from fgrl.cli import (
     running,
     runs,
     starting,
+    sweeping,
     table,
     trying,
 )
@@ -61,6 +62,7 @@ _recipe_command = functools.partial(
     app.command, cls=RecipeCommand, context_settings=WITH_OVERRIDES, no_args_is_help=True
 )
 _recipe_command(epilog=running.EXAMPLES, options_metavar="[OPTIONS]")(running.run)
+app.command(epilog=sweeping.EXAMPLES, no_args_is_help=True)(sweeping.sweep)
 _recipe_command(epilog=checking.VALIDATE)(checking.validate)
 _recipe_command(epilog=checking.PLAN)(checking.plan)
 app.command("list", epilog=catalog.LIST)(catalog.list_)

@@ -153,7 +153,9 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """Return an estimate as text, one line per topic."""
-    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "further passes": _further_passes}
+    texts = {
+        "parameters": _parameters, "memory": _memory, "calls": _calls, "further passes": _further_passes, "engine": _engine,
+    }  # fmt: skip
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
@@ -226,6 +228,29 @@ def _memory(roles: Any) -> str:
     ]
     peak = roles.get("peak")
     return ", ".join([*texts, "unknown" if peak is None else f"at most about {size(peak)} on each device"])
+
+
+def _engine(place: Any) -> str:
+    """`trainer on 4 devices, 2 servers on 2 devices each (4, 5, 6, 7); a device: weights 7.5 GiB, ...; 15.0 GiB to each ...`."""
+
+    def devices(number: int) -> str:
+        return f"{number} device{'s' * (number != 1)}"
+
+    where = "" if place["devices"] is None else f" ({', '.join(map(str, place['devices']))})"
+    servers = (
+        f"{place['servers']} server{'s' * (place['servers'] != 1)} on {devices(place['devices each'])} each{where}"
+    )
+    text = f"trainer on {devices(place['trainer'])}, {servers}"
+    if "unknown" in place:
+        needs, sent = f"unknown ({place['unknown']})", "weights"
+    else:
+        needs = f"weights {size(place['weights'])}, KV cache {size(place['kv_cache'])} for all responses at once"
+        sent = size(place["bytes"])
+    share = "" if place["share"] is None else f", at most {place['share']:.0%} of its memory"
+    text += f"; on each of these: {needs}{share}; {sent} to each server after every iteration (transfer: {place['transfer']})"
+    if place["shared"] and not place["rests"] and place["share"] is None:
+        text += f"; warning: the trainer uses device {', '.join(map(str, place['shared']))}, too: name others, or set its `memory` or `rest: true`"
+    return text
 
 
 def count(number: int) -> str:

@@ -14,7 +14,7 @@ from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
     from fgrl.pipeline.comparing import Side
-    from fgrl.results.comparison import RecipeComparison
+    from fgrl.results.comparing import RecipeComparison
 comparing = lazy.load("fgrl.pipeline.comparing")
 console = lazy.load("fgrl.console")
 texts = lazy.load("fgrl.report.comparison_text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -67,7 +67,7 @@ def curves(
         files = plotting.draw(drawn, out, metric)
     first = {} if reaches is None else {own.name: results.first_reaching(own.points, reaches) for own in drawn}
     if as_json:
-        emit(_as_json(drawn, first, waiting, files))
+        emit({"curves": plotting.as_json(drawn), "reaches": first, "not run": waiting, "files": list(map(str, files))})
         return
     echo(columns(plotting.rows(drawn)))
     for name, step in first.items():
@@ -91,21 +91,3 @@ def _curves(source: Source, metric: str, stages: Sequence[str]) -> tuple[list[Cu
     own = source.name if "::" not in str(source.path) else str(source.path).rpartition("/")[2]
     names = {stage: own if len(by_stage) == 1 else f"{own} {stage}" for stage in by_stage}
     return [results.curve(names[stage], series) for stage, series in by_stage.items()], absent
-
-
-def _as_json(
-    drawn: list[Curve], first: dict[str, float | None], waiting: list[str], files: list[Path]
-) -> dict[str, Any]:
-    return {
-        "curves": [
-            {
-                "name": own.name,
-                "seeds": own.seeds,
-                "points": [{"step": step, **point.model_dump(include={"mean", "low", "high"})} for step, point in own.points.items()],
-            }
-            for own in drawn
-        ],
-        "reaches": first,
-        "not run": waiting,
-        "files": list(map(str, files)),
-    }  # fmt: skip

@@ -32,7 +32,7 @@ def doctor(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Print versions, cores, memory, disk, GPU, extras, packaged models, the sandbox, threads. Exit code 1 when
+    """Print versions, cores, memory, disk, GPU, extras, packaged models, vLLM, the sandbox, threads. Exit code 1 when
     something is missing.
 
     With RUNS: compare the products of its stages with their checksums. Exit code 1 when something is broken.

@@ -12,6 +12,7 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, em
 
 finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
+sweep_page = lazy.load("fgrl.report.sweep_page")
 concluding = lazy.load("fgrl.results.concluding")
 
 EXAMPLES = """
@@ -21,6 +22,7 @@ Examples:
   fgrl report recipes/small/segment_ppo.yaml --seeds 0,1,2    of the newest run with each seed
   fgrl report R stages.policy.algorithm.kl_coef=0.1           of the newest run with this value
   fgrl report runs/small-segment_ppo/20260501T093000Z-3fa9c1d2
+  fgrl report runs/sweeps/kl_by_cutoff-1f0c93ab               the index of a sweep
 """
 
 
@@ -28,7 +30,9 @@ def report(
     context: typer.Context,
     recipe: Annotated[
         Path,
-        typer.Argument(metavar="SOURCE", help="A recipe, or the folder of a run or of several.", show_default=False),
+        typer.Argument(
+            metavar="SOURCE", help="A recipe, or the folder of a run, of several, or of a sweep.", show_default=False
+        ),
     ],
     seeds: Seeds = None,
     set_values: SetValues = None,
@@ -38,6 +42,10 @@ def report(
     """Regenerate report.html of a recipe's newest run, and print its path (stdout) and the conclusions of its first
     screen (stderr). Overrides may follow the recipe.
     """
+    if (recipe / "sweep.json").is_file():
+        index = str(sweep_page.write(recipe))
+        emit({"report": index, "folder": str(recipe)}) if as_json else echo(index)
+        return
     words = overrides(context.args, context)
     folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
     verdict = [concluding.renew(folder) for folder in folders]

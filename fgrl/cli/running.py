@@ -21,9 +21,11 @@ from fgrl.cli.shared import (
     SetValues,
     echo,
     emit,
+    existing,
     load,
     overrides,
 )
+from fgrl.cli.sweep_shared import quick
 from fgrl.report.text_tables import columns, number_blocks
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ console = lazy.load("fgrl.console")
 explaining = lazy.load("fgrl.registry.explaining")
 finished = lazy.load("fgrl.pipeline.finished")
 pipeline = lazy.load("fgrl.pipeline")
+planning = lazy.load("fgrl.pipeline.planning")
 run_folders = lazy.load("fgrl.results.run_folder")
 tables = lazy.load("fgrl.results.number_tables")
 concluding = lazy.load("fgrl.results.concluding")
@@ -44,6 +47,7 @@ EXAMPLES = """
 Examples:
   fgrl run recipes/small/segment_ppo.yaml
   fgrl run R stages.policy.algorithm.kl_coef=0.1 seed=1
+  fgrl run R seed=0,1,2                   each value: a grid, with a page of its own (see fgrl sweep)
   fgrl run R --dry-run                    what would run
   fgrl run R --limit 8                    a quick trial of the whole recipe
   fgrl run R --only evaluate              one stage; what it needs must be done
@@ -55,6 +59,7 @@ Examples:
 Stages that are done are taken from the cache. After a kill or Ctrl-C the same command continues.
 Exit codes: 0 done, 1 run time, 2 recipe or usage, 3 data, 4 budget, 5 diverged or alarm, 6 disk,
 7 your own code failed (a function or a component), 8 a process of a distributed training was lost,
+9 a point of a grid failed,
 130 interrupted.
 """
 
@@ -93,7 +98,8 @@ def run(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show library logs.")] = False,
 ) -> None:
-    """Run what is missing of a recipe. Overrides `a.b=value` may follow it."""
+    """Run what is missing of a recipe. Overrides `a.b=value` may follow it; `a.b=1,2` runs each value (`fgrl sweep`)."""
+    quick(existing(recipe), overrides(context.args, context), context.params, as_json=as_json, quiet=quiet)
     loaded = load(recipe, context.args, context)
     if dry_run:
         print_plan(pipeline.plan(loaded, runs, limit=limit), as_json, limit)
@@ -107,6 +113,7 @@ def run(
         tensorboard=str(tensorboard_dir) if tensorboard_dir is not None else "" if tensorboard else None,
         arguments=overrides(context.args, context),
         command=["fgrl", *sys.argv[1:]],
+        swept=planning.SweptPoint.here(),
     )
     summary = pipeline.execute(loaded, runs, options, progress)
     if summary.worker:

@@ -15,17 +15,21 @@ from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
 from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.history import RunEntry
+    from fgrl.pipeline.history import History, RunEntry
+    from fgrl.results.sweep_records import SweepRecord
 console = lazy.load("fgrl.console")
 explaining = lazy.load("fgrl.registry.explaining")
 folders = lazy.load("fgrl.pipeline.folders")
 histories = lazy.load("fgrl.pipeline.history")
+records = lazy.load("fgrl.results.sweep_records")
+run_records = lazy.load("fgrl.results.records")
 
 EXAMPLES = """
 \b
 Examples:
   fgrl runs                               every run in runs/, the newest first
   fgrl runs runs/small-rtt                those of one recipe
+  fgrl runs runs/sweeps/kl-1f0c93ab       the runs of a sweep, which is one line of the list
   fgrl runs --recipe 'small-*' --last 5
   fgrl runs --state failed --json
 
@@ -54,7 +58,17 @@ def runs(
 ) -> None:
     """List runs: recipe, time, duration, state, size and the first measured number."""
     root, own = root_of(folder)
+    inside = folder.name if folder.parent.name == records.SWEEPS and (folder / records.SWEEP).is_file() else ""
     history = histories.read_history(folders.Runs(root))
+    total, count = history.bytes, len(history.entries)
+    sweeps = dict(records.sweep_records(root))
+    known_sweeps = {record.id for record in sweeps.values()}
+    if inside:
+        history.entries = [entry for entry in history.entries if entry.record.sweep == inside]
+    else:
+        alone = [entry for entry in history.entries if entry.record.sweep not in known_sweeps]
+        grouped = [_as_entry(place, record, history) for place, record in sweeps.items()]
+        history.entries = sorted([*alone, *grouped], key=lambda entry: entry.started, reverse=True)
     wanted = [*own, *(recipe or [])]
     known = sorted({entry.state for entry in history.entries})
     entries = [
@@ -64,7 +78,7 @@ def runs(
         and (not state or entry.state in state)
     ][:last]
     if as_json:
-        emit({"folder": str(root), "bytes": history.bytes, "runs": [entry.as_json() for entry in entries]})
+        emit({"folder": str(root), "bytes": total, "runs": [entry.as_json() for entry in entries]})
         return
     if not entries:
         echo(f"no runs in {folder}" if not known else f"no such runs in {folder}; states: {', '.join(known)}")
@@ -73,7 +87,7 @@ def runs(
         columns([("started (UTC)", "recipe", "state", "stages", "time", "size", "run", "result"), *_rows(entries)], "")
     )
     stages = sum(1 for _stage in history.all_stages())
-    echo(f"\n{len(history.entries)} runs and {stages} stages in {root}: {size(history.bytes)}")
+    echo(f"\n{count} runs and {stages} stages in {root}: {size(total)}")
 
 
 def root_of(folder: Path) -> tuple[Path, list[str]]:
@@ -82,9 +96,40 @@ def root_of(folder: Path) -> tuple[Path, list[str]]:
     """
     if not folder.exists() and folder != RUNS:
         raise WrongWord(f"{folder}: no such folder", param_hint="FOLDER")
+    if folder.parent.name == records.SWEEPS and (folder / records.SWEEP).is_file():
+        return folder.parent.parent, []
     if folder.is_dir() and any(folder.glob("*Z-*")) and not (folder / "stages").is_dir():
         return folder.parent, [folder.name]
     return folder, []
+
+
+def _as_entry(place: Path, sweep: SweepRecord, history: History) -> RunEntry:
+    """Return a sweep as one entry, with the stages of all its points."""
+    own = [entry for entry in history.entries if entry.record.sweep == sweep.id]
+    keys = {f"{name} {key}": key for entry in own for name, key in entry.stages.items()}
+    finished = [stage for key in keys.values() for stage in history.stages.get(key, [])]
+    best = next(iter(sweep.settings()), None)
+    done = sum(point.state in ("finished", "stopped early") for point in sweep.points)
+    shown = f"{done}/{len(sweep.points)} points" + (f", {len(sweep.failed)} failed" if sweep.failed else "")
+    if best is not None:
+        shown += f"; best {sweep.metric.rpartition('/')[2]} {records.mean_of(best):.3g}: "
+        shown += records.in_words({name: best[0].parameters.get(name) for name in sweep.varied})
+    seconds = sum(entry.record.seconds or 0.0 for entry in own)
+    record = run_records.RunRecord(
+        recipe=sweep.name, path=sweep.recipe, sweep=sweep.id, started=sweep.started, finished=sweep.finished, seconds=seconds,
+        exit=sweep.exit,
+    )  # fmt: skip
+    running = histories.is_locked(place / histories.LOCK)
+    return histories.RunEntry(
+        folder=place,
+        record=record,
+        state=histories.RUNNING if running else record.state,
+        stages=keys,
+        done=sum(stage.finished for stage in finished),
+        reads=[],
+        headline=shown,
+        bytes=histories.size_of(place) + sum(stage.bytes for stage in finished),
+    )
 
 
 def _rows(entries: Sequence[RunEntry]) -> list[tuple[str, ...]]:

@@ -1,16 +1,49 @@
-"""`fgrl table`: measured numbers side by side."""
+"""`fgrl table`: measured numbers side by side, or as a paper's table with its published numbers."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
+from fgrl.cli.shared import (
+    RUNS,
+    AsJson,
+    Numbers,
+    RunsFolder,
+    Seeds,
+    SetValues,
+    Sources,
+    WrongWord,
+    echo,
+    emit,
+    named_and_overrides,
+    overrides,
+    read_sources,
+    seed_list,
+)  # fmt: skip
+from fgrl.errors import UsageError
 
+if TYPE_CHECKING:
+    from fgrl.pipeline.finished import Source
+    from fgrl.pipeline.tables import OpenTable
+    from fgrl.results.curves import Curve
+    from fgrl.results.paper_table import PaperTable
+console = lazy.load("fgrl.console")
+curve_plot = lazy.load("fgrl.report.curve_plot")
 finished = lazy.load("fgrl.pipeline.finished")
-tables = lazy.load("fgrl.results.number_tables")
+frontier_plot = lazy.load("fgrl.report.frontier_plot")
+numbers = lazy.load("fgrl.results.number_tables")
+paper = lazy.load("fgrl.report.paper_table")
+recipe_tables = lazy.load("fgrl.recipe.tables")
+table_figure = lazy.load("fgrl.report.table_figure")
+tables = lazy.load("fgrl.pipeline.tables")
 texts = lazy.load("fgrl.report.text_tables")
 
 EXAMPLES = """
@@ -20,11 +53,24 @@ Examples:
   fgrl table A.yaml B.yaml --markdown
   fgrl table A.yaml --seeds 0,1,2 stages.policy.algorithm.kl_coef=0.1
   fgrl table runs/small-rla runs/small-rla_ce --number cosine
+  fgrl table sweeps/segment_ppo/table1.yaml --small --run --format markdown
+  fgrl table sweeps/segment_ppo/figure3.yaml --figure figures/cutoffs.pdf
 
 \b
 A source is a recipe, the folder of a run, or a folder of runs. A number is called METRIC.NUMBER everywhere, as in rule.kept.
-Reads what finished evaluations measured; runs nothing. Brackets are confidence intervals.
+Reads what finished evaluations measured; runs nothing without --run. Brackets are confidence intervals.
+A table file names the rows and columns of a paper's table: see docs/how-to/paper-tables.md.
 """
+
+
+class Format(StrEnum):
+    """How a table is printed."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
 
 
 def table(
@@ -33,14 +79,116 @@ def table(
     seeds: Seeds = None,
     number: Numbers = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    style: Annotated[
+        Format | None, typer.Option("--format", help="Of a table file. [default: text]", show_default=False)
+    ] = None,
+    small: Annotated[bool, typer.Option("--small", help="The small version of a table file.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="First run what a table file lacks, as `fgrl run` does.")] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE", help="Draw a table file's figure: .svg, .pdf or .png.", show_default=False
+        ),
+    ] = None,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Print a table file's recipes as a sweep file.")] = False,
     set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Print the measured numbers of several recipes side by side."""
-    results = finished.results_of(read_sources(sources, seeds, runs, context))
-    measured = tables.number_table(results, number or [])
+    """Print the measured numbers of several recipes side by side, or a paper's table."""
+    named, extra = named_and_overrides([*sources, *context.args])
+    files = [Path(word) for word in named if recipe_tables.is_table_file(Path(word))]
+    if files:
+        if len(named) > 1:
+            raise WrongWord("wants one table file, or recipes and folders of runs", param_hint="SOURCE")
+        style = Format.json if as_json else style or (Format.markdown if markdown else Format.text)
+        own = overrides(extra, context)
+        chosen = seed_list(seeds, own)
+        if sweep:
+            echo(recipe_tables.read_table_file(files[0], small=small).sweep(files[0].parent, chosen))
+            return
+        _paper_table(lambda: tables.open_table(files[0], runs, own, chosen, small=small), style, run, figure)
+        return
+    if style or small or run or figure or sweep:
+        raise WrongWord("--format, --small, --run, --figure and --sweep are for a table file", param_hint="SOURCE")
+    read = read_sources(sources, seeds, runs, context)
+    measured = numbers.number_table(finished.results_of(read), number or [])
     if as_json:
         emit({"recipes": texts.number_json(measured)})
     else:
         echo(texts.number_markdown(measured) if markdown else texts.number_blocks(measured))
+        _say_other_runs(read)
+
+
+def _say_other_runs(sources: Sequence[Source]) -> None:
+    """Say with which other settings a recipe without numbers has run."""
+    for each in (
+        recipe for source in sources for recipe in source.recipes if not set(recipe.evaluations) & set(recipe.folders)
+    ):
+        for differing in tables.other_runs(each):
+            echo(
+                f"\n{each.name} has run with other settings: fgrl table {each.loaded.address if each.loaded else each.file} {differing}"
+            )
+
+
+def _paper_table(read: Callable[[], OpenTable], style: Format, run: bool, figure: Path | None) -> None:
+    opened = read()
+    if run:
+        if code := tables.run_missing(opened, ["fgrl", *sys.argv[1:]], console.Console()):
+            raise typer.Exit(code)
+        opened = read()
+    made = tables.paper_table(opened)
+    how = opened.file.figure
+    curves = {metric: tables.table_curves(opened, metric) for metric in (how.metrics if how else [])}
+    drawn = [] if figure is None else _draw(opened, made, curves, figure)
+    if style is Format.json:
+        emit(
+            {
+                **paper.as_json(made),
+                "curves": {metric: curve_plot.as_json(own) for metric, own in curves.items()},
+                "files": list(map(str, drawn)),
+            }
+        )
+        return
+    parts = [paper.FORMATS[style](made)]
+    if style is Format.text:
+        parts += [f"\n{metric}\n{texts.columns(curve_plot.rows(own))}" for metric, own in curves.items() if own]
+    echo("\n".join([*parts, *map(str, drawn)]))
+
+
+def _draw(opened: OpenTable, made: PaperTable, curves: Mapping[str, list[Curve]], target: Path) -> list[Path]:
+    """Draw the figure of a table file. Raises `UsageError` where nothing of it has run."""
+    how = opened.file.figure
+    if how is None:
+        raise UsageError("it has no figure: `figure` says how its rows are drawn")
+    waiting = "nothing of it has run; --run runs it"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if how.kind == "curves":
+        known = {metric: own for metric, own in curves.items() if own}
+        if not known:
+            raise UsageError(waiting)
+        return [
+            file
+            for metric, own in known.items()
+            for file in curve_plot.draw(own, _named(target, metric, len(how.metrics)), metric)
+        ]
+    if how.kind == "frontier":
+        points = tables.table_frontier(opened)
+        if not points.points:
+            raise UsageError(waiting)
+        return frontier_plot.draw(points, target, how.x, how.y)
+    if not any(cell.ours for row in made.rows for cell in row.cells.values()):
+        raise UsageError(waiting)
+    if how.kind == "lines":
+        return [
+            file
+            for title in made.columns
+            for file in table_figure.draw_lines(made, title, _named(target, title, len(made.columns)), how.x, how.y)
+        ]
+    return table_figure.draw_bars(made, target, how.y)
+
+
+def _named(target: Path, what: str, count: int) -> Path:
+    """Return the file of one of several metrics or columns."""
+    name = re.sub(r"\W+", "_", what).strip("_")
+    return target if count == 1 else target.with_name(f"{target.stem}-{name}{target.suffix}")

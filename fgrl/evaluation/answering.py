@@ -84,8 +84,9 @@ def answers(
     every: list[Answer] = []
     if parts is not None:
         parts.mkdir(parents=True, exist_ok=True)
-    chunk = max(1, sampling.batch_size // asked.per_prompt)
+    chunk = max(1, asked.engine.at_once(sampling.batch_size) // asked.per_prompt)
     with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
+        drawer.take(model, 0)  # all processes, also one without prompts
         for start in range(0, len(prompts), chunk):
             asked_now, place = prompts[start : start + chunk], first + start
             part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"

@@ -12,6 +12,7 @@ from fgrl.functions.calling import Caller, Form, Texts, TrainerState
 from fgrl.functions.components import (
     as_filled,
     checked_advantages,
+    checked_credit,
     checked_loss,
     checked_measured,
     checked_rewards,

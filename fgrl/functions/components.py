@@ -22,7 +22,7 @@ from fgrl.registry.names import NotRegistered, name_of
 from fgrl.registry.outside import is_user_file
 from fgrl.registry.settings import Component
 from fgrl.registry.shielding import shielded
-from fgrl.types import Advantages, Mean, Most, Number, Rewards, Rollout, Segmentable
+from fgrl.types import Advantages, Batch, Mean, Most, Number, Rewards, Rollout, Segmentable
 
 if TYPE_CHECKING:
     import torch
@@ -108,6 +108,19 @@ def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Ad
                     "a division by a standard deviation of 0 is one cause; `fgrl inspect` shows the rewards",
                 )  # fmt: skip
     return value
+
+
+def checked_credit(algorithm: Component, value: Any, batch: Batch) -> dict[str, Tensor]:
+    """Return what an offline algorithm's `token_credit` returned. Raises `UserCodeError` (TypeError for an algorithm of
+    fgrl itself).
+    """
+    shape_of_batch = list(batch.mask.shape)
+    expected = f"tensors {shape_of_batch} by name: a number per token of each response"
+    if not isinstance(value, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in value.values()):
+        raise _wrong(algorithm, "token_credit", shape(value), expected)
+    named = [(f'"{name}"', tensor, [shape_of_batch]) for name, tensor in value.items()]
+    _check_tensors(algorithm, "token_credit", expected, named)
+    return dict(value)
 
 
 def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Number]]:

@@ -39,12 +39,13 @@ from fgrl.kinds.judge import Judge
 from fgrl.kinds.relevance import Relevance
 from fgrl.kinds.reward import Reward, note_step, scorers
 from fgrl.kinds.reward_wrapper import RewardWrapper
-from fgrl.kinds.offline_algorithm import Encoded, OfflineAlgorithm
+from fgrl.kinds.offline_algorithm import CreditsTokens, Encoded, OfflineAlgorithm
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, auxiliaries
 from fgrl.kinds.scoring import check_scorer, policy_work
 from fgrl.kinds.metric import Better, Meaning, Metric, Purpose, meaning_in
-from fgrl.kinds.engine import Correction, Drawer, Drawn, DrawRequest, Early, Engine, default_engine
+from fgrl.kinds.engine import Correction, Drawer, Drawn, DrawRequest, Early, Elsewhere, Engine, default_engine
+from fgrl.kinds.transfer import Parcel, Serving, Transfer
 from fgrl.kinds.stage import Accelerator, Inspectable, MadeModel, Stage
 from fgrl.types import Numbers
 # isort: on

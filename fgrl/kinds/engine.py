@@ -109,6 +109,28 @@ class Correction:
     """Bound of w, above 1. Also the one of the reported share of tokens outside of it."""
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Where an engine computes that does not compute in the process that draws, for `fgrl plan`."""
+
+    copies: int
+    """Servers; each has the whole model."""
+    devices_each: int
+    """Devices that share the model of a server."""
+    devices: tuple[int, ...] | None
+    """Which devices of the machine; None: the engine chooses."""
+    dtype: str | None
+    """Type of the weights; None: that of the model."""
+    transfer: str
+    """How trained weights go there."""
+    sends: Literal["adapter", "weights"]
+    """What of them."""
+    memory: float | None
+    """Share of each device that a server takes for weights and cache; None: what they need."""
+    rests: bool
+    """True if it frees that memory while the trainer computes (`Drawer.rest`), on the devices of the trainer."""
+
+
 @kind("engine")
 class Engine(Component, ABC):
     """Draws responses from models. `setup(run)` comes before `open`."""
@@ -125,11 +147,21 @@ class Engine(Component, ABC):
         """
         return None
 
-    def ahead(self) -> Literal[0, 1]:
+    def draws_ahead(self) -> Literal[0, 1]:
         """Return how many rollouts are drawn ahead, while the one before is trained on. With 1, `draw` is called in another
         thread than `take`, never at the same time.
         """
         return 0
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Return where this engine computes; None: in the process that draws, on its device."""
+        return None
+
+    def at_once(self, batch_size: int) -> int:
+        """Return how many responses to ask for in one `draw`, where a caller keeps what is finished in between.
+        batch_size: how many are drawn at the same time in this process.
+        """
+        return batch_size
 
     def copies_weights(self) -> bool:
         """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""

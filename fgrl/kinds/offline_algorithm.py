@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from fgrl.kinds.run import Run
 from fgrl.registry import Component, kind
@@ -85,3 +85,13 @@ class OfflineAlgorithm(Component, ABC):
     def describe(self) -> dict[str, Any]:
         """Return what a user of the trained checkpoint must know (stored in `fgrl.json`)."""
         return {}
+
+
+@runtime_checkable
+class CreditsTokens(Protocol):
+    """An offline algorithm that says what each token contributes: `fgrl inspect` and the report draw it."""
+
+    def token_credit(self, model: Any, batch: Batch) -> Mapping[str, Tensor]:
+        """Return numbers [B,T] of the response tokens by name, such as implicit rewards. The columns of the data are
+        drawn in any case. Called without gradients, for one unit at a time.
+        """

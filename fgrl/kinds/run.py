@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fgrl.specs import ModelSpec
-from fgrl.types import Ref
+from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+
+C = TypeVar("C", bound="Closable")
+
+
+class Closable(Protocol):
+    """What holds something of the machine."""
+
+    def close(self) -> None:
+        """Give it back."""
 
 
 class Ticker(Protocol):
@@ -46,11 +56,17 @@ class Run(Protocol):
     def forget_models(self) -> None:
         """Free the frozen models that nothing else holds."""
 
+    def shared(self, name: str, make: Callable[[], C]) -> C:
+        """Return what several components of the stage share: made at the first call, closed when the stage ends."""
+
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Append to the stage's log (JSONL, CSV, W&B)."""
 
     def say(self, text: str) -> None:
         """Print one line for the person at the terminal (stderr)."""
+
+    def record_alarms(self, alarms: Sequence[AlarmRecord]) -> None:
+        """Put down the alarms of a training so far, for the stage's record."""
 
     def stop_if_interrupted(self) -> None:
         """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""

@@ -10,18 +10,17 @@ would meet ends the stage: a wrong key, an unknown model, a used-up quota, a pau
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from fgrl import lazy
-from fgrl.llm import chat_answer
+from fgrl.llm import background, chat_answer
 from fgrl.llm.desk import CacheWriter, Call, Desk
 from fgrl.llm.endpoint_errors import EndpointErrors
 from fgrl.llm.structured_output import Mode, StructuredOutput
@@ -45,10 +44,6 @@ BURSTS_PER_MINUTE = 10
 """No more than the tokens of a tenth of a minute are spent at once."""
 GRACE = 10.0
 """Seconds that calls in flight have to end after a Ctrl-C."""
-
-_lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-_process = 0
 
 
 class EndpointSettings(Settings):
@@ -90,7 +85,7 @@ class Endpoint:
         or `GRACE` is over.
         """
         finished = threading.Event()
-        work = _start(self._work(calls, desk, finished))
+        work = background.start(self._work(calls, desk, finished))
         deadline: float | None = None
         try:
             while True:
@@ -248,18 +243,3 @@ class RateLimits:
             while remaining > 0:
                 await self._tokens.acquire(min(remaining, self._tokens.max_rate))
                 remaining -= self._tokens.max_rate
-
-
-def _start(work: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
-    """Start a coroutine in an event loop in a separate thread. Cancelling the future cancels it.
-
-    That works where `asyncio.run` does not (a notebook already runs a loop), keeps rate limits from one call to the
-    next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked child process
-    gets its own.
-    """
-    global _loop, _process
-    with _lock:
-        if _loop is None or _process != os.getpid():
-            _loop, _process = asyncio.new_event_loop(), os.getpid()
-            threading.Thread(target=_loop.run_forever, name="fgrl-clients", daemon=True).start()
-    return asyncio.run_coroutine_threadsafe(work, _loop)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from fgrl.errors import Stopped
 from fgrl.registry import Settings
+from fgrl.types import AlarmRecord
 
 
 class Alarm(Settings):
@@ -84,6 +85,14 @@ class Alarms(Settings):
     """
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
+    mismatch: Alarm | None = Alarm(above=0.1)
+    """Mean difference, without its sign, between the policy's log-probabilities of the drawn tokens and those of the
+    engine, nats. Other arithmetic (bfloat16) makes 0.02 to 0.06; more is an engine with other weights.
+    """
+    mismatch_outside: Alarm | None = Alarm(above=0.05)
+    """Share of tokens whose importance weight is outside of the engine's `bound`."""
+    importance_weight: Alarm | None = Alarm(below=0.8, above=1.25)
+    """Mean importance weight, which is 1 but for chance where the engine drew with the log-probabilities that it gives."""
     reward: Alarm | None = Alarm(patience=1)
     """Mean reward of a response. As set here, this alarm and those below have no bounds but that the number is finite.
     """
@@ -96,14 +105,23 @@ class Alarms(Settings):
 
 
 class Watch:
-    """Checks the alarms of a run; one message per alarm until the metric has recovered."""
+    """Checks the alarms of a run; one message per alarm until the metric has recovered. `keep` gets the records of all
+    alarms so far whenever they change.
+    """
 
-    def __init__(self, alarms: Alarms, say: Callable[[str], None]) -> None:
-        self.alarms, self.say = alarms, say
+    def __init__(
+        self,
+        alarms: Alarms,
+        say: Callable[[str], None],
+        keep: Callable[[list[AlarmRecord]], None] = lambda _records: None,
+    ) -> None:
+        self.alarms, self.say, self.keep = alarms, say, keep
+        self.records: list[AlarmRecord] = []
+        keep(self.records)
         self.first: dict[str, float] = {}
         self.streak: dict[str, int] = defaultdict(int)
 
-    def look(self, metrics: Mapping[str, float], example: str) -> list[str]:
+    def look(self, metrics: Mapping[str, float], example: str, iteration: int = 0) -> list[str]:
         """Check one iteration's metrics. Returns the names of the alarms that are on; raises `Stopped` when the action
         of one is stop.
         """
@@ -117,7 +135,9 @@ class Watch:
                 self.first.setdefault(name, value)
             words = alarm.broken(value, self.first.get(name))
             self.streak[name] = self.streak[name] + 1 if words else 0
-            if not words or self.streak[name] < alarm.patience:
+            ringing = words if self.streak[name] >= alarm.patience else None
+            self._record(name, iteration, value, ringing)
+            if ringing is None:
                 continue
             on.append(name)
             message = f"alarm: {name} is {value:.3g}, {words}. A response: {example[:200]!r}"
@@ -127,9 +147,24 @@ class Watch:
                 self.say(message)
         return on
 
-    def state_dict(self) -> dict[str, dict[str, float]]:
-        return {"first": dict(self.first), "streak": dict(self.streak)}
+    def _record(self, name: str, iteration: int, value: float, words: str | None) -> None:
+        """Begin or end the record of an alarm. words: the bound that it is about; None: it is off."""
+        open_ = next((each for each in self.records if each.name == name and each.until is None), None)
+        if words is not None and open_ is None:
+            known = value if math.isfinite(value) else None
+            self.records.append(AlarmRecord(name=name, since=iteration, value=known, bound=words))
+        elif open_ is not None and words is None:
+            open_.until = iteration
+        else:
+            return
+        self.keep(self.records)
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        records = [each.model_dump() for each in self.records]
+        return {"first": dict(self.first), "streak": dict(self.streak), "records": records}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.first = dict(state["first"])
+        self.records = [AlarmRecord.model_validate(each) for each in state.get("records", ())]
+        self.keep(self.records)
         self.streak = defaultdict(int, {name: int(count) for name, count in state["streak"].items()})

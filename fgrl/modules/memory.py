@@ -188,7 +188,7 @@ def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
     roles = {role.name: role for role in workload.roles}
     if workload.sampled is not None:
         drawing = [model for name, model in known.items() if workload.sampler in ("", name)]
-        caches = [_keys_and_values(model, workload.sampled, _number_bytes(model, workload.train)) for model in drawing]
+        caches = [keys_and_values(model, workload.sampled, _number_bytes(model, workload.train)) for model in drawing]
         if caches:
             temporary["kv_cache"] = max(caches)
         if workload.copies and drawing:
@@ -228,7 +228,8 @@ def _number_bytes(model: Loaded, train: TrainSettings | None) -> int:
     return 2 if train is not None and train.precision != "32-true" else BYTES[model.dtype]
 
 
-def _keys_and_values(model: Loaded, batch: PassShape, width: int) -> int:
+def keys_and_values(model: Loaded, batch: PassShape, width: int) -> int:
+    """Bytes of the keys and values of a batch, with numbers of `width` bytes."""
     size = model.size
     return batch.rows * batch.tokens * 2 * size.layers * size.key_value_heads * size.head_dim * width
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fgrl.kinds import Numbers, OfflineAlgorithm, Run
+from fgrl import models
+from fgrl.functions import checked_credit
+from fgrl.kinds import CreditsTokens, Numbers, OfflineAlgorithm, Run
 from fgrl.modules.rounds import Process, Rounds
 from fgrl.modules.steps import Step, StepLoader, micro_batches_per_step, order
 from fgrl.modules.tally import Tally
@@ -59,7 +62,7 @@ class OfflineRounds(Rounds):
         self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)
 
     def _encoded(self, units: Sequence[Sequence[EncodedRow]]) -> EncodedUnits:
-        return EncodedUnits(units, pad_id=self.model.pad_id, eos_ids=self.model.eos_ids, columns=self.algorithm.columns)
+        return encode(units, self.model, self.algorithm)
 
     def progress(self, number: int) -> tuple[int, int]:
         return min(number * self.settings.checkpoint_every, len(self.steps)), len(self.steps)
@@ -100,8 +103,36 @@ class OfflineRounds(Rounds):
         encoded = self._encoded(units)
         return lambda unit: self._metrics(encoded, [unit])[1]
 
+    def credited(self, units: Sequence[Sequence[EncodedRow]]) -> Iterator[list[tuple[EncodedRow, dict[str, Tensor]]]]:
+        """Yield the rows of each unit with the credit of their tokens under the model."""
+        return credited(self.model, self.algorithm, self._encoded(units))
+
     def _metrics(self, encoded: EncodedUnits, units: Sequence[int]) -> tuple[int, Numbers]:
         """Rows and metrics of a step that is not taken."""
         (batch,) = StepLoader(encoded, [Step(list(units))], micro_batches=1)
         _loss, metrics = self.loss(batch.to(self.model.device))
         return len(batch.mask), metrics
+
+
+def encode(units: Sequence[Sequence[EncodedRow]], model: Any, algorithm: OfflineAlgorithm) -> EncodedUnits:
+    """Return units of which any choice becomes a batch for the algorithm."""
+    return EncodedUnits(units, pad_id=model.pad_id, eos_ids=model.eos_ids, columns=algorithm.columns)
+
+
+def credited(
+    model: Any, algorithm: OfflineAlgorithm, units: EncodedUnits
+) -> Iterator[list[tuple[EncodedRow, dict[str, Tensor]]]]:
+    """Yield the rows of each unit with the credit of their tokens, [T] by name: empty where the algorithm gives none.
+
+    Raises `UserCodeError` for what an algorithm's `token_credit` should not return.
+    """
+    for place, rows in enumerate(units.units):
+        named: dict[str, Tensor] = {}
+        if isinstance(algorithm, CreditsTokens):
+            batch = units.batch([place]).to(model.device)
+            with torch.no_grad(), models.evaluating(model):
+                named = checked_credit(algorithm, algorithm.token_credit(model, batch), batch)
+        yield [
+            (row, {name: value[i, : len(row["response"])].cpu() for name, value in named.items()})
+            for i, row in enumerate(rows)
+        ]

@@ -12,9 +12,9 @@ import torch
 from fgrl import models, rollouts, seeds
 from fgrl.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
-from fgrl.kinds import Drawer, OnlineAlgorithm, Reward, Run, note_step
+from fgrl.kinds import Correction, Drawer, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
-from fgrl.modules import auxiliaries, finite, gather
+from fgrl.modules import auxiliaries, finite, gather, mismatch
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.modules.rollout_metrics import rollout_metrics
 from fgrl.modules.rounds import Process, Rounds
@@ -25,13 +25,15 @@ from fgrl.modules.trainer import OnlineSettings
 from fgrl.modules.units import RolloutUnits
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
-from fgrl.rollouts.kept import FILE, Kept
+from fgrl.rollouts.kept import Draws
 from fgrl.specs import Sampling
 from fgrl.types import Batch, Numbers, Rewards, Rollout, Sample
 
 
 class OnlineRounds(Rounds):
-    """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off."""
+    """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off; `correction` and
+    `ahead` are those of the engine. `draws` is a context to be in while it trains.
+    """
 
     unit = "iterations"
     reports = "round"
@@ -41,12 +43,12 @@ class OnlineRounds(Rounds):
         self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
         settings: OnlineSettings, run: Run, *, drawer: Drawer, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
         reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
-        auxiliary: Mapping[str, auxiliaries.Loaded] | None = None,
+        auxiliary: Mapping[str, auxiliaries.Loaded] | None = None, correction: Correction | None = None, ahead: int = 0,
     ) -> None:  # fmt: skip
         self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
         self.settings, self.run, self.reference = settings, run, reference
         self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
-        self._kept = Kept(drawer, run.dir / FILE.format(rank=run.rank))
+        self.draws, self.correction, self.ahead = Draws(drawer, run.dir, run.rank), correction, ahead
         self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
@@ -58,13 +60,15 @@ class OnlineRounds(Rounds):
         """Of the iteration: fewer than planned where rewards are missing or responses are left out."""
         self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.world)
         needs = algorithm.needs()
-        if steps == 1 and algorithm.can_skip_old_logp():
+        if correction is not None:  # also where an iteration is one step: the engine's policy is another one
+            needs |= {"old_logp"}
+        elif steps == 1 and algorithm.can_skip_old_logp():
             rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution
             needs -= {"old_logp"}
         self.needs = needs | reward.needs()
         note_step(reward, 0, self.total_steps)
         reward.check_prompts(prompts)
-        self.watch = Watch(alarms or Alarms(), run.say)
+        self.watch = Watch(alarms or Alarms(), run.say, run.record_alarms)
         self.metrics: dict[str, float] = {}
         """Of the last iteration."""
         self._example = ""
@@ -88,15 +92,19 @@ class OnlineRounds(Rounds):
             # 1. the iteration's prompts, and this process's share of them
             prompts = self.prompts_of(number)
             share = split(range(len(prompts)), process.world)[process.rank]
+            drawer = self.draws.of(number)  # when nothing is drawn ahead any more
+            self.draws.forget(before=number // self.settings.checkpoint_every * self.settings.checkpoint_every)
             self.drawer.wake()
             self.drawer.take(self.model.actor, number)
             # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
             rollout = rollouts.collect(
                 self.model.actor, self.reference, [prompts[i] for i in share],
-                self.sampling, self._kept, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
+                self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
                 seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
             )  # fmt: skip
             rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
+            if lent_policy is None:
+                self._draw_ahead(number, process)
             collected = time.perf_counter()
             # 3. rewards
             note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
@@ -118,10 +126,17 @@ class OnlineRounds(Rounds):
             with own_code(self.algorithm, "advantages"):
                 returned = self.algorithm.advantages(rollout, as_filled(rewards, self.reward))
             advantages = checked_advantages(self.algorithm, returned, rollout)
-            self.drawer.rest()
+            if lent_policy is not None:  # which has drawn continuations until now
+                self._draw_ahead(number, process)
+            if not self.ahead:
+                self.drawer.rest()
             finite.check_advantages(advantages, rollout, rewards, f"iteration {number}")
             if self.store is not None:
                 self.store.add(number, *everything, advantages)
+            if self.correction is not None:
+                changes |= mismatch.staleness(rollout, number, self.ahead)
+                advantages, of_engine = mismatch.corrected(advantages, rollout, self.correction)
+                changes |= of_engine
         # 6. metrics, and the alarms on them
         self.metrics = rollout_metrics(rollout, given, advantages) | {
             **changes,
@@ -133,7 +148,7 @@ class OnlineRounds(Rounds):
         if lent_policy is not None:
             self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
         self._example = rollout.texts[0]
-        self.watch.look(self.metrics, example=self._example)
+        self.watch.look(self.metrics, example=self._example, iteration=number)
         # 7. the responses to train on, in optimizer steps of micro-batches; 8. their losses
         if advantages.keep is not None:
             kept = advantages.keep.nonzero().flatten()
@@ -156,13 +171,28 @@ class OnlineRounds(Rounds):
 
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
         """9. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
-        everything = self.metrics | metrics | {"seconds/train": time.perf_counter() - self._training_since}
+        trained = time.perf_counter()
+        everything = self.metrics | metrics | {"seconds/train": trained - self._training_since}
+        if self.ahead:  # before the checkpoint, which the responses of the next iteration belong to
+            self.draws.wait()
+            everything["seconds/wait"] = time.perf_counter() - trained
         self.run.log(everything, step=number)
         late = {name: value for name, value in metrics.items() if name not in self.metrics}
-        self.watch.look(late, example=self._example)
+        self.watch.look(late, example=self._example, iteration=number)
         self.metrics |= late
-        shown = ("reward", "kl", "tokens", "entropy", "clip_fraction")
+        shown = ("reward", "kl", "tokens", "entropy", "clip_fraction", "mismatch")
         return {name: everything[name] for name in shown if name in everything}
+
+    def _draw_ahead(self, number: int, process: Process) -> None:
+        """Begin to draw the responses of the next iteration from the weights of this one."""
+        if self.ahead and number + 1 < self.count:
+            prompts = self.prompts_of(number + 1)
+            share = split(range(len(prompts)), process.world)[process.rank]
+            asked = rollouts.requests(
+                self.model.actor.tokenizer, [prompts[i] for i in share], self.sampling, self.per_prompt,
+                seed=seeds.of_round(self.run.seed, number + 1), first=share[0],
+            )  # fmt: skip
+            self.draws.begin(number + 1, asked)
 
     def _scored(self, rollout: Rollout) -> Rewards:
         """Return the rewards of this process's responses. An error that a person can act on, the user's own code's

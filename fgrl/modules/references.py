@@ -92,6 +92,11 @@ class ReferencedAlgorithm(OfflineAlgorithm):
             logp: Tensor = reference.score(batch, adapter=not below, gradient=True, pairs=True).logp
         return logp
 
+    def log_ratio(self, policy: Any, batch: Tokens) -> Tensor:
+        """Return log(policy / reference) of the response tokens, nats [B,T], with the policy's gradient."""
+        logp: Tensor = policy.score(batch, gradient=True, pairs=True).logp
+        return logp - self.reference_logp(policy, batch)
+
     def compared(self, policy: Any, batch: Tokens) -> Compared:
         """Return log-probabilities under policy and reference, and the KL of whole distributions, which are computed
         for a few tokens at a time: there is no tensor [B,T,V].

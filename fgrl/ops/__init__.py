@@ -11,6 +11,7 @@ Left out: anything that knows a model, a tokenizer or a recipe, and communicatio
 
 from fgrl.ops.losses import (
     KL,
+    Correct,
     Gap,
     aggregate,
     amplification,
@@ -19,6 +20,7 @@ from fgrl.ops.losses import (
     gae,
     group_advantage,
     group_index,
+    importance_weight,
     kl,
     known_criteria,
     standardize,

@@ -184,6 +184,27 @@ def clip_loss(
     return torch.maximum(free, bound), (bound > free) & mask
 
 
+Correct = Literal["none", "truncate", "mask"]
+
+
+def importance_weight(
+    logp: Tensor, drawn_logp: Tensor, mask: Tensor, correct: Correct = "none", bound: float = 1.0
+) -> Tensor:
+    """Weight of each token that was drawn from another distribution than the policy's: [B,T], no gradient.
+
+    w = exp(logp - drawn_logp), the policy's probability over that with which the token was drawn; logp in nats.
+    truncate: min(w, bound) (Espeholt et al. 2018, the rho of V-trace). mask: w where 1 / bound <= w <= bound, else 0.
+    none: w itself.
+    """
+    check_choice("correct", correct, ("none", "truncate", "mask"))
+    weight = zero_masked(logp.detach() - drawn_logp.detach(), mask).exp()
+    if correct == "truncate":
+        weight = weight.clamp(max=bound)
+    if correct == "mask":
+        weight = torch.where((weight >= 1.0 / bound) & (weight <= bound), weight, 0.0)
+    return zero_masked(weight, mask)
+
+
 def value_loss(
     values: Tensor, old_values: Tensor | None, returns: Tensor, mask: Tensor, clip: float | None
 ) -> tuple[Tensor, Tensor]:

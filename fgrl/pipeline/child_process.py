@@ -45,6 +45,7 @@ def run(
         **native.inherited(),
         ranks.INVOCATION: str(invocation.folder.resolve()),
         ranks.KEY: stage.key,
+        **({} if invocation.options.swept is None else invocation.options.swept.inherited()),
     }
     with stops.children_end_with_us(environment):
         process = subprocess.Popen(

@@ -15,8 +15,7 @@ from fgrl.pipeline.execution import execute
 from fgrl.pipeline.finished import FinishedRecipe, Source
 from fgrl.pipeline.planning import Options
 from fgrl.registry import unknown
-from fgrl.results.comparing import compare
-from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedRecipe, Missing, RecipeComparison
+from fgrl.results.comparing import OWN_SEED, ComparedEvaluation, ComparedRecipe, Missing, RecipeComparison, compare
 from fgrl.results.differing import differing
 from fgrl.results.evaluations import Evaluation
 

@@ -28,7 +28,7 @@ from fgrl.files import LinkRefused, leftovers, refuse_links, remove, write_text
 from fgrl.recipe import Address
 from fgrl.results.records import folder_of
 
-RESERVED = ("stages", "cache")
+RESERVED = ("stages", "cache", "sweeps")
 
 
 def now() -> str:

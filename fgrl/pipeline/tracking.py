@@ -17,6 +17,7 @@ from typing import Any
 
 from fgrl.errors import Requires
 from fgrl.pipeline.log import read_log
+from fgrl.pipeline.planning import SweptPoint
 from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
 from fgrl.sanitizing import Sanitizer
 
@@ -67,15 +68,24 @@ class Trackers:
             log(metrics, step, when)
 
 
-def trackers(tracking: Tracking, *, recipe: str, run: Path, config: Mapping[str, Any]) -> Trackers:
-    """recipe: its name. run: the folder of the run. config: the resolved recipe, for W&B."""
+def trackers(
+    tracking: Tracking, *, recipe: str, run: Path, config: Mapping[str, Any], swept: SweptPoint | None = None
+) -> Trackers:
+    """recipe: its name. run: the folder of the run. config: the resolved recipe, for W&B. swept: the point of a sweep
+    that the run is: W&B groups the runs of a sweep, and its charts find the parameters by their paths.
+    """
     made: list[Tracker] = []
     for settings in tracking.values():
         if isinstance(settings, TensorBoard):
             folder = Path(settings.folder) / recipe / run.name if settings.folder is not None else run / "tensorboard"
             made.append(partial(to_tensorboard, folder))
         elif isinstance(settings, Wandb):
-            made.append(partial(to_wandb, settings, recipe, run, config))
+            identity = None
+            if swept is not None:
+                settings = settings.model_copy(update={"group": settings.group or swept.sweep})
+                config = {**config, "sweep": {"id": swept.sweep, "point": swept.number}, **swept.parameters}
+                identity = f"{swept.sweep}-{swept.number}" if swept.number else None
+            made.append(partial(to_wandb, settings, recipe, run, config, identity=identity))
     return Trackers(made)
 
 
@@ -96,9 +106,17 @@ def to_tensorboard(folder: Path, stage: str, summary: Mapping[str, Any]) -> Iter
 
 @contextmanager
 def to_wandb(
-    settings: Wandb, recipe: str, run: Path, config: Mapping[str, Any], stage: str, summary: Mapping[str, Any]
+    settings: Wandb,
+    recipe: str,
+    run: Path,
+    config: Mapping[str, Any],
+    stage: str,
+    summary: Mapping[str, Any],
+    *,
+    identity: str | None = None,
 ) -> Iterator[Log]:
-    """One W&B run for a run of fgrl, with every stage's metrics under the stage's name.
+    """One W&B run for a run of fgrl, with every stage's metrics under the stage's name. identity: W&B's id of the run: a
+    point of a sweep that was killed continues its W&B run; None: that of the run's folder.
 
     Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already.
     Neither a secret nor a path of this machine is sent, and nothing that W&B collects itself: commands, hosts, users,
@@ -108,7 +126,7 @@ def to_wandb(
         import wandb
 
     sanitizer = Sanitizer(config, [run.parent.parent])
-    identity = f"{recipe}-{run.name}".replace(".", "-")[:128]
+    identity = (identity or f"{recipe}-{run.name}").replace(".", "-")[-128:]
     session = wandb.init(
         project=settings.project,
         entity=settings.entity,

@@ -22,6 +22,8 @@ from fgrl.registry.yaml_files import read_tree
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"
 """Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
+OTHER_RECIPE, OTHER_ROW = "recipe", "row"
+"""Overrides that choose what runs, instead of a value in it."""
 _MOST_BELOW = 60
 
 
@@ -60,6 +62,25 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
     merged = reduce(lambda below, above: merge(below, above), reversed(layers))
     entries = {key: inner for key, inner in merged.children.items() if key not in ("extends", "rows")}
     return Tree(entries, merged.place), layers, reading.problems
+
+
+def chosen(address: Address, overrides: Sequence[str]) -> tuple[Address, list[str]]:
+    """Return the recipe that is meant, where `recipe=FILE[::ROW]` or `row=ROW` among the overrides chooses another one,
+    and the other overrides. `row=null` is the file's own recipe.
+    """
+    rest = []
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        if equals and name == OTHER_RECIPE and value.strip():
+            address = Address.parse(Path(value.strip()))
+        elif not equals or name != OTHER_ROW or not value.strip():
+            rest.append(text)
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        if equals and name == OTHER_ROW and value.strip():
+            row = value.strip()
+            address = Address(address.file, None if row in ("null", "None") else row)
+    return address, rest
 
 
 def expand(text: Path | str) -> list[str]:

@@ -19,7 +19,7 @@ from fgrl import components, files, lazy, native, registry, sanitizing
 from fgrl.files import sha256_of_file
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
-from fgrl.recipe.files import Address, read
+from fgrl.recipe.files import Address, chosen, read
 from fgrl.recipe.merging import DTYPES, misfit
 from fgrl.recipe.tracking import Tracking, read_tracking
 from fgrl.registry import Context, Problem, Problems
@@ -116,13 +116,15 @@ class Recipe:
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is
     wrong in it.
+
+    overrides: `a.b=value`; `row=ROW` and `recipe=FILE` load another one instead.
     """
     know_components()
-    address = Address.parse(path)
+    address, overrides = chosen(Address.parse(path), list(overrides))
     merged, layers, problems = read(address)
     if merged is None:
         raise Problems(problems)
-    merged, wrong = merging.override(merged, list(overrides))
+    merged, wrong = merging.override(merged, overrides)
     problems += wrong
     dropped = _drop_stages(merged)
     data, wrong = interpolation.resolve(merged)

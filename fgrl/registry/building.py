@@ -338,7 +338,16 @@ def _unfold(node: dict[str, Any], reading: Callable[[str], Any]) -> None:
         )  # FAILED has its own problem
         above = dict(node)
         node.clear()
-        node.update({**below, **above})
+        node.update(below | {key: _over(below.get(key), value) for key, value in above.items()})
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Return `above` laid over `below`: mappings merge deeply, unless the name of a component changes."""
+    if not (isinstance(below, dict) and isinstance(above, dict)) or BARE in above:
+        return above
+    if "name" in above and above["name"] != below.get("name"):
+        return above
+    return below | {key: _over(below.get(key), value) for key, value in above.items()}
 
 
 def _bare_settings(cls: type[Settings], node: Any, path: Key, context: Context) -> Any:

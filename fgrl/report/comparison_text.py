@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fgrl.evaluation.statistics import Estimate
 from fgrl.report.text_tables import columns, markdown
-from fgrl.results.comparison import OWN_SEED, ComparedEvaluation, ComparedNumber, RecipeComparison, RecipeNumber
+from fgrl.results.comparing import OWN_SEED, ComparedEvaluation, ComparedNumber, RecipeComparison, RecipeNumber
 from fgrl.results.estimates import ShownEstimate, common_decimals
 
 MOST_SETTINGS, MOST_CHARACTERS = 30, 44

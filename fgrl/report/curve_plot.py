@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fgrl.report.plots import COLOURS, INK, printed_figure, save_figure
 from fgrl.results import curves as results
@@ -15,7 +16,9 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def draw(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
-    """Write `target`.svg and `target`.png: means as lines, intervals as bands. Returns the two files."""
+    """Write `target`.svg and `target`.png, or the file that `target` names: means as lines, intervals as bands. Returns
+    the files.
+    """
     figure, axes = printed_figure(4.2, "step", metric)
     for place, own in enumerate(curves):
         colour = COLOURS[place % len(COLOURS)]
@@ -37,4 +40,16 @@ def rows(curves: Sequence[Curve]) -> list[tuple[str, ...]]:
     return [head] + [
         (f"{step:g}", *("" if p is None else ShownEstimate.of(p, places).with_interval for p, places in zip(points, decimals, strict=True)))
         for step, points in table
+    ]  # fmt: skip
+
+
+def as_json(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """Return the points of each curve as plain data."""
+    return [
+        {
+            "name": own.name,
+            "seeds": own.seeds,
+            "points": [{"step": step, **point.model_dump(include={"mean", "low", "high"})} for step, point in own.points.items()],
+        }
+        for own in curves
     ]  # fmt: skip

@@ -27,7 +27,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 
 def draw(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "") -> list[Path]:
-    """Write `target`.svg and `target`.png. Returns the two files."""
+    """Write `target`.svg and `target`.png, or the file that `target` names. Returns the files."""
     figure, axes = printed_figure(4.9, x_label or title(frontier.x_name), y_label or title(frontier.y_name))
     _front(axes, frontier)
     shared = _shared([point.label for point in frontier.points if not point.start])

@@ -20,7 +20,7 @@ from fgrl.evaluation.comparison import METRICS
 from fgrl.files import write_text
 from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
-from fgrl.modules.stored_rollouts import ROLLOUTS, StoredRollout
+from fgrl.modules.stored_rollouts import CREDIT, ROLLOUTS, CreditedResponse, StoredRollout
 from fgrl.report import attribution, plots, templates
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
@@ -28,7 +28,7 @@ from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
 from fgrl.report.elo_tables import ShownElo, elo_section
 from fgrl.report.escaping import render
-from fgrl.report.rollouts import StoredRollouts, rollouts_section
+from fgrl.report.rollouts import Credit, StoredRollouts, credit_section, rollouts_section
 from fgrl.results import metric_names, text
 from fgrl.results.concluding import conclusions_of
 from fgrl.results.conclusions import Conclusions
@@ -42,7 +42,7 @@ from fgrl.types import Sample
 from fgrl.visible import visible
 
 FIRST = (
-    "reward", "normalized", "kl", "tokens", "loss", "accuracy", "margin", "policy_loss", "value_loss",
+    "reward", "normalized", "kl", "tokens", "mismatch", "loss", "accuracy", "margin", "policy_loss", "value_loss",
     "explained_variance", "clip_fraction", "entropy",
 )  # fmt: skip
 """Curves that are shown at once, in this order, after those of evaluations while training; of each of the two at most
@@ -124,6 +124,8 @@ class View:
     fits: list[Fit] = field(default_factory=list)
     rollouts: list[tuple[str, StoredRollouts]] = field(default_factory=list)
     """By stage."""
+    credit: list[tuple[str, Credit]] = field(default_factory=list)
+    """By stage."""
     ratings: list[tuple[str, ShownElo]] = field(default_factory=list)
     """Elo tables by stage."""
     annotated: list[tuple[str, list[AnnotatedSample]]] = field(default_factory=list)
@@ -139,14 +141,15 @@ def write(folder: Path) -> Path:
     Works on unfinished and failed runs too: what is missing is named on the page.
     """
     view = _view(Path(folder))
-    page = _environment().get_template("page.html.j2").render(view=view, run=view.run)
+    page = environment().get_template("page.html.j2").render(view=view, run=view.run)
     target = Path(folder) / "report.html"
     write_text(target, visible(hide_on_page(page)), errors="replace")
     return target
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Return the templates with what pages show numbers and names with."""
     environment = templates.environment()
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value
@@ -187,6 +190,9 @@ def _view(folder: Path) -> View:
         view.ratings += [(stage.name, table) for table in elo_section(stage.folder, run.notes)]
         if (stored := _rollouts(stage.name, stage.folder, run.notes)) is not None:
             view.rollouts.append((stage.name, stored))
+        credit = stage.folder / "out" / CREDIT
+        if credit.exists() and (drawn := credit_section(read_records(credit, CreditedResponse, run.notes, stage.name))):
+            view.credit.append((stage.name, drawn))
         samples = stage.folder / "out" / "samples.jsonl"
         if stage.component == "annotate" and samples.exists():
             shown = annotated_section(read_records(samples, Sample, run.notes, stage.name))

@@ -36,6 +36,8 @@ agg_backend = lazy.load("matplotlib.backends.backend_agg")
 
 REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
 """Settings of matplotlib: text stays text, and the same plot is the same bytes."""
+QUIET = {".svg": ("Date", "Creator"), ".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
+"""Endings of printed figures, and what is not written into them."""
 COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
 INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
 """Colours of printed figures."""
@@ -104,15 +106,15 @@ def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]
 
 
 def save_figure(figure: Any, target: Path) -> list[Path]:
-    """Write `target`.svg and `target`.png, without a date, so that equal figures are equal files. Returns the two
-    files.
+    """Write `target`.svg and `target`.png, or the one file that `target` names by its ending (.svg, .pdf, .png). Without a
+    date, so that equal figures are equal files. Returns the files.
     """
-    files = [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
+    named = target.suffix in QUIET
+    files = [target] if named else [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
     with matplotlib.rc_context(REPRODUCIBLE_SVG):
         for file in files:
-            quiet = {"Date": None, "Creator": None} if file.suffix == ".svg" else {"Software": None}
             with atomically(file) as partial:
-                figure.savefig(partial, format=file.suffix[1:], dpi=170, metadata=quiet)
+                figure.savefig(partial, format=file.suffix[1:], dpi=170, metadata=dict.fromkeys(QUIET[file.suffix]))
     return files
 
 
@@ -267,17 +269,22 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
     return frame.svg(f"{series.name}: {summary}", marks)
 
 
-def compared(series: Mapping[str, Series], *, width: int = 500, height: int = 230) -> Markup:
+def compared(
+    series: Mapping[str, Series], *, faint: Sequence[Series] = (), width: int = 500, height: int = 230
+) -> Markup:
     """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more
-    than `MOST_SERIES` the first are drawn.
+    than `MOST_SERIES` the first are drawn. faint: others, thin and behind them.
     """
+    behind = [_in_order(own) for own in faint]
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for name, own in list(series.items())[:MOST_SERIES]:
         at, values = _in_order(own)
         lines[name] = at, smooth(values) if len(values) >= SMOOTH_FROM and _noisy(values) else values
-    every = [value for _steps, values in lines.values() for value in values]
-    steps = [step for own, _values in lines.values() for step in own]
+    every = [value for _steps, values in (*lines.values(), *behind) for value in values]
+    steps = [step for own, _values in (*lines.values(), *behind) for step in own]
     frame = _frame(width, height, _ends(steps), _limits(every) if every else (0.0, 1.0))
+    for at, values in behind:
+        frame.axes.plot(*_thin(at, values), color=COLOR["raw"])
     for place, (at, values) in enumerate(lines.values()):
         if values:
             frame.axes.plot(*_thin(at, values), color=COLOR[f"series series-{place}"])

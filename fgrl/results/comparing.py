@@ -1,5 +1,5 @@
-"""Recipes compared by what their evaluations recorded: numbers measured again from the answers, paired by prompt and by
-seed.
+"""Recipes compared by what their evaluations recorded: the record of a comparison, and how it is made. Numbers are
+measured again from the answers, paired by prompt and by seed.
 
 Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions
 are kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap:
@@ -12,18 +12,127 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import Field, computed_field
 
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
-from fgrl.results.comparison import ComparedEvaluation, ComparedNumber, Difference, RecipeNumber
-from fgrl.results.differing import ABSENT, differing
+from fgrl.results.differing import ABSENT, Differing, differing
 from fgrl.results.evaluations import Evaluation
+from fgrl.types import Record
 
+OWN_SEED = "own"
+"""Label of the column where every recipe has one seed, and not the same."""
 TOLERANCE = 1e-6
 """Two numbers that differ by less, relative to their size, are the same number."""
 MOST_SETTINGS = 4
 """Settings that a note names."""
+
+
+# -- the record --------------------------------------------------------------------------------------------------------
+
+
+class RecipeNumber(Estimate):
+    """A number of one recipe: the mean over its seeds, with the interval over prompts."""
+
+    seeds: dict[str, float | None]
+
+
+class Difference(Record):
+    """A recipe's number minus the first recipe's."""
+
+    over_seeds: Estimate
+    """Over the seeds that both have; no interval for a single one."""
+    over_prompts: Estimate | None
+    """None: the number cannot be paired by prompt."""
+    seeds: dict[str, float | None]
+
+
+class ComparedNumber(Record):
+    """One number of one model of an evaluation, in every recipe."""
+
+    number: str
+    model: str
+    about: str
+    level: float | None
+    """Share of the interval over prompts; None: as the stage computed it."""
+    why_recorded: str = ""
+    """Reason to take it from `metrics.json`; empty: it was measured again from the answers."""
+    before: RecipeNumber | dict[str, RecipeNumber] | None
+    """Number of the evaluation's own baseline; by recipe where they differ; None: there is none."""
+    recipes: dict[str, RecipeNumber]
+    differences: dict[str, Difference] = {}
+    notes: list[str] = []
+
+    @computed_field
+    def measured_again(self) -> bool:
+        return not self.why_recorded
+
+
+class ComparedEvaluation(Record):
+    """An evaluation that the recipes have in common."""
+
+    name: str = Field(exclude=True)
+    prompts: int | None = None
+    """None: it recorded no answers."""
+    answers: dict[str, dict[str, int]] = {}
+    """Number of answers over all seeds, by recipe and model."""
+    numbers: list[ComparedNumber] = []
+    notes: list[str] = []
+
+
+class ComparedRecipe(Record):
+    """One of the recipes."""
+
+    path: str
+    """The recipe's file, or the folder of its runs."""
+    seeds: dict[str, int]
+    """By the label of its column: the seed itself, or "own" where every recipe has a different one."""
+
+
+class Missing(Record):
+    """Evaluations that have not run."""
+
+    recipe: str
+    seed: str
+    stages: list[str]
+    command: str
+    """Command that runs them; empty for the folder of a run."""
+
+
+class RecipeComparison(Record):
+    """Recipes against the first of them."""
+
+    recipes: dict[str, ComparedRecipe]
+    settings: list[Differing]
+    evaluations: list[ComparedEvaluation]
+    missing: list[Missing] = []
+    notes: list[str] = []
+
+    @property
+    def seeds(self) -> list[str]:
+        """Labels of the columns."""
+        return list(dict.fromkeys(label for recipe in self.recipes.values() for label in recipe.seeds))
+
+    @property
+    def numbers(self) -> list[ComparedNumber]:
+        return [number for evaluation in self.evaluations for number in evaluation.numbers]
+
+    def as_json(self) -> Mapping[str, Any]:
+        names = list(self.recipes)
+        return {
+            "baseline": names[0],
+            "seeds": self.seeds,
+            "settings": [
+                {"key": each.key, "values": dict(zip(names, each.values, strict=True))} for each in self.settings
+            ],
+            "stages": {evaluation.name: evaluation.model_dump() for evaluation in self.evaluations},
+            **self.model_dump(include={"recipes", "missing", "notes"}),
+        }
+
+
+# -- how it is made ----------------------------------------------------------------------------------------------------
 
 Evaluations = Mapping[str, Mapping[str, Evaluation]]
 """By recipe and seed."""
@@ -118,6 +227,40 @@ def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedE
     return chosen
 
 
+class Measurement(NamedTuple):
+    """A number of a model in the evaluations of one recipe."""
+
+    evaluations: Mapping[str, Evaluation]
+    """By seed."""
+    name: NumberName
+    model: str
+
+
+def row_number(row: Measurement) -> RecipeNumber | None:
+    """Return the mean over the seeds with its interval over prompts; None where no seed has the number."""
+    own = {"": row.evaluations}
+    values = {"": _values(*row)}
+    why = _why_recorded(row.name.metric, own, values)
+    return values[""].number(None if why else _options(own, row.name))
+
+
+def row_difference(row: Measurement, other: Measurement) -> Difference | str:
+    """Return row - other, over the prompts and the seeds that both have, or why they cannot be paired."""
+    if row.name != other.name:
+        return "they are different numbers"
+    sides = {"row": row.evaluations, "other": other.evaluations}
+    if len(_same_questions(sides, ComparedEvaluation(name=""))) < 2:
+        return "their prompts differ"
+    if settings := _other_settings(sides, row.name)["other"]:
+        return f"they are measured with other settings: {settings[0]}"
+    values = {name: _values(*each) for name, each in zip(sides, (row, other), strict=True)}
+    options = None if _why_recorded(row.name.metric, sides, values) else _options(sides, row.name)
+    numbers = {name: value.number(options) for name, value in values.items()}
+    if numbers["row"] is None or numbers["other"] is None:
+        return "one of them has no value"
+    return _difference((numbers["row"], values["row"]), (numbers["other"], values["other"]), options)
+
+
 # -- one number --------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +324,7 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
     first, *others = evaluations
     values = {recipe: _values(by_seed, name, model) for recipe, by_seed in evaluations.items()}
     why_recorded = _why_recorded(name.metric, evaluations, values)
-    options = None if why_recorded else _every(evaluations)[0].remeasured[name.metric].options
+    options = None if why_recorded else _options(evaluations, name)
     numbers = {recipe: number for recipe, side in values.items() if (number := side.number(options)) is not None}
     if first not in numbers or len(numbers) < 2:
         return None
@@ -210,6 +353,11 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
     if options is not None:
         compared.notes += _remarks(compared, evaluations, values)
     return compared
+
+
+def _options(evaluations: Evaluations, name: NumberName) -> Mapping[str, Any]:
+    """Return the options of the bootstrap."""
+    return _every(evaluations)[0].remeasured[name.metric].options
 
 
 def _why_recorded(metric: str, evaluations: Evaluations, values: Mapping[str, _Values]) -> str:

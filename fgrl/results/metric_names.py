@@ -45,9 +45,17 @@ WORDS = {
     "log_ratio_rejected": "log-ratio of rejected responses (nats)",
     "reward_chosen": "reward of chosen responses",
     "reward_rejected": "reward of rejected responses",
+    "mismatch": "difference to the engine's log-probabilities (nats per token)",
+    "mismatch_max": "largest difference to the engine's log-probabilities (nats)",
+    "mismatch_outside": "share of tokens with an importance weight outside the bound",
+    "importance_weight": "mean importance weight of a token",
+    "correction_weight": "mean of what the correction multiplied advantages by",
+    "engine_kl": "KL between engine and policy (nats per token)",
+    "staleness": "age of the weights that drew (iterations)",
     "seconds/collect": "time for sampling (s)",
     "seconds/score": "time for scoring (s)",
     "seconds/train": "time for training (s)",
+    "seconds/wait": "time of waiting for responses that are drawn ahead (s)",
 }
 """Other metrics keep their names."""
 

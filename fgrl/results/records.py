@@ -2,6 +2,7 @@
 
     runs/<recipe>/<UTC>-<short key>/summary.json    `RunRecord`, written again after every stage
     runs/stages/<stage>-<key>/stage.json            `StageRecord`, written last, by rename: unfinished without it
+    runs/stages/<stage>-<key>/alarms.json           its alarms, written when they go off, until it is finished
 
 A stage counts as finished while its product is what the record lists. Sizes are compared whenever a record is read,
 contents before another stage reads the product and by `fgrl doctor RUNS`.
@@ -10,11 +11,18 @@ contents before another stage reads the product and by `fgrl doctor RUNS`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic import (
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
 from fgrl.errors import DONE, INTERRUPTED, FgrlError
 from fgrl.files import LinkRefused, write_json
@@ -22,9 +30,9 @@ from fgrl.models.digests import digest_of_file
 from fgrl.results.conclusions import Conclusions
 from fgrl.results.reading import read_json
 from fgrl.sanitizing import hide_in
-from fgrl.types import Record
+from fgrl.types import AlarmRecord, Record
 
-RUN, STAGE = "summary.json", "stage.json"
+RUN, STAGE, ALARMS = "summary.json", "stage.json", "alarms.json"
 
 
 class Broken(FgrlError):
@@ -71,6 +79,8 @@ class StageRecord(Record):
     versions: dict[str, str] = {}
     files: dict[str, ProductFile]
     """Files of the product, by relative path."""
+    alarms: list[AlarmRecord] | None = None
+    """Those of a training, in the order in which they went off; None: nothing watched."""
 
     @property
     def limit(self) -> int | None:
@@ -81,6 +91,22 @@ class StageRecord(Record):
 def write_stage(folder: Path, record: StageRecord) -> None:
     """Let the stage in `folder` count as finished."""
     write_json(folder / STAGE, record.model_dump(), default=str)
+
+
+def write_alarms(folder: Path, alarms: Sequence[AlarmRecord]) -> None:
+    """Put down the alarms of a stage that works in `folder`."""
+    write_json(folder / ALARMS, [alarm.model_dump() for alarm in alarms])
+
+
+def read_alarms(folder: Path) -> list[AlarmRecord] | None:
+    """Return the alarms of a stage, finished or not; None where nothing watched, or where they cannot be read."""
+    record = find_stage(folder)
+    if record is not None:
+        return record.alarms
+    try:
+        return TypeAdapter(list[AlarmRecord]).validate_json((folder / ALARMS).read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def has_stage(folder: Path) -> bool:
@@ -226,6 +252,8 @@ class RunRecord(Lenient):
     key: str = ""
     """Eight digits that stand for the keys of all its stages."""
     command: list[str] = []
+    sweep: str = ""
+    """Name of the folder of the sweep that it belongs to."""
     started: str = ""
     """UTC, as `2026-05-01T09:30:00Z`."""
     finished: str | None = None

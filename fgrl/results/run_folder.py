@@ -13,9 +13,10 @@ from typing import Any
 import yaml
 
 from fgrl.results.reading import mapping, read_json
-from fgrl.results.records import Broken, RunRecord, Unfinished, UsedStage, parse_stage, read_run
+from fgrl.results.records import Broken, RunRecord, Unfinished, UsedStage, parse_stage, read_alarms, read_run
 from fgrl.results.series import Series, read_series
 from fgrl.sanitizing import hide, hide_in, remember
+from fgrl.types import AlarmRecord
 
 LOG_LINES = 30
 
@@ -39,6 +40,8 @@ class RunStage:
     series: list[Series] = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
     """As the recipe has them; {} where it cannot be parsed."""
+    alarms: list[AlarmRecord] | None = None
+    """Alarms of a training; None: nothing watched."""
 
     @property
     def finished(self) -> bool:
@@ -142,7 +145,8 @@ def _stage(folder: Path, name: str, run: RunRecord, settings: dict[str, Any], no
         state = _state_of(place, notes)
     series = [] if place is None else read_series(place, notes, name)
     component = used.kind or str(settings.get("name", ""))
-    return RunStage(name, component, used.key, used.seconds, used.summary, state, place, series, settings)
+    alarms = None if place is None else read_alarms(place)
+    return RunStage(name, component, used.key, used.seconds, used.summary, state, place, series, settings, alarms)
 
 
 def _state_of(place: Path, notes: list[str]) -> str:

@@ -4,7 +4,17 @@ Token ids are made once. A sampled response is never as_response and encoded aga
 from the very ids that were drawn.
 """
 
-from fgrl.rollouts.collecting import Generated, as_response, check_exact, collect, draw, sample, score, score_with
+from fgrl.rollouts.collecting import (
+    Generated,
+    as_response,
+    check_exact,
+    collect,
+    draw,
+    requests,
+    sample,
+    score,
+    score_with,
+)
 from fgrl.rollouts.cutting import CutPrompts, cut_prompts
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad, pad_rows, select, trim
 from fgrl.rollouts.text import (

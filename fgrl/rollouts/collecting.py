@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -195,6 +196,7 @@ def collect(
     scored: dict[str, Any] = score(
         model, reference, tokens, needs, temperature=temperature, critic=critic, micro_batch_size=micro_batch_size
     )
+    scored |= _as_drawn(rows, tokens.mask)
     # 3. text and character offsets of the drawn tokens
     return Rollout(
         **vars(tokens),
@@ -218,19 +220,47 @@ class Generated:
     ids: list[int]
     """With the end-of-sequence token, where there is one."""
     response: Response
+    version: int = 0
+    """Of the weights that it was drawn from."""
+    logp: list[float] | None = None
+    """See `Drawn.logp`."""
+
+
+def _as_drawn(rows: Sequence[Generated], mask: Tensor) -> dict[str, Tensor]:
+    """Return the columns of what only the engine knows; {} where it draws from the very model. Raises ValueError for an
+    engine that does not give each token a finite log-probability.
+    """
+    if all(row.logp is None for row in rows):
+        return {}
+    logp = torch.zeros(mask.shape)
+    for place, row in enumerate(rows):
+        given = [] if row.logp is None else row.logp
+        if len(given) != len(row.ids) or not all(map(math.isfinite, given)):
+            raise ValueError(
+                f"the engine drew {len(row.ids)} tokens and gave {sum(map(math.isfinite, given))} finite log-probabilities: wants "
+                "one for each token"
+            )
+        logp[place, : len(given)] = torch.tensor(given)
+    return {"drawn_logp": logp, "drawn_version": torch.tensor([row.version for row in rows])}
+
+
+def requests(
+    tokenizer: Any, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
+) -> list[DrawRequest]:
+    """`per_prompt` requests for each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt."""
+    encoded = [encode_prompt(tokenizer, prompt.prompt, sampling.max_prompt_tokens) for prompt in prompts]
+    repeated = [ids for ids in encoded for _ in range(per_prompt)]
+    return [DrawRequest(ids, sampling, seed, first * per_prompt + i) for i, ids in enumerate(repeated)]
 
 
 def draw(
     model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
 ) -> list[list[Generated]]:  # fmt: skip
-    """`per_prompt` responses to each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt."""
-    encoded = [encode_prompt(model.tokenizer, prompt.prompt, sampling.max_prompt_tokens) for prompt in prompts]
-    repeated = [ids for ids in encoded for _ in range(per_prompt)]
-    rows = [first * per_prompt + i for i in range(len(repeated))]
-    responses = sample(drawer, repeated, sampling, seed=seed, rows=rows)
+    """`per_prompt` responses to each prompt, drawn as `requests` says."""
+    asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first)
     drawn = [
-        Generated(prompt, response.ids, as_response(model, response.ids))
-        for prompt, response in zip(repeated, responses, strict=True)
+        Generated(list(one.prompt), each.ids, as_response(model, each.ids), each.version, each.logp)
+        for one, each in zip(asked, drawer.draw(asked), strict=True)
     ]
     return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
 

@@ -14,12 +14,13 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.overlap import HeldOutItem, OverlapPolicy, settle
 from fgrl.files import write_json
-from fgrl.kinds import MadeModel, OfflineAlgorithm, Peek, Reader, Run, stated
+from fgrl.kinds import CreditsTokens, MadeModel, OfflineAlgorithm, Peek, Reader, Run, stated
 from fgrl.llm import estimating
+from fgrl.modules import stored_rollouts
 from fgrl.modules.evaluations import HOLDOUT, HeldOutUnits, TrainingEvaluation
 from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.registry import Key, KeyedUnless, dump, name_of, register
+from fgrl.registry import Key, KeyedUnless, Unkeyed, dump, name_of, register
 from fgrl.specs import ModelSpec, check_lengths
 from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
@@ -57,6 +58,11 @@ class FinetuneStage(TrainingStage):
     overlap: Annotated[OverlapPolicy, KeyedUnless("warn")] = "warn"
     """What to do with rows of `holdout` whose prompt is trained on as well, word for word or up to case, white space
     and final punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
+    """
+    stored_credit: Annotated[int, Unkeyed] = Field(4, ge=0, le=1_000_000)
+    """How many pairs or samples the product keeps with the credit of their tokens under the trained model
+    (credit.jsonl), which the report draws: of `holdout`, or without it of all data. 0: none. Only for algorithms that
+    say what a token contributes, and strategies that leave each device with all weights.
     """
     evaluate: Annotated[TrainingEvaluation | None, KeyedUnless(None)] = None
     """Evaluate the model while it trains, on held-out prompts and on `holdout`; null: not at all."""
@@ -174,8 +180,12 @@ class FinetuneStage(TrainingStage):
         module = self.fit(run, rounds, 1, made)
         self.record_prompts(run, digests)
         summary["steps"], _total = rounds.progress(module.round)
-        if held_out and run.rank == 0:
+        credits = bool(self.stored_credit and isinstance(self.algorithm, CreditsTokens) and not self.train.sharded)
+        if (held_out or credits) and run.rank == 0:
             rounds.model = self._product(run, module, made).to(run.device)  # Lightning leaves it on the CPU
+        if credits and run.rank == 0:
+            self._store_credit(run, rounds, held_out or training_units)
+        if held_out and run.rank == 0:
             summary["holdout"] = {
                 "rows": len(held_out),
                 "before": json.loads(before.read_text(encoding="utf-8")),
@@ -209,6 +219,14 @@ class FinetuneStage(TrainingStage):
             made.data[HOLDOUT] = HeldOutUnits(name_of(self.algorithm)[1], len(held_out), rounds.metrics_of(held_out))
         return made
 
+    def _store_credit(self, run: Run, rounds: OfflineRounds, units: Any) -> None:
+        """Write the credit of the tokens of some units, evenly spaced, into the product."""
+        count = min(self.stored_credit, len(units))
+        chosen = [i * len(units) // count for i in range(count)]
+        rows = rounds.credited([units[place] for place in chosen])
+        named = ((str(place + 1), each) for place, each in zip(chosen, rows, strict=True))
+        stored_rollouts.write_credit(run.out, named, rounds.model.tokenizer)
+
     def _product(self, run: Run, module: TrainingModule, made: Evaluations | None) -> Any:
         """Return the model that this stage hands on."""
         if made is None or made.best is None:
@@ -222,9 +240,16 @@ class FinetuneStage(TrainingStage):
         models.save(model, folder, {"algorithm": dump(self.algorithm)} | self.algorithm.describe())
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Rows as the model sees them, with segments when the algorithm cuts any."""
+        """Rows as the model sees them, with segments when the algorithm cuts any, and the credit of their tokens before
+        training when it gives any.
+        """
         self.setup(run)
-        model = run.model(self.model.model_copy(update={"lora": None}), head="lm")
+        if isinstance(self.algorithm, CreditsTokens):
+            model = run.model(self.model, head=self.algorithm.head, trainable=True)
+        else:
+            model = run.model(self.model.model_copy(update={"lora": None}), head="lm")
         units = encoding.units(self, model, limit=count)
         self.algorithm.prepare(units.rows, run, model)
-        yield from (previews.of_row(row, model.tokenizer) for row in units.rows)
+        encoded = offline.encode(units, model, self.algorithm)
+        for rows in offline.credited(model, self.algorithm, encoded):
+            yield from (previews.of_row(row, model.tokenizer, credit) for row, credit in rows)

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fgrl import rollouts
 from fgrl.evaluation.attributing import attributions
+from fgrl.modules.stored_rollouts import token_columns
 from fgrl.report.terminal import Annotated, Remarks
 from fgrl.results.text import reward_facts
 from fgrl.types import Advantages, Rewards, Rollout, Sample
@@ -28,14 +30,14 @@ def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
     )
 
 
-def of_row(row: Mapping[str, Any], tokenizer: Any) -> Annotated:
-    """Return a row of a training set."""
+def of_row(row: Mapping[str, Any], tokenizer: Any, credit: Mapping[str, Tensor] | None = None) -> Annotated:
+    """Return a row of a training set. credit: numbers of its response tokens by name, besides its columns."""
     prompt, response = row["prompt"], row["response"]
     kinds = ["prompt"] * len(prompt) + ["response"] * len(response)
     if row["finished"]:
         kinds[-1] = "eos"
     segment, lost = row["columns"].get("segment"), row["lost"]
-    others = {name: value for name, value in row["columns"].items() if name != "segment"}
+    others = {name: value for name, value in row["columns"].items() if name != "segment"} | dict(credit or {})
     return Annotated(
         title=f"{_tokens('prompt', len(prompt), lost[0])}, {_tokens('response', len(response), lost[1])}",
         tokens=rollouts.token_texts(tokenizer, prompt + response),
@@ -63,8 +65,8 @@ def of_rollout(
     rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None,
     advantages: Advantages | None = None,
 ) -> Iterator[Annotated]:  # fmt: skip
-    """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of the
-    reward.
+    """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of
+    auxiliary models, reward and algorithm.
 
     lost: tokens that were cut from each prompt and response; None: of drawn responses, that of their prompts is
     computed. advantages: of the responses whose reward is not missing; they are shown where the loss counts a token.
@@ -81,14 +83,11 @@ def of_rollout(
             cut = len(rollouts.encode_prompt(tokenizer, rollout.samples[i].prompt)) - len(prompt), 0
         else:
             cut = lost[i]
-        layers = {
-            name: _layer(prompt, value[i, :length].tolist())
-            for name, value in rewards.columns.items()
-            if value.ndim == 2
-        }
+        at = None if advantages is None or bool(rewards.response[i].isnan()) else int(place[i])
+        columns = token_columns(rollout, rewards, advantages, i, at)
+        layers = {name: _layer(prompt, value.tolist()) for name, value in columns.items()}
         notes = [f"{name} {float(value[i]):g}" for name, value in rewards.columns.items() if value.ndim == 1]
-        if advantages is not None and not bool(rewards.response[i].isnan()):
-            at = int(place[i])
+        if advantages is not None and at is not None:
             if advantages.keep is not None and not bool(advantages.keep[at]):
                 notes.append("not trained on: the algorithm leaves this response out")
             else:

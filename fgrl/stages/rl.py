@@ -84,7 +84,24 @@ class RolloutSettings(Settings):
                 "and greedy decoding change; sample with temperature > 0 alone, or set sampling.truncated to allow top_p and "
                 "top_k all the same"
             )
+        self._check_correction()
         return self
+
+    def _check_correction(self) -> None:
+        """Raise ValueError where the correction for what an engine draws would be biased, or is missing."""
+        correction, engine = self.engine.correction(), name_of(self.engine)[1]
+        kind = "none" if correction is None else correction.kind
+        if kind != "none" and self.sampling.truncated:
+            raise ValueError(
+                f"sampling.truncated: true with engine.correct: {kind} of {engine} would be biased: top_p and top_k change "
+                "the probabilities with which tokens are drawn, and the importance weights would undo that instead of correcting "
+                "for the engine; set engine.correct: none, or sample without top_p, top_k and truncated"
+            )
+        if self.engine.draws_ahead() and kind == "none":
+            raise ValueError(
+                f"engine.ahead: 1 of {engine} trains on responses of the policy before the last update, without a correction for "
+                "it: set engine.correct to truncate or mask, or engine.ahead: 0"
+            )
 
 
 @register("rl")
@@ -225,12 +242,20 @@ class RLStage(TrainingStage):
                 roles.append(Role(f"{name} reference", made.start, made.head))
         roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
         drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
-        sampled = max([drawn, *self.drawn_in_evaluations()], key=lambda shape: shape.rows * shape.tokens)
+        here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
+        sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
         workload = Workload(
             roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
             copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
-        return estimate(workload, peek) | self._policy_work(peek) | self._calls(peek) | overlaps.in_training(self, peek)
+        engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
+        return (
+            estimate(workload, peek)
+            | engine
+            | self._policy_work(peek)
+            | self._calls(peek)
+            | overlaps.in_training(self, peek)
+        )
 
     def _policy_work(self, peek: Peek) -> dict[str, Any]:
         """Return what reward and algorithm ask of the policy in an iteration, and in how many iterations where that is
@@ -329,10 +354,11 @@ class RLStage(TrainingStage):
             drawer=drawer, sampling=self.rollout.sampling, rollout_batch_size=responses,
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
             stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards, auxiliary=beside,
+            correction=self.rollout.engine.correction(), ahead=self.rollout.engine.draws_ahead(),
         )  # fmt: skip
         digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
-        with drawer:
+        with drawer, rounds.draws:
             module = self.fit(run, rounds, self.train.checkpoint_every, made)
         for name, each in beside.items() if run.rank == 0 else ():
             made_of = self.trained(run, module, each.model, prefix=f"auxiliary.{name}.", start=each.start)
@@ -346,7 +372,7 @@ class RLStage(TrainingStage):
         return summary | (made.summary() if made else {})
 
     def temporary(self) -> Sequence[str]:
-        return (*super().temporary(), *(kept.FILE.format(rank=rank) for rank in range(self.train.world)))
+        return (*super().temporary(), kept.FOLDER)
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
         """Save the policy alone."""
@@ -370,6 +396,7 @@ class RLStage(TrainingStage):
         )  # fmt: skip
         prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
         with drawer, torch.no_grad(), lent.lend():
+            drawer.take(model, 0)
             rollout = rollouts.collect(
                 model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,

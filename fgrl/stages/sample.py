@@ -51,7 +51,7 @@ class SampleStage(Stage):
         self.setup(run)
         prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)
-        chunk = max(1, self.sampling.batch_size // self.per_prompt)
+        chunk = max(1, self.engine.at_once(self.sampling.batch_size) // self.per_prompt)
         folder, parts = run.dir / "parts", []
         folder.mkdir(exist_ok=True)
         cut = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
@@ -59,6 +59,7 @@ class SampleStage(Stage):
             run.say(cut.warning())
         responses = len(prompts) * self.per_prompt
         with self.engine.open(model) as drawer, run.progress("responses", responses) as ticker:
+            drawer.take(model, 0)
             for start in range(0, len(prompts), chunk):
                 batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from fgrl.errors import NotYet
 from fgrl.evaluation.comparison import Compared
 from fgrl.kinds import AuxiliarySettings, Engine, Metric, Peek, PolicyWork
-from fgrl.modules.memory import PassShape, Role, Workload, estimate
+from fgrl.models.shapes import Unknown
+from fgrl.modules.memory import BYTES, PassShape, Role, Workload, estimate, keys_and_values, loaded
 from fgrl.modules.trainer import TrainSettings
 from fgrl.registry import Settings, name_of, walk
 from fgrl.specs import ModelSpec, Sampling
@@ -25,6 +27,44 @@ def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: b
     """
     units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.world))
     return PassShape(units * each, tokens)
+
+
+def of_engine(
+    engine: Engine, model: ModelSpec, sampling: Sampling, responses: int, train: TrainSettings, peek: Peek
+) -> dict[str, Any]:
+    """Return a part of a plan: where an engine computes that is not in the process of the trainer, what it needs on each of
+    its devices, and what goes there after each update; {} for any other. responses: of one rollout.
+    """
+    place = engine.elsewhere()
+    if place is None:
+        return {}
+    trainer = range(train.world)
+    estimated: dict[str, Any] = {
+        "trainer": train.world,
+        "servers": place.copies,
+        "devices each": place.devices_each,
+        "devices": None if place.devices is None else list(place.devices),
+        "shared": [device for device in place.devices or () if device in trainer and train.accelerator != "cpu"],
+        "share": place.memory,
+        "rests": place.rests,
+        "transfer": place.transfer,
+    }
+    try:
+        actor = loaded(Role("actor", model, "lm", trained=True), peek)
+    except (Unknown, NotYet) as reason:
+        return {"engine": estimated | {"unknown": str(reason)}}
+    width = BYTES.get(place.dtype or "", BYTES[actor.dtype])
+    whole, adapter = (actor.parameters - actor.own) * width, actor.own * BYTES["float32"]
+    sends_adapter = place.sends == "adapter" and model.lora is not None
+    rows = PassShape(-(-responses // place.copies), sampling.max_prompt_tokens + sampling.max_new_tokens)
+    return {
+        "engine": estimated
+        | {
+            "weights": round((whole + sends_adapter * adapter) / place.devices_each),
+            "kv_cache": round(keys_and_values(actor, rows, width) / place.devices_each),
+            "bytes": adapter if sends_adapter else whole,
+        }
+    }
 
 
 def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> dict[str, Any]:
@@ -67,5 +107,6 @@ def drawing(
     if not models or sampling is None:
         return estimate(Workload(list(more)), peek) if more else {}
     roles = [Role(name, spec) for name, spec in models.items()]
-    workload = Workload([*roles, *more], sampled=drawn(sampling), copies=engine.copies_weights())
+    here = drawn(sampling) if engine.elsewhere() is None else None
+    workload = Workload([*roles, *more], sampled=here, copies=engine.copies_weights())
     return estimate(workload, peek)

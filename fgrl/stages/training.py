@@ -120,8 +120,9 @@ class TrainingStage(Stage):
         """Return iterations or optimizer steps of the training; None where the recipe alone does not tell."""
 
     def drawn_in_evaluations(self) -> list[PassShape]:
-        """Return the answers that evaluations draw at the same time."""
-        return [sizes.drawn(held_out.sampling) for held_out in self.evaluate.sets.values()] if self.evaluate else []
+        """Return the answers that evaluations draw at the same time, on the devices of the training."""
+        sets = self.evaluate.sets.values() if self.evaluate else ()
+        return [sizes.drawn(held_out.sampling) for held_out in sets if held_out.engine.elsewhere() is None]
 
     def models_of_evaluations(self) -> list[Role]:
         """Return the models that metrics of held-out answers load beside the trained one."""

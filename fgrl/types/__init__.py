@@ -19,6 +19,7 @@ from fgrl.types.columns import (
 from fgrl.types.marked import Feeling, Highlight, Marked
 from fgrl.types.metrics import Mean, Most, Number, Numbers
 from fgrl.types.records import (
+    AlarmRecord,
     Annotation,
     Checkpoint,
     Completion,

@@ -28,6 +28,21 @@ class Record(BaseModel):
         return super().model_copy(update=update, deep=deep)
 
 
+class AlarmRecord(Record):
+    """An alarm of a training that has gone off: a metric that left its bounds, from then until it was back in them."""
+
+    name: str
+    """The metric."""
+    since: int
+    """The iteration in which it went off, from 0."""
+    value: float | None
+    """The metric then; None: it was not finite."""
+    bound: str
+    """The bound that it broke, in words."""
+    until: int | None = None
+    """The iteration in which the metric was back; None: it was not, by the end."""
+
+
 class Message(Record):
     """One turn of a chat."""
 

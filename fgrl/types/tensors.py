@@ -73,6 +73,10 @@ class TensorRows:
                 columns |= {key: (declaration.column(item), item) for key, item in value.items()}
         return columns
 
+    def added(self, base: type[TensorRows]) -> dict[str, tuple[Column, Tensor]]:
+        """Return the same of the columns that `base` does not have: those of a subclass, and named ones."""
+        return {name: column for name, column in self.tensors().items() if name not in declarations(base)}
+
 
 def declarations(record: type[TensorRows]) -> dict[str, Column | Named | Shared]:
     """Return the columns of a class of `TensorRows` by field. Raises TypeError for a field without a declaration."""
@@ -151,7 +155,11 @@ class Rollout(Tokens):
     group: Tensor = field(metadata=RESPONSE)  # [B] long: which prompt
     samples: list[Sample] = field(metadata=RESPONSE)
     texts: list[str] = field(metadata=RESPONSE)  # decoded responses without special tokens
-    old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that sampled
+    old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that is trained
+    # [B,T] nats, as the engine computed them while drawing; None where it draws from the very model that is trained
+    drawn_logp: Tensor | None = field(default=None, metadata=TOKEN)
+    # [B] long, of the weights that the engine drew from: the iteration whose policy has them; None as `drawn_logp`
+    drawn_version: Tensor | None = field(default=None, metadata=RESPONSE)
     # [B,T] nats, of the distribution that token t was drawn from: the policy's, at the temperature of sampling
     entropy: Tensor | None = field(default=None, metadata=TOKEN)
     ref_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, frozen reference

@@ -21,8 +21,7 @@ from fgrl.kinds import Metric
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.report.comparison_text import comparison_text
-from fgrl.results.comparing import compare
-from fgrl.results.comparison import ComparedRecipe, RecipeComparison
+from fgrl.results.comparing import ComparedRecipe, RecipeComparison, compare
 from fgrl.results.evaluations import Evaluation, Remeasured
 from fgrl.results.remeasuring import remeasure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from functools import cache
@@ -18,6 +19,8 @@ from typer.testing import CliRunner
 from fgrl import recipe as recipes
 from fgrl.cli import app
 from fgrl.cli.shared import named_and_overrides, overrides
+from fgrl.recipe.sweeps import split
+from fgrl.recipe.tables import is_table_file
 from fgrl.registry import Problems
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
@@ -29,6 +32,7 @@ FOLLOWED = {
     "docs/how-to/credit.md": "tests/docs/test_credit_page.py",
     "docs/how-to/start-from-your-data.md": "tests/docs/test_followed_pages.py",
     "docs/how-to/annotate.md": "tests/annotation/test_annotate_page.py",
+    "docs/how-to/sweeps.md": "tests/docs/test_sweeps_page.py",
     "docs/how-to/annotation-files.md": "tests/annotation/test_annotate_page.py",
 }
 """Pages whose blocks a test of their own follows from top to bottom."""
@@ -56,6 +60,7 @@ NOT_HERE = {
     ("docs/how-to/judged-evaluation.md", "fgrl run"): TRAINS,
     ("docs/how-to/judged-evaluation.md", "fgrl frontier"): "it shows trainings of hours: parsed",
     ("docs/how-to/reward-functions.md", "fgrl compare"): TRAINS,
+    ("docs/how-to/train-with-vllm.md", "fgrl run"): TRAINS,
     ("docs/how-to/use-a-policy.md", "fgrl export"): POLICY_TEST,
     ("docs/how-to/write-a-component.md", "fgrl check"): "own.py stands for a file of the reader: parsed",
     ("docs/how-to/use-a-policy.md", "fgrl chat"): POLICY_TEST,
@@ -111,13 +116,26 @@ def listed(value: object) -> list[str]:
 
 
 def recipes_of(command: Command) -> list[str]:
+    if command.words[1] == "sweep":
+        return []  # a sweep file, which the test of its page reads
     named, _ = named_and_overrides(command.words[1:])
-    return [word for word in named if re.search(r"\.ya?ml(::|$)", word) and word.startswith(SHIPPED)]
+    named = [word for word in named if re.search(r"\.ya?ml(::|$)", word) and word.startswith(SHIPPED)]
+    return [word for word in named if not is_table_file(ROOT / word)]
+
+
+def table_files_of(command: Command) -> list[str]:
+    return [word for word in command.words[2:] if is_table_file(ROOT / word)]
 
 
 def overrides_of(command: Command) -> tuple[str, ...]:
     _, extra = named_and_overrides(command.words[1:])
     return tuple(word for word in extra if "=" in word)
+
+
+def first_value(override: str) -> str:
+    """`a=1` of the quick grid `a=1,2`."""
+    values = split(override)
+    return override if len(values) == 1 else f"{override.partition('=')[0]}={json.dumps(values[0])}"
 
 
 @cache
@@ -157,7 +175,7 @@ def is_cheap(command: Command) -> bool:
 
 
 def is_over_runs(command: Command) -> bool:
-    return command.words[1] in OVER_RUNS and not command.inline and not is_form(command)
+    return command.words[1] in OVER_RUNS and not command.inline and not is_form(command) and not table_files_of(command)
 
 
 def reads_file_of_the_page(command: Command) -> bool:
@@ -179,7 +197,17 @@ def test_recipes_of_commands_are_valid_with_the_overrides(command: Command, work
         if re.fullmatch(r"\w+\.jsonl", value):
             (workplace / value).write_text('{"id": "1", "prompt": "Why?"}\n', encoding="utf-8")
     for address in recipes_of(command):
-        loaded(address, tuple(word for word in overrides_of(command) if "$" not in word))
+        loaded(address, tuple(first_value(word) for word in overrides_of(command) if "$" not in word))
+
+
+@pytest.mark.parametrize("command", [command for command in unique if table_files_of(command)], ids=str)
+def test_a_table_file_of_a_command_is_printed(command: Command, workplace: Path) -> None:
+    """Without `--run`, which trains."""
+    for word in overrides_of(command):
+        (workplace / word.split("=", 1)[1]).write_text('{"id": "1", "prompt": "Why?"}\n', encoding="utf-8")
+    done = CliRunner().invoke(app, [word for word in command.words[1:] if word != "--run"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "ours: " in done.output
 
 
 @pytest.mark.parametrize("command", [command for command in unique if is_cheap(command)], ids=str)
@@ -214,7 +242,8 @@ def test_each_command_of_a_block_runs_or_is_listed_with_the_reason() -> None:
     neither = [
         str(command)
         for command, reason in listed_here.items()
-        if reason is None and not (is_cheap(command) or is_over_runs(command) or command.page in FOLLOWED)
+        if reason is None
+        and not (is_cheap(command) or is_over_runs(command) or command.page in FOLLOWED or table_files_of(command))
     ]
     assert neither == []
     unused = set(NOT_HERE) - set(listed_here.values())

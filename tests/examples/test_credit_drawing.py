@@ -15,9 +15,11 @@ from scratch_registry import scratch_imports
 from tiny_recipe import a_run
 
 from fgrl import rollouts
-from fgrl.modules.stored_rollouts import StoredRollout
+from fgrl.modules.stored_rollouts import CreditedResponse, StoredRollout
 from fgrl.recipe import load
+from fgrl.registry import name_of
 from fgrl.report.terminal import print_annotated
+from fgrl.specs import ModelSpec
 from fgrl.types import read_jsonl
 
 ONLINE = [method for method in METHODS if method not in OF_PAIRS]
@@ -25,11 +27,12 @@ ONLINE = [method for method in METHODS if method not in OF_PAIRS]
 
 @pytest.fixture
 def stage(request: Any, tmp_path: Path, tiny_model_dir: Path) -> Any:
-    overrides = overrides_of(request.param, tmp_path, tiny_model_dir)
+    row = {"dpo": "weighted_dpo.yaml::dpo"}.get(request.param, f"{request.param}.yaml")
+    overrides = overrides_of(request.param if request.param in METHODS else OF_PAIRS[0], tmp_path, tiny_model_dir)
     if request.param in ONLINE:
         overrides += ["stages.policy.train.iterations=1", "stages.policy.stored_rollouts=8"]
     with scratch_imports():
-        yield load(FOLDER / f"{request.param}.yaml", overrides).stages["policy"]
+        yield load(FOLDER / row, overrides).stages["policy"]
 
 
 def responses(items: list[Any], layer: str) -> list[list[float | None]]:
@@ -105,6 +108,90 @@ def test_inspect_draws_the_weights_of_the_data(stage: Any, tmp_path: Path) -> No
     for weights in responses(items, "weight"):
         assert weights == [0.5] * (len(weights) - 2) + [2.0, 1.0]
     assert "weight  " in printed(items)
+
+
+@pytest.mark.parametrize("stage", ["prime"], indirect=True)
+def test_inspect_draws_the_auxiliary_model_and_its_reference(stage: Any, tmp_path: Path) -> None:
+    """Before training both are the same model, whose log-probabilities are below 0."""
+    items = list(stage.inspect(a_run(tmp_path), 4))
+    for own, reference in zip(responses(items, "prm_logp"), responses(items, "prm_ref_logp"), strict=True):
+        assert own == pytest.approx(reference)
+        assert all(value is not None and value < 0 for value in own)
+
+
+@pytest.mark.parametrize("stage", ["prime"], indirect=True)
+def test_a_training_keeps_what_the_auxiliary_model_says(stage: Any, tmp_path: Path) -> None:
+    """It moves away from its reference in the only iteration, and is read before that."""
+    run = a_run(tmp_path)
+    stage.run(run)
+    kept = list(read_jsonl(run.out / "rollouts.jsonl", StoredRollout))
+    assert len(kept) == 8
+    for line in kept:
+        assert line.columns.keys() == {"prm_logp", "prm_ref_logp"}
+        assert line.columns["prm_logp"] == pytest.approx(line.columns["prm_ref_logp"], abs=1e-4)
+        assert len(line.columns["prm_logp"]) == len(line.tokens)
+
+
+@pytest.mark.parametrize("stage", OF_PAIRS, indirect=True)
+def test_inspect_draws_implicit_rewards_of_0_before_training(stage: Any, tmp_path: Path) -> None:
+    items = list(stage.inspect(a_run(tmp_path), 2))
+    assert len(items) == 4
+    assert {value for row in responses(items, "implicit_reward") for value in row} == {0.0}
+
+
+@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("stage", [*OF_PAIRS, "dpo"], indirect=True)
+def test_a_training_on_pairs_keeps_the_credit_of_its_tokens(
+    stage: Any, lora: bool, tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    """beta (log p - log p_reference) of the trained model, times the weight; the KL of whole distributions: against passes of transformers
+    alone, pair by pair."""
+    if not lora:
+        stage = stage.model_copy(update={"model": stage.model.model_copy(update={"lora": None})})
+    run = a_run(tmp_path)
+    stage.stored_credit = 3
+    stage.run(run)
+    kept = list(read_jsonl(run.out / "credit.jsonl", CreditedResponse))
+    assert [(line.sample.id, line.model) for line in kept] == [
+        (id, side) for id in ("1", "3", "6") for side in ("chosen", "rejected")
+    ]
+    trained, start = (run.model(ModelSpec(base=str(place))) for place in (run.out, tiny_model_dir))
+    tokenizer = start.tokenizer
+    moved = 0.0
+    for line in kept:
+        number = int(line.sample.id) - 1
+        prompt = rollouts.encode_prompt(tokenizer, f"Opposite of {'hot' * (number + 1)}?")
+        answer = rollouts.encode_response(tokenizer, {"chosen": "cold", "rejected": "hot"}[line.model], start.end_id)
+        assert line.tokens == rollouts.token_texts(tokenizer, answer)
+        policy, reference = (distributions(model, prompt, answer) for model in (trained, start))
+        places = torch.arange(len(answer))
+        ratio = (policy - reference)[places, torch.tensor(answer)]
+        weight = torch.tensor(line.columns["weight"]) if "weight" in line.columns else torch.ones(len(answer))
+        assert line.columns["implicit_reward"] == pytest.approx((0.1 * weight * ratio).tolist(), abs=2e-5)
+        if "kl" in line.columns:
+            kl = (reference.exp() * (reference - policy)).sum(dim=1)
+            assert line.columns["kl"] == pytest.approx(kl.tolist(), abs=2e-5)
+        moved += float(ratio.abs().max())
+    assert moved > 1e-2
+    expected = {"weighted_dpo": {"weight", "implicit_reward"}, "tdpo": {"implicit_reward", "kl"}}
+    assert kept[0].columns.keys() == expected.get(name_of(stage.algorithm)[1], {"implicit_reward"})
+
+
+def distributions(model: Any, prompt: list[int], answer: list[int]) -> torch.Tensor:
+    """Log-probabilities of the tokens of an answer, [T,V]."""
+    with torch.no_grad():
+        logits = model.transformer(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+    return logits.float().log_softmax(dim=-1)
+
+
+@pytest.mark.parametrize("stage", ["dpo"], indirect=True)
+def test_credit_of_held_out_pairs_and_none_where_nobody_wants_it(stage: Any, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "held_out")
+    stage.model_copy(update={"holdout": 0.25}).run(run)
+    assert [line.sample.id for line in read_jsonl(run.out / "credit.jsonl", CreditedResponse)] == ["1", "1", "2", "2"]
+    run = a_run(tmp_path / "none")
+    stage.model_copy(update={"stored_credit": 0}).run(run)
+    assert not (run.out / "credit.jsonl").exists()
 
 
 @pytest.mark.parametrize("stage", ONLINE, indirect=True)

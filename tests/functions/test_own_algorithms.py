@@ -10,11 +10,12 @@ import pytest
 import torch
 from function_helpers import rollout_of, write
 from scratch_registry import scratch
+from wording import said
 
 from fgrl.errors import UserCodeError
-from fgrl.functions import checked_advantages, checked_loss, written_at
+from fgrl.functions import checked_advantages, checked_credit, checked_loss, written_at
 from fgrl.registry import build, import_file
-from fgrl.types import Advantages, Mean
+from fgrl.types import Advantages, Batch, Mean
 
 OWN = '''
 from fgrl.components.algorithms.grpo import GRPO
@@ -29,8 +30,11 @@ class Own(GRPO):
 
     def loss(self, model, batch):
         pass
+
+    def token_credit(self, model, batch):
+        pass
 '''
-ADVANTAGES, LOSS = 9, 12
+ADVANTAGES, LOSS, CREDIT = 9, 12, 15
 """Lines of the methods."""
 
 
@@ -52,27 +56,27 @@ def of(rollout: Any, **changes: Any) -> Advantages:
 
 
 MISTAKES = {
-    "nothing": (lambda _rollout: None, "returned None"),
-    "a tensor": (lambda rollout: torch.zeros(rollout.mask.shape), "returned a Tensor"),
-    "one number for each response": (lambda rollout: of(rollout, advantage=torch.zeros(len(rollout.mask), 1)), "advantage of the shape"),
-    "returns of other rows": (lambda rollout: of(rollout, returns=torch.zeros(9, rollout.mask.shape[1])), "returns of the shape [9"),
-    "a graph": (lambda rollout: of(rollout, advantage=torch.zeros(rollout.mask.shape, requires_grad=True)), "part of an autograd graph"),
-    "keep of numbers": (lambda rollout: of(rollout, keep=torch.ones(len(rollout.mask))), "keep of torch.float32"),
-    "trained of responses": (lambda rollout: of(rollout, trained=torch.ones(9, 9, dtype=torch.bool)), "trained of the shape [9, 9]"),
-    "a wide column": (lambda rollout: of(rollout, columns={"weight": torch.ones(9)}), 'the column "weight" of the shape [9]'),
-    "NaN": (lambda rollout: of(rollout, advantage=torch.full(rollout.mask.shape, torch.nan)), "advantage that is not finite for a token"),
-    "infinite returns": (lambda rollout: of(rollout, returns=torch.full(rollout.mask.shape, torch.inf)), "returns that is not finite"),
+    "nothing": lambda _rollout: None,
+    "a tensor": lambda rollout: torch.zeros(rollout.mask.shape),
+    "one number for each response": lambda rollout: of(rollout, advantage=torch.zeros(len(rollout.mask), 1)),
+    "returns of other rows": lambda rollout: of(rollout, returns=torch.zeros(9, rollout.mask.shape[1])),
+    "a graph": lambda rollout: of(rollout, advantage=torch.zeros(rollout.mask.shape, requires_grad=True)),
+    "keep of numbers": lambda rollout: of(rollout, keep=torch.ones(len(rollout.mask))),
+    "trained of responses": lambda rollout: of(rollout, trained=torch.ones(9, 9, dtype=torch.bool)),
+    "a wide column": lambda rollout: of(rollout, columns={"weight": torch.ones(9)}),
+    "NaN": lambda rollout: of(rollout, advantage=torch.full(rollout.mask.shape, torch.nan)),
+    "infinite returns": lambda rollout: of(rollout, returns=torch.full(rollout.mask.shape, torch.inf)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_advantages_is_reported_at_its_line(mistake: str, own: Any, rollout: Any) -> None:
-    make, says = MISTAKES[mistake]
+    make = MISTAKES[mistake]
     with pytest.raises(UserCodeError) as caught:
         checked_advantages(own, make(rollout), rollout)
     lines = str(caught.value).splitlines()
     assert lines[0].startswith(f"own.py:{ADVANTAGES}: advantages of the online_algorithm 'own' returned")
-    assert says in lines[0]
+    said("run", f"advantages: {mistake}", "\n".join(lines[:1] + lines[2:]))
     assert len(lines) <= 5
 
 
@@ -84,27 +88,27 @@ def test_advantages_behind_a_response_do_not_count(own: Any, rollout: Any) -> No
 
 WEIGHT = torch.ones(3, requires_grad=True)
 WRONG_LOSSES = {
-    "nothing": (lambda: None, "returned None"),
-    "no metrics": (lambda: WEIGHT.sum(), "returned a Tensor"),
-    "a number": (lambda: (0.5, {}), "0.5 (float) as the loss"),
-    "one loss for each row": (lambda: (WEIGHT * 2, {}), "a loss of the shape [3]"),
-    "an integer": (lambda: (torch.tensor(1), {}), "a loss of the shape []"),
-    "detached": (lambda: (WEIGHT.sum().detach(), {}), "does not depend on the model's weights"),
-    "metrics of text": (lambda: (WEIGHT.sum(), {"kl": "high"}), "for the metric 'kl'"),
-    "a metric of several numbers": (lambda: (WEIGHT.sum(), {"kl": torch.ones(2)}), "for the metric 'kl'"),
-    "metrics in a list": (lambda: (WEIGHT.sum(), [0.5]), "for the metric 'metrics'"),
-    "a metric without a name": (lambda: (WEIGHT.sum(), {1: 0.5}), "for the metric 1"),
+    "nothing": lambda: None,
+    "no metrics": lambda: WEIGHT.sum(),
+    "a number": lambda: (0.5, {}),
+    "one loss for each row": lambda: (WEIGHT * 2, {}),
+    "an integer": lambda: (torch.tensor(1), {}),
+    "detached": lambda: (WEIGHT.sum().detach(), {}),
+    "metrics of text": lambda: (WEIGHT.sum(), {"kl": "high"}),
+    "a metric of several numbers": lambda: (WEIGHT.sum(), {"kl": torch.ones(2)}),
+    "metrics in a list": lambda: (WEIGHT.sum(), [0.5]),
+    "a metric without a name": lambda: (WEIGHT.sum(), {1: 0.5}),
 }
 
 
 @pytest.mark.parametrize("mistake", WRONG_LOSSES)
 def test_a_mistake_in_a_loss_is_reported_at_its_line(mistake: str, own: Any) -> None:
-    make, says = WRONG_LOSSES[mistake]
+    make = WRONG_LOSSES[mistake]
     with pytest.raises(UserCodeError) as caught:
         checked_loss(own, make())
     lines = str(caught.value).splitlines()
     assert lines[0].startswith(f"own.py:{LOSS}: loss of the online_algorithm 'own' returned")
-    assert says in lines[0]
+    said("run", f"loss: {mistake}", "\n".join(lines[:1] + lines[2:]))
     assert len(lines) <= 5
 
 
@@ -114,6 +118,26 @@ def test_a_loss_as_it_should_be(own: Any) -> None:
     assert (float(loss.detach()), given) == (3.0, metrics)
     with torch.no_grad():  # a measurement
         checked_loss(own, (WEIGHT.sum(), {}))
+
+
+WRONG_CREDIT = {
+    "a tensor": torch.zeros(2, 3),
+    "a number": {"reward": 0.5},
+    "one number per response": {"reward": torch.zeros(2)},
+    "with a gradient": {"reward": torch.zeros(2, 3, requires_grad=True)},
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_CREDIT)
+def test_a_mistake_in_a_credit_is_reported_as_the_users(mistake: str, own: Any) -> None:
+    value = WRONG_CREDIT[mistake]
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    batch = Batch(mask.long(), mask, mask.long(), mask, mask)
+    with pytest.raises(UserCodeError) as caught:
+        checked_credit(own, value, batch)
+    assert str(caught.value).startswith(f"own.py:{CREDIT}: token_credit of the online_algorithm 'own' returned")
+    said("run", f"token_credit: {mistake}", str(caught.value))
+    assert checked_credit(own, {"reward": torch.zeros(2, 3)}, batch).keys() == {"reward"}
 
 
 def test_a_method_is_named_where_the_user_wrote_it(own: Any) -> None:

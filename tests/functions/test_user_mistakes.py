@@ -11,21 +11,22 @@ from conftest import train_tokenizer
 from function_helpers import component, rollout_of, write
 from scratch_registry import scratch
 from user_mistakes import AT_RUN_TIME, HEAD
+from wording import said
 
 from fgrl.errors import UserCodeError
 from fgrl.pipeline.endings import ending
 from fgrl.registry import Problems, build, import_file
 
 WHEN_CHECKED = {
-    "a syntax error": ("def score(completions:\n", "rewards.py:1:", "cannot be imported: SyntaxError"),
-    "an import error": ("import not_there\n" + HEAD + "    return []\n", "rewards.py:1:", "No module named 'not_there'"),
-    "an error while importing": ("x = 1 / 0\n" + HEAD + "    return []\n", "rewards.py:1:", "ZeroDivisionError"),
-    "a missing function": ("def scores(completions):\n    return []\n", "rewards.py", "has no function 'score'"),
-    "a class": ("class score:\n    pass\n", "rewards.py:1:", "score is a class, not a function"),
-    "a value": ("score = 3\n", "rewards.py:1:", "score is a value of type int"),
-    "a wrong signature": ("def score(completions, /):\n    return []\n", "rewards.py:1:", "by position only"),
-    "an annotation that means nothing": ("def score(completions) -> list[str]:\n    return []\n", "rewards.py:score", "wants list[float]"),
-    "an annotation that is not known": ("from __future__ import annotations\ndef score(completions) -> list[Spam]:\n    return []\n", "rewards.py:2:", "'list[Spam]'"),
+    "a syntax error": ("def score(completions:\n", "rewards.py:1:"),
+    "an import error": ("import not_there\n" + HEAD + "    return []\n", "rewards.py:1:"),
+    "an error while importing": ("x = 1 / 0\n" + HEAD + "    return []\n", "rewards.py:1:"),
+    "a missing function": ("def scores(completions):\n    return []\n", "rewards.py"),
+    "a class": ("class score:\n    pass\n", "rewards.py:1:"),
+    "a value": ("score = 3\n", "rewards.py:1:"),
+    "a wrong signature": ("def score(completions, /):\n    return []\n", "rewards.py:1:"),
+    "an annotation that means nothing": ("def score(completions) -> list[str]:\n    return []\n", "rewards.py:score"),
+    "an annotation that is not known": ("from __future__ import annotations\ndef score(completions) -> list[Spam]:\n    return []\n", "rewards.py:2:"),
 }  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def test_there_are_more_than_twenty() -> None:
 def test_a_mistake_of_a_function_is_reported_with_its_line(
     mistake: str, tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, line, problem, step = AT_RUN_TIME[mistake]
+    source, line = AT_RUN_TIME[mistake]
     write(tmp_path, source)
     monkeypatch.chdir(tmp_path)
     reward = component("reward", tmp_path, path="rewards.py:score")
@@ -61,9 +62,8 @@ def test_a_mistake_of_a_function_is_reported_with_its_line(
     lines = shown(caught.value, tmp_path)
     assert 3 <= len(lines) <= 5
     assert lines[0].startswith(f"rewards.py:{line}: score ")
-    assert problem in lines[0]
     assert lines[1].endswith(source.splitlines()[line - 1])
-    assert step in "\n".join(lines[2:])
+    said("run", f"function: {mistake}", "\n".join(lines))
     assert "run the same command" in lines[-1]
     raises = "raised" in lines[0]
     assert ("run.log" in lines[-1]) == raises
@@ -74,7 +74,7 @@ def test_a_mistake_of_a_function_is_reported_with_its_line(
 def test_a_function_that_cannot_be_used_is_reported_when_the_recipe_is_checked(
     mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, place, problem = WHEN_CHECKED[mistake]
+    source, place = WHEN_CHECKED[mistake]
     write(tmp_path, source)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Problems) as caught:
@@ -82,7 +82,7 @@ def test_a_function_that_cannot_be_used_is_reported_when_the_recipe_is_checked(
     text = str(caught.value.problems[0])
     assert len(text.splitlines()) <= 4
     assert place in text
-    assert problem in text
+    said("validate", f"function: {mistake}", text)
 
 
 def test_an_error_in_a_sibling_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

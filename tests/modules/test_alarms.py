@@ -100,3 +100,42 @@ def test_the_default_alarms_ring_when_a_policy_has_diverged():
     for _ in range(2):
         seen.look(dict.fromkeys(Alarms.model_fields, math.nan), example="x")
     assert len(said) == len(Alarms.model_fields)
+
+
+def kept_by(seen: Watch) -> list[tuple]:
+    return [(each.name, each.since, each.value, each.until) for each in seen.records]
+
+
+def test_an_alarm_is_recorded_from_when_it_rings_until_the_metric_is_back():
+    kept: list[list] = []
+    alarms = NOTHING.model_copy(update={"tokens": Alarm(below=10, patience=2)})
+    seen = Watch(alarms, lambda _text: None, lambda records: kept.append([each.model_copy() for each in records]))
+    assert kept == [[]], "that it watches is known before anything rings"
+    for iteration, value in enumerate((20, 8, 7, 6, 12, math.nan, math.nan, 5)):
+        seen.look({"tokens": value}, example="", iteration=iteration)
+        seen.look({"loss": 1.0}, example="", iteration=iteration)  # what only training measures
+    assert kept_by(seen) == [("tokens", 2, 7.0, 4), ("tokens", 6, None, None)]
+    assert [each.bound for each in seen.records] == ["below 10.0", "not a finite number"]
+    assert [len(records) for records in kept] == [0, 1, 1, 2], "written when it rings, and when it ends"
+
+
+def test_an_alarm_that_stops_is_recorded_before():
+    kept: list[list] = []
+    seen = Watch(NOTHING.model_copy(update={"kl": Alarm(above=1, patience=1, action="stop")}), print, kept.append)
+    with pytest.raises(Stopped):
+        seen.look({"kl": 2.0}, example="", iteration=7)
+    assert [(each.name, each.since) for each in kept[-1]] == [("kl", 7)]
+
+
+def test_records_survive_a_checkpoint_and_are_not_doubled():
+    before, _said = watch(tokens=Alarm(below=10, patience=1))
+    before.look({"tokens": 5}, example="", iteration=3)
+    state = before.state_dict()
+    before.look({"tokens": 5}, example="", iteration=4)
+    after, said = watch(tokens=Alarm(below=10, patience=1))
+    after.load_state_dict(state)
+    after.look({"tokens": 5}, example="", iteration=4)
+    assert kept_by(after) == kept_by(before) == [("tokens", 3, 5.0, None)]
+    assert said == []
+    after.look({"tokens": 50}, example="", iteration=5)
+    assert kept_by(after) == [("tokens", 3, 5.0, 5)]

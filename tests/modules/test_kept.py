@@ -13,7 +13,7 @@ import test_online
 
 from fgrl.kinds import Drawer, Drawn, DrawRequest
 from fgrl.modules.online import OnlineRounds
-from fgrl.rollouts.kept import FILE, Kept
+from fgrl.rollouts.kept import FOLDER, Draws, Kept
 from fgrl.specs import Sampling
 
 
@@ -58,11 +58,31 @@ def test_other_requests_are_drawn(change: str, tmp_path: Path) -> None:
     assert Kept(drawer, file).draw(CHANGES[change](REQUESTS))[0].ids[0] == 2
 
 
-def test_other_weights_are_drawn_from(tmp_path: Path) -> None:
+def test_the_version_is_that_of_the_weights_that_drew(tmp_path: Path) -> None:
     drawer, file = Counting(), tmp_path / "drawn.json"
-    Kept(drawer, file).draw(REQUESTS)
     drawer.take(None, 1)
+    Kept(drawer, file).draw(REQUESTS)
+    drawer.take(None, 2)
     assert [each.version for each in Kept(drawer, file).draw(REQUESTS)] == [1, 1, 1]
+
+
+def test_responses_for_later_iterations_are_forgotten_where_an_earlier_one_is_drawn_again(tmp_path: Path) -> None:
+    """What follows from other responses is another policy than the one that drew them."""
+    drawer = Counting()
+    with Draws(drawer, tmp_path, 0) as draws:
+        for number in (3, 4, 5):
+            draws.of(number).draw(REQUESTS)
+        Draws(drawer, tmp_path, 1).of(5).draw(REQUESTS)
+        draws.of(4).draw(REQUESTS)
+        assert names(tmp_path) == ["0-3.json", "0-4.json", "0-5.json", "1-5.json"]
+        draws.of(4).draw(REQUESTS[1:])
+        assert names(tmp_path) == ["0-3.json", "0-4.json", "1-5.json"]
+        draws.forget(before=4)
+        assert names(tmp_path) == ["0-4.json", "1-5.json"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / FOLDER).iterdir())
 
 
 @pytest.mark.parametrize("content", ["", '{"asked": "', "[", "\x00\x00"])
@@ -98,7 +118,7 @@ def test_a_training_that_is_killed_while_it_scores_goes_on_with_what_it_drew(
     monkeypatch.setattr(OnlineRounds, "_scored", killed_at_the_second)
     with pytest.raises(Killed):
         module(tmp_path / "killed").fit(checkpoint_every=1)
-    assert (tmp_path / "killed" / FILE.format(rank=0)).exists()
+    assert names(tmp_path / "killed") == ["0-1.json"]
     monkeypatch.setattr(OnlineRounds, "_scored", score)
     again = module(tmp_path / "killed")
     drawer, calls = again.rounds.drawer, []

@@ -96,18 +96,20 @@ def by_ids(rollout: Rollout, i: int) -> float:
 
 def module_of(
     model_dir: Path, folder: Path, reward: Any, *, algorithm: Any = None, temperature: float = 1.0, lora: Any = LORA,
-    min_new_tokens: int = 0, token_rewards: Any = None, stored: int = 0, per_iteration: int = 6, per_prompt: int = 1, prompts: Any = PROMPTS, alarms: Alarms = QUIET, seed: int = 0, **train: Any,
+    min_new_tokens: int = 0, token_rewards: Any = None, stored: int = 0, per_iteration: int = 6, per_prompt: int = 1, prompts: Any = PROMPTS, alarms: Alarms = QUIET, seed: int = 0,
+    engine: Any = None, **train: Any,
 ) -> Any:  # fmt: skip
     spec = {"lora": lora} if lora else {}
     actor = tiny(model_dir, trainable=True, **spec)
     critic = tiny(model_dir, head="scalar", trainable=True, seed=1, **spec)
     settings = {"lr": 1e-30, "batch_size": 3, "micro_batch_size": 2, "accelerator": "cpu", "iterations": 2} | train
+    engine = engine or HF()
     rounds = OnlineRounds(
         ActorCritic(actor, critic), algorithm or PPO(), reward, prompts, OnlineSettings(**settings),
-        a_run(folder, seed=seed), drawer=HF().open(actor), token_rewards=token_rewards, stored_rollouts=stored,
+        a_run(folder, seed=seed), drawer=engine.open(actor), token_rewards=token_rewards, stored_rollouts=stored,
         sampling=Sampling(max_new_tokens=8, min_new_tokens=min_new_tokens, temperature=temperature),
         rollout_batch_size=per_iteration, per_prompt=per_prompt, alarms=alarms,
-        reference=None if lora else tiny(model_dir),
+        reference=None if lora else tiny(model_dir), correction=engine.correction(), ahead=engine.draws_ahead(),
     )  # fmt: skip
     return TrainingModule(rounds)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from fgrl.modules import gather, stored_rollouts
 from fgrl.modules.stored_rollouts import MOST_CHARACTERS, MOST_SPANS, MOST_TOKENS, RolloutStore, StoredRollout, parts
 from fgrl.rollouts import collect
 from fgrl.specs import Sampling
-from fgrl.types import Advantages, Annotation, Message, Rewards, Rollout, Sample, Span
+from fgrl.types import Advantages, Annotation, Message, Rewards, Rollout, Sample, Span, per_token
 
 NAN = float("nan")
 
@@ -91,6 +93,44 @@ def test_what_is_stored_of_a_response(tmp_path: Path, model: Any, rollout: Rollo
         assert (line.tokens_left_out, line.spans_left_out) == (0, 0)
     assert lines[0].annotations == {"critic": recorded}
     assert lines[1].annotations == {"critic": Annotation()}, "a critic that marks nothing is not missing"
+
+
+@dataclass
+class Weighed(Rewards):
+    """Rewards with a column of a subclass."""
+
+    doubt: torch.Tensor = field(kw_only=True, metadata={"column": per_token(fill=0.0)})
+
+
+def test_columns_of_tokens_are_stored(tmp_path: Path, model: Any, rollout: Rollout) -> None:
+    """Of auxiliary models, of the reward (named ones and those of a subclass), and of the algorithm, whose rows are fewer; not those of
+    whole responses."""
+    places = torch.arange(rollout.mask.numel()).float().reshape(rollout.mask.shape)
+    given = scored(rollout)
+    rewards = Weighed(
+        given.response, given.token, given.credit_mask, doubt=places + 0.25, columns={"weight": places + 0.5, "size": places[:, 0]}
+    )  # fmt: skip
+    rewards.response[2] = NAN
+    with_columns = replace(rollout, columns={"prm_logp": -places})
+    rest, _, missing = gather.drop_missing(with_columns, rewards)
+    assert missing == 1
+    share = torch.arange(5).float()[:, None].expand(rest.mask.shape).clone()
+    share[0, 0] = math.inf
+    store_of(tmp_path, model, count=6).add(0, with_columns, rewards, advantages_of(rest, columns={"share": share}))
+    lines = [StoredRollout.model_validate(line) for line in read(tmp_path / "rollouts" / "0.jsonl")]
+    for row, line in enumerate(lines):
+        length = int(rollout.mask[row].sum())
+        first = row * rollout.mask.shape[1]
+        expected: dict[str, list[float | None]] = {
+            "prm_logp": [-float(first + t) for t in range(length)],
+            "doubt": [first + t + 0.25 for t in range(length)],
+            "weight": [first + t + 0.5 for t in range(length)],
+        }
+        if row != 2:  # its reward is missing
+            expected["share"] = [float(row - (row > 2))] * length
+        if row == 0:
+            expected["share"][0] = None
+        assert line.columns == expected
 
 
 def test_what_was_not_trained_on_has_no_advantages(tmp_path: Path, model: Any, rollout: Rollout) -> None:

@@ -11,17 +11,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pipeline_helpers import Bench, environment, fake_recipe, fakes
 
 from fgrl import report
 from fgrl.console import Console
-from fgrl.errors import UsageError
+from fgrl.errors import Stopped, UsageError
 from fgrl.files import write_json
 from fgrl.pipeline import Options, Runs, Summary, execute, plan
 from fgrl.pipeline.log import read_log
-from fgrl.types import Ref
+from fgrl.pipeline.run import Run
+from fgrl.results.records import parse_stage, read_alarms
+from fgrl.types import AlarmRecord, Ref
 
 
 @pytest.fixture
@@ -43,6 +46,31 @@ def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+def test_alarms_are_written_when_they_go_off_and_kept_in_the_record(
+    bench: Bench, stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stage that does not finish they stand in a file of their own, which the next attempt does not see."""
+    alarm = AlarmRecord(name="tokens", since=3, value=2.0, bound="below 10")
+    count = stages.Counting.run
+    stops = [True, False]
+
+    def run(self: Any, run: Run) -> Any:
+        assert not (run.dir / "alarms.json").exists()
+        run.record_alarms([alarm])
+        if stops.pop(0):
+            raise Stopped("it diverged")
+        return count(self, run)
+
+    monkeypatch.setattr(stages.Counting, "run", run)
+    assert bench.run(first=stages.Counting()).exit == Stopped.exit_code
+    (folder,) = (bench.runs / "stages").glob("first-*")
+    assert not (folder / "stage.json").exists()
+    assert read_alarms(folder) == [alarm]
+    assert bench.run(first=stages.Counting()).exit == 0
+    assert parse_stage(folder).alarms == read_alarms(folder) == [alarm]
+    assert not (folder / "alarms.json").exists()
 
 
 def test_products_flow_and_everything_is_written_down(

@@ -18,6 +18,7 @@ from function_helpers import component, rollout_of, write
 from pipeline_helpers import fgrl
 from torch import distributed
 from user_mistakes import AT_RUN_TIME
+from wording import said
 
 from fgrl.errors import UserCodeError
 from fgrl.modules import gather
@@ -122,16 +123,15 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], l
 def test_every_mistake_is_reported_once_in_at_most_five_lines(
     mistake: str, where: str, endings: dict[tuple[str, str], list[dict[str, Any]]]
 ) -> None:
-    source, line, problem, step = AT_RUN_TIME[mistake]
+    source, line = AT_RUN_TIME[mistake]
     first, second = endings[where, mistake]
     assert (second["message"], second["printed"], first["printed"]) == (None, "", "")
     assert (first["exit"], first["bug"]) == (7, False), first
     lines = first["message"].splitlines()
     assert 3 <= len(lines) <= 5
     assert lines[0].startswith(f"rewards.py:{line}: score ")
-    assert problem in lines[0]
     assert lines[1].endswith(source.splitlines()[line - 1])
-    assert step in "\n".join(lines[2:])
+    said("run", f"function: {mistake}", first["message"])
     assert ("Traceback" in first["details"]) == ("raised" in lines[0])
 
 

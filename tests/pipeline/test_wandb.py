@@ -104,3 +104,36 @@ def test_an_offline_run_has_config_metrics_steps_and_no_secret(tmp_path: Path, o
     assert (summaries["first/counted"], summaries["second/counted"]) == (4, 2), "what the stages summarize"
     assert SECRET not in done.stdout + done.stderr
     assert set(tmp_path.rglob("*.wandb")) == set(folder.rglob("*.wandb")), "nothing outside of the run's folder"
+
+
+def test_the_points_of_a_sweep_are_a_group_whose_charts_find_parameters_and_numbers(
+    tmp_path: Path, offline: dict[str, str]
+) -> None:
+    """W&B's parallel coordinates and importance read the config by a parameter's name, and the summary by a number's."""
+    pytest.importorskip("wandb", reason="needs wandb: pip install 'fgrl[wandb]'")
+    recipe_file(tmp_path, "{first: {name: counting, steps: 2}, last: {name: descending, steps: 2, of: '${out:first}'}}")
+    (tmp_path / "s.yaml").write_text(
+        'program: fgrl\ncommand: ["${program}", run, fake.yaml, --wandb, of-the-agent, "${args_no_hyphens}"]\n'
+        "method: grid\nmetric: {name: last/loss, goal: minimize}\n"
+        "parameters: {stages.last.level: {values: [1.0, 3.0]}, seed: {value: 4}}\n"
+    )
+    quiet = fgrl("sweep", "s.yaml", "--runs", "without", cwd=tmp_path, **offline)
+    assert quiet.returncode == 0, quiet.stderr
+    assert not list(tmp_path.rglob("*.wandb")), "the project in the command is for W&B's agent"
+    done = fgrl("sweep", "s.yaml", "--wandb", "small", cwd=tmp_path, **offline)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs" / "sweeps").iterdir()
+    runs = [offline_run(file) for file in sorted(tmp_path.rglob("*.wandb"))]
+    assert {(run.about.project, run.about.run_group) for run in runs} == {("small", folder.name)}
+    points = {run.about.run_id: run for run in runs if "stages.last.level" in run.config}
+    assert set(points) == {f"{folder.name}-1", f"{folder.name}-2"}
+    for number, level in ((1, 1.0), (2, 3.0)):
+        run = points[f"{folder.name}-{number}"]
+        assert run.config["stages.last.level"] == level == run.config["stages"]["last"]["level"]
+        assert run.config["seed"] == 4
+        assert run.config["sweep"] == {"id": folder.name, "point": number}
+        assert run.summary["last/loss"] == level / 2
+        assert SECRET not in run.text
+    shared = [run for run in runs if run not in points.values()]
+    assert len(shared) == 1, "the stage that both points need"
+    assert shared[0].summary["first/counted"] == 2

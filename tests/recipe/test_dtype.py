@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from typer.testing import CliRunner
+from wording import said
 
 from fgrl import native, registry
 from fgrl.cli import app
@@ -133,19 +134,11 @@ def test_rows_and_children_set_the_dtype(recipe: Path, monkeypatch: pytest.Monke
     assert load(child, ["dtype=auto"]).stages["samples"].model.dtype == "bfloat16"
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("dtype=bfloat61", 'did you mean "bfloat16"?'),
-        ("dtype=16", "wants one of auto, float32, bfloat16, got int 16"),
-        ("dtpye=float32", 'did you mean "dtype"?'),
-        ("stages.samples.model.dtype=atuo", "auto, float32, bfloat16"),
-    ],
-)
-def test_mistakes(override: str, message: str, recipe: Path) -> None:
+@pytest.mark.parametrize("override", ["dtype=bfloat61", "dtype=16", "dtpye=float32", "stages.samples.model.dtype=atuo"])
+def test_mistakes(override: str, recipe: Path) -> None:
     with pytest.raises(Problems) as raised:
         load(recipe, [override])
-    assert message in str(raised.value)
+    said("validate", f"override {override}", str(raised.value))
 
 
 def test_a_dtype_that_decides_nothing_is_noted(recipe: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from wording import said
 
 from fgrl import cli
 from fgrl.pipeline import plan
@@ -102,19 +103,11 @@ def test_names_of_the_hub_and_of_packages_stay_as_they_are(project: Path) -> Non
         assert not load(recipe).notes
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("./my-modle", 'did you mean "./my-model"?'),
-        ("./models/tiny_llama", 'did you mean "./models/tiny-llama"?'),
-        ("./nothing/like/it", "a folder is relative to the recipe that names it; a hub id looks like owner/name"),
-        ("./models", "contains no model: none of config.json"),
-    ],
-)
-def test_a_missing_folder_is_reported_with_similar_names(project: Path, name: str, message: str) -> None:
+@pytest.mark.parametrize("name", ["./my-modle", "./models/tiny_llama", "./nothing/like/it", "./models"])
+def test_a_missing_folder_is_reported_with_similar_names(project: Path, name: str) -> None:
     with pytest.raises(Problems) as refused:
         load(written(project, name))
-    assert message in str(refused.value)
+    said("validate", f"folder {name}", str(refused.value))
 
 
 def test_a_hub_id_that_resembles_a_folder_is_pointed_out(project: Path) -> None:
@@ -131,8 +124,7 @@ def test_a_folder_of_the_current_directory_alone_is_refused(project: Path, monke
     monkeypatch.chdir(project / "models")
     with pytest.raises(Problems) as refused:
         load(recipe)
-    assert "there is no folder tiny-llama beside the recipe, but the current directory has one" in str(refused.value)
-    assert "write models/tiny-llama" in str(refused.value)
+    said("validate", "folder of the current directory alone", str(refused.value))
 
 
 def test_a_folder_of_data_is_found_beside_the_recipe_and_its_place_does_not_count(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from recipe_world import world  # noqa: F401
+from wording import said
 
 from fgrl.pipeline import recipe_name
 from fgrl.recipe import Address, expand, load, rows
@@ -107,44 +108,40 @@ def test_layers_come_strongest_first_and_each_once() -> None:
     ]  # fmt: skip
 
 
-WRONG = {
-    "rows: {wide: 3}": ("base.yaml:2:8: rows.wide: wants a row (a mapping with about", "int 3"),
-    "rows: [wide]": ("base.yaml:2:1: rows: wants a mapping of rows, got a list", ""),
-    "rows: {wide: {about: w, stage: {}}}": ('rows.wide.stage: unknown key "stage" of a row', 'did you mean "stages"?'),
-    "rows: {wide: {stages: {}}}": ("rows.wide.about: missing; wants str", "a row says what it is for"),
-    'rows: {wide: {about: ""}}': ("rows.wide.about: is empty; say what the recipe is for", ""),
-    "rows: {wide: {about: w, extends: tal}, tall: {about: t}}": ('has no row "tal"', 'did you mean "tall"?'),
-    "rows: {wide: {about: w, extends: [3]}}": ("wants the name of a row or a list of names, got int 3", ""),
-    "rows: {wide: {about: w, extends: wide}}": ("refers to itself: base.yaml::wide -> base.yaml::wide", ""),
-    "rows: {wide: {about: w, extends: tall}, tall: {about: t, extends: wide}}": ("refers to itself:", ""),
-    'rows: {"a b": {about: w}, wide: {about: w}}': ('"a b" cannot be the name of a row', ""),
-    "rows: {wide: {about: w, extends: [tall, high]}, tall: {about: t, extends: high}, high: {about: h}}": (
-        "high must come before tall, which extends it",
-        "",
-    ),
-    "rows: {wide: {about: w, stages: 3}}": ("rows.wide.stages: wants a mapping of stages, got int 3", ""),
-    "rows: {tall: {about: t}}": ('base.yaml has no row "wide"', "choices: tall"),
-    "rows: null": ('base.yaml has no row "wide"', "it has none"),
-}
+WRONG = [
+    "rows: {wide: 3}",
+    "rows: [wide]",
+    "rows: {wide: {about: w, stage: {}}}",
+    "rows: {wide: {stages: {}}}",
+    'rows: {wide: {about: ""}}',
+    "rows: {wide: {about: w, extends: tal}, tall: {about: t}}",
+    "rows: {wide: {about: w, extends: [3]}}",
+    "rows: {wide: {about: w, extends: wide}}",
+    "rows: {wide: {about: w, extends: tall}, tall: {about: t, extends: wide}}",
+    'rows: {"a b": {about: w}, wide: {about: w}}',
+    "rows: {wide: {about: w, extends: [tall, high]}, tall: {about: t, extends: high}, high: {about: h}}",
+    "rows: {wide: {about: w, stages: 3}}",
+    "rows: {tall: {about: t}}",
+    "rows: null",
+]
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_mistake_in_the_rows_is_told_with_its_place(text: str) -> None:
     Path("base.yaml").write_text(f'about: "x"\n{text}\nstages: {{}}\n', encoding="utf-8")
     _tree, _layers, problems = read(Address.parse("base.yaml::wide"))
-    shown = str(Problems(problems))
-    for part in WRONG[text]:
-        assert part in shown, shown
+    assert problems
+    said("validate", text, str(Problems(problems)))
 
 
 def test_a_row_that_the_recipe_lacks_is_reported_where_it_is_named() -> None:
     Path("thin.yaml").write_text('extends: small.yaml::wyde\nabout: "thin"\n', encoding="utf-8")
-    with pytest.raises(
-        Problems, match=r'thin\.yaml:1:1: extends: small\.yaml has no row "wyde"(.|\n)*did you mean "wide"'
-    ):
+    with pytest.raises(Problems) as caught:
         load("thin.yaml")
-    with pytest.raises(Problems, match=r'small\.yaml has no row "x\*"'):
+    said("validate", "extends a row that is not there", str(caught.value))
+    with pytest.raises(Problems) as caught:
         expand("small.yaml::x*")
+    said("validate", "a pattern that no row has", str(caught.value))
 
 
 def test_a_problem_in_a_row_has_the_place_in_the_row(world) -> None:  # noqa: F811

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from wording import said
 
 from fgrl.recipe.loading import _Dumper
 from fgrl.registry.context import FAILED
@@ -61,36 +63,36 @@ def test_aliases_are_read_and_know_where_they_are_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "says"),
+    ("text", "line", "column"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, 1, 'duplicate key "a"; the first is on line 1, column 1'),
-        ("a: !!int 3\n", 1, 1, "YAML tags"),
-        ("a: !x\n  b: 1\n", 1, 1, "YAML tags"),
-        ("1: a\n", 1, 1, "a key must be text, this one is 1"),
-        ("a: {true: 1}\n", 1, 5, "this one is true"),
-        ("? [a]\n: b\n", 1, 3, "this one is a list or a mapping"),
-        ("a: 1\n<<: {b: 1}\n", 2, 1, "merge keys are not read"),
-        ("a: &x [*x]\n", 1, 8, "an alias (*) inside its own anchor"),
-        ("a: *x\n", 1, 4, "not YAML: found undefined alias 'x'"),
-        ("a: [1, 2\nb: 3\n", 1, 4, "not YAML: this [ is not closed in its place"),
-        ("a: {b: [1, 2}\nc: 3\n", 1, 13, "not YAML: expected ',' or ']', but got '}'"),
-        ('a: "x\nb: "y"\n', 1, 4, 'not YAML: this " is not closed in its place'),
-        ('a: 1\nb: "x\n', 2, 4, 'not YAML: this " is not closed in its place'),
-        ("a:\n\t- b\n", 2, 1, "found a tab that cannot start any token"),
-        ("a: b: c\n", 1, 5, "mapping values are not allowed here"),
-        ("a: 1\n---\nb: 2\n", 2, 1, "expected a single document in the stream, but found another document"),
-        ("a: x\x00y\n", 1, 5, "not a YAML character: '\\x00'"),
-        ("ä: 1\nb: \x07\n", 2, 4, "not a YAML character: '\\x07'"),
-        ("a: @x\n", 1, 4, "cannot start any token"),
-        ("a: %x\n", 1, 4, "cannot start any token"),
+        ("a: 1\nb: 2\na: 3\n", 3, 1),
+        ("a: !!int 3\n", 1, 1),
+        ("a: !x\n  b: 1\n", 1, 1),
+        ("1: a\n", 1, 1),
+        ("a: {true: 1}\n", 1, 5),
+        ("? [a]\n: b\n", 1, 3),
+        ("a: 1\n<<: {b: 1}\n", 2, 1),
+        ("a: &x [*x]\n", 1, 8),
+        ("a: *x\n", 1, 4),
+        ("a: [1, 2\nb: 3\n", 1, 4),
+        ("a: {b: [1, 2}\nc: 3\n", 1, 13),
+        ('a: "x\nb: "y"\n', 1, 4),
+        ('a: 1\nb: "x\n', 2, 4),
+        ("a:\n\t- b\n", 2, 1),
+        ("a: b: c\n", 1, 5),
+        ("a: 1\n---\nb: 2\n", 2, 1),
+        ("a: x\x00y\n", 1, 5),
+        ("ä: 1\nb: \x07\n", 2, 4),
+        ("a: @x\n", 1, 4),
+        ("a: %x\n", 1, 4),
     ],
 )
-def test_what_is_refused_and_where(text: str, line: int, column: int, says: str) -> None:
+def test_what_is_refused_and_where(text: str, line: int, column: int) -> None:
     _, problems = parse(Text(text, "x.yaml"))
     assert len(problems) == 1
     assert problems[0].place is not None
     assert (problems[0].place.line, problems[0].place.column) == (line, column)
-    assert says in str(problems[0])
+    said("validate", f"YAML {text!r}", str(replace(problems[0], place=None)))
 
 
 def test_a_refused_value_is_marked_so_that_nobody_complains_twice() -> None:

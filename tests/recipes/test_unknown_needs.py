@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from scratch_registry import scratch_imports
+from wording import said
 
 from fgrl.errors import UnknownNeed
 from fgrl.kinds import check_needs
@@ -71,19 +72,17 @@ class NeedyMetric(Metric):
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    "override",
     [
-        ("stages.policy.algorithm=needy_ppo",
-         'the online_algorithm needy_ppo needs "entropies", which nothing computes; did you mean "entropy"?'),
-        ("stages.policy.reward=needy_reward", 'the reward needy_reward needs "ref_entropi", which nothing computes'),
-        ("stages.evaluate.rewards.segment=needy_reward", 'the reward needy_reward needs "ref_entropi"'),
-        ("stages.policy.reward={name: rubric, relevance: needy_relevance}",
-         'the relevance needy_relevance needs "hidden_states", which nothing computes'),
-        ("stages.reward_model.algorithm.segmenter=needy_segmenter", "choices: entropy, text"),
-        ("stages.evaluate.metrics=[needy_metric]", "choices: kl, logp, offsets, ref_logp"),
+        "stages.policy.algorithm=needy_ppo",
+        "stages.policy.reward=needy_reward",
+        "stages.evaluate.rewards.segment=needy_reward",
+        "stages.policy.reward={name: rubric, relevance: needy_relevance}",
+        "stages.reward_model.algorithm.segmenter=needy_segmenter",
+        "stages.evaluate.metrics=[needy_metric]",
     ],
 )  # fmt: skip
-def test_a_need_that_nothing_computes_is_refused(override: str, says: str, tmp_path: Path) -> None:
+def test_a_need_that_nothing_computes_is_refused(override: str, tmp_path: Path) -> None:
     (tmp_path / "needy.py").write_text(SOURCE, encoding="utf-8")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -93,7 +92,7 @@ def test_a_need_that_nothing_computes_is_refused(override: str, says: str, tmp_p
         assert load(recipe).stages
         with pytest.raises(Problems) as refused:
             load(recipe, [override])
-    assert says in str(refused.value)
+    said("validate", f"needs {override}", str(refused.value))
     assert str(refused.value).startswith(f"command line: {override.partition('=')[0]}")
 
 

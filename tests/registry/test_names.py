@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 from scratch_registry import scratch
+from wording import said
 
 from fgrl import registry
 from fgrl.registry import Component, NotRegistered, Settings, kind, register
@@ -65,12 +66,12 @@ def test_what_is_registered_in_scratch_is_forgotten() -> None:
 
 def test_an_unknown_name_or_kind_comes_with_the_nearest_one() -> None:
     register("apple")(Apple)
-    with pytest.raises(
-        NotRegistered, match=r'unknown fruit "aple"; did you mean "apple"\?  choices: apple  \(fgrl list fruit\)'
-    ):
+    with pytest.raises(NotRegistered) as refused:
         registry.get("fruit", "aple")
-    with pytest.raises(NotRegistered, match=r'unknown kind "fruits"; did you mean "fruit"\?'):
+    said("register", "an unknown name", str(refused.value))
+    with pytest.raises(NotRegistered) as refused:
         registry.names("fruits")
+    assert 'unknown kind "fruits"; did you mean "fruit"?' in str(refused.value)  # and all kinds of fgrl
 
 
 def test_a_name_is_taken_once_and_the_error_says_by_whom() -> None:
@@ -79,8 +80,9 @@ def test_a_name_is_taken_once_and_the_error_says_by_whom() -> None:
     class Other(Apple):
         """Another."""
 
-    with pytest.raises(ValueError, match=r'the name "apple" of kind fruit is taken by Apple \(.*test_names\.py:\d+\)'):
+    with pytest.raises(ValueError, match=r"test_names\.py:\d+") as refused:
         register("apple")(Other)
+    said("register", "a name that is taken", str(refused.value))
 
 
 def test_a_file_that_runs_again_may_register_again() -> None:
@@ -93,8 +95,9 @@ def test_a_kind_is_taken_once() -> None:
     class Other(Component, ABC):
         """Another."""
 
-    with pytest.raises(ValueError, match=r'kind "fruit" is taken by Fruit'):
+    with pytest.raises(ValueError, match="fruit") as refused:
         kind("fruit")(Other)
+    said("register", "a kind that is taken", str(refused.value))
 
 
 class Pear(Fruit):
@@ -142,22 +145,11 @@ class NotOne(Settings):
     """Only settings."""
 
 
-@pytest.mark.parametrize(
-    ("cls", "says"),
-    [
-        (Pear, r"Pear \(.*test_names.py:\d+\) leaves abstract: eat, see Fruit \("),
-        (Plum, "does not set the class variable season, see Fruit"),
-        (Both, "must derive from exactly one kind, found fruit, tool"),
-        (Homeless, "must derive from exactly one kind, found none; kinds: .*fruit, tool"),
-        (NotOne, "is not a component"),
-        (Silent, "has no docstring"),
-        (Bare, "write a docstring under the field colour"),
-        (Named, 'a field cannot be called "name"'),
-    ],
-)
-def test_an_unfinished_class_gets_no_name(cls: type, says: str) -> None:
-    with pytest.raises(TypeError, match=says):
+@pytest.mark.parametrize("cls", [Pear, Plum, Both, Homeless, NotOne, Silent, Bare, Named])
+def test_an_unfinished_class_gets_no_name(cls: type) -> None:
+    with pytest.raises(TypeError) as refused:
         register("thing")(cls)
+    said("register", cls.__name__, str(refused.value))
     assert registry.names("fruit") == registry.names("tool") == []
 
 

@@ -10,8 +10,8 @@ import pytest
 from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
-from fgrl.modules.stored_rollouts import StoredRollout
-from fgrl.report.rollouts import ADVANTAGE, MOST_ROLLOUTS, StoredRollouts, rollouts_section
+from fgrl.modules.stored_rollouts import CREDIT, StoredRollout
+from fgrl.report.rollouts import ADVANTAGE, MOST_COLUMNS, MOST_ROLLOUTS, StoredRollouts, rollouts_section
 
 TITLES = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">')
 
@@ -124,3 +124,71 @@ def test_no_rollouts_no_section(rows: list[dict[str, Any]], run: Path) -> None:
     text, _ = page(run)
     assert 'id="rollouts"' not in text
     assert 'href="#rollouts"' not in text
+
+
+def test_columns_are_drawn_between_reward_and_advantage(run: Path) -> None:
+    shown = section(run, [line(columns={"weight": [2.0, 0.5, None], "prm_logp": [-1.0, -2.0, -3.0]})])
+    assert re.findall(r"<h4>([^<]*)</h4>", shown) == [
+        "raw reward (r)",
+        "weight",
+        "prm_logp",
+        "advantage that was trained on",
+    ]
+    titles = [title for _level, title in TITLES.findall(shown) if title.startswith("token")]
+    assert titles[3:9] == [
+        "token 1 of 3 · weight +2", "token 2 of 3 · weight +0.500", "token 3 of 3 · no weight · ends the answer",
+        "token 1 of 3 · prm_logp −1", "token 2 of 3 · prm_logp −2", "token 3 of 3 · prm_logp −3 · ends the answer",
+    ]  # fmt: skip
+    assert re.findall(r'<span class="name">([^<]*)</span>', shown) == ["r reward", "advantage", "weight", "prm_logp"]
+
+
+def test_more_columns_than_are_drawn_are_named(run: Path) -> None:
+    many = {f"column{number}": [float(number)] * 3 for number in range(MOST_COLUMNS + 2)}
+    shown = section(run, [line(columns=many)])
+    assert f"Not drawn: column{MOST_COLUMNS}, column{MOST_COLUMNS + 1}." in shown
+    assert shown.count("<h4>column") == MOST_COLUMNS
+
+
+def credited(side: str, **more: Any) -> dict[str, Any]:
+    return {
+        "model": side, "sample": {"id": "1", "prompt": "Why <b>?"}, "response": {"text": "ab", "finished": True},
+        "tokens": ["a", "b", "</s>"], "offsets": [[0, 1], [1, 2], [2, 2]], "columns": {"implicit_reward": [0.5, -0.25, None]}, **more,
+    }  # fmt: skip
+
+
+def test_credit_of_pairs_and_of_samples(run: Path) -> None:
+    """Both responses of a pair stand below one prompt."""
+    write_lines(
+        stage(run, "policy") / "out" / CREDIT,
+        [credited("chosen"), credited("rejected", tokens_left_out=5), credited("response")],
+    )
+    text, parsed = page(run)
+    assert_safe(text, parsed)
+    drawn = re.search(r'<section class="rollouts" id="credit".*?</section>', text, re.DOTALL)
+    assert drawn
+    assert 'href="#credit"' in text
+    pair, sample = drawn[0].split('<article class="exchange">')[1:]
+    assert (pair.count("Why"), sample.count("Why")) == (1, 1)
+    assert re.findall(r"<h[34]>([^<]*)</h", pair) == ["chosen", "implicit_reward", "rejected", "implicit_reward"]
+    assert re.findall(r"<h[34]>([^<]*)</h", sample) == ["implicit_reward"]
+    assert "The last 5 tokens of the response are not stored" in words(pair)
+    assert TITLES.findall(sample)[-3:] == [
+        ("p5", "token 1 of 3 · implicit_reward +0.500"),
+        ("n2", "token 2 of 3 · implicit_reward −0.250"),
+        (" end", "token 3 of 3 · no implicit_reward · ends the answer"),
+    ]
+
+
+@pytest.mark.parametrize("rows", [[], [{}], [{"columns": {}}]])
+def test_no_credit_no_section(rows: list[dict[str, Any]], run: Path) -> None:
+    write_lines(stage(run, "policy") / "out" / CREDIT, rows)
+    text, _ = page(run)
+    assert 'id="credit"' not in text
+
+
+def test_a_pair_without_its_first_response_is_drawn(run: Path) -> None:
+    """A damaged file."""
+    write_lines(stage(run, "policy") / "out" / CREDIT, [credited("rejected")])
+    text, parsed = page(run)
+    assert_safe(text, parsed)
+    assert "rejected" in text

@@ -304,27 +304,64 @@ def test_distance_from_the_reference(run: Path) -> None:
     assert "0.100 nats per token in the last iteration of policy" in texts(replies(run)[1], "good")
 
 
-def test_alarms_are_found_in_the_log(run: Path) -> None:
+def alarms(folder: Path, *records: dict[str, Any] | None) -> None:
+    """Put alarms into the record of the training; None alone: nothing watched."""
+    place = stage(folder, "policy") / "stage.json"
+    write_json(place, json.loads(place.read_text()) | {"alarms": None if records == (None,) else list(records)})
+
+
+ENTROPY = {"name": "entropy", "since": 11, "value": 0.01, "bound": "below 0.1"}
+
+
+def test_alarms_of_the_record(run: Path) -> None:
     goal(run, 0.2, 0.5)
+    assert "larm" not in texts(replies(run)[1]), "nothing watched"
+    alarms(run)
     assert "No alarm during the training of policy" in texts(replies(run)[1], "good")
-    rising(run, 0.0, 2.0, entropy=[1.0] * 10 + [0.01])
+    alarms(run, ENTROPY)
     hacking = replies(run)[1]
     assert hacking.status == "unsure"
     assert (
         "Alarm “entropy” in policy from iteration 11 on, until the end: entropy of the policy (nats per token) was 0.0100, below 0.1"
         in texts(hacking)
     )
-    rising(run, 0.0, 2.0, entropy=[1.0] * 5 + [0.01] * 5 + [1.0])  # it recovered
+    alarms(run, ENTROPY | {"until": 13})
     assert replies(run)[1].status == "good"
-    (run / "recipe.yaml").write_text("stages: {policy: {name: rl, alarms: {entropy: null}}}\n")
-    rising(run, 0.0, 2.0, entropy=[0.01])
-    assert "No alarm" in texts(replies(run)[1], "good")
+    assert "from iteration 11 on, for a time" in texts(replies(run)[1], "unknown")
+
+
+def test_an_alarm_that_goes_off_again(run: Path) -> None:
+    """It is told once: from when it went off first, and whether it was on at the end."""
+    goal(run, 0.2, 0.5)
+    alarms(run, ENTROPY | {"until": 13}, ENTROPY | {"since": 15, "value": None, "bound": "not a finite number"})
+    told = texts(replies(run)[1], "unsure")
+    assert told.count("Alarm") == 1
+    assert "from iteration 11 on, until the end" in told
+
+
+def test_alarms_of_a_training_that_an_alarm_stopped(run: Path) -> None:
+    """It has no record yet: they stand beside it."""
+    goal(run, 0.2, 0.5)
+    folder = stage(run, "policy")
+    (folder / "stage.json").unlink()
+    write_json(folder / "alarms.json", [ENTROPY])
+    assert "Alarm “entropy”" in texts(replies(run)[1], "unsure")
+    (folder / "alarms.json").write_text("[{")
+    assert "larm" not in texts(replies(run)[1]), "a damaged file is not the absence of alarms"
+
+
+def test_an_alarm_of_the_engine_is_shown_and_is_no_sign_of_hacking(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    rising(run, 0.0, 2.0, mismatch=[0.01] * 5 + [0.4] * 6)
+    hacking = replies(run)[1]
+    assert hacking.status == "good"
+    assert "Alarm “mismatch” in policy from iteration 6 on, until the end" in texts(hacking, "unknown")
 
 
 def test_an_alarm_is_not_counted_twice(run: Path) -> None:
     goal(run, 0.2, 0.5)
     answers(run, LONG, "No")
-    rising(run, 0.0, 2.0, tokens=[30.0] * 10 + [3.0])
+    alarms(run, {"name": "tokens", "since": 10, "value": 3.0, "bound": "below 0.4 of its first value 30"})
     hacking = replies(run)[1]
     assert hacking.short == "Possibly: there is one sign (length)."
     assert "Alarm “tokens”" in texts(hacking, "unknown")

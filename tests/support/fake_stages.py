@@ -145,3 +145,43 @@ class Measuring(Stage):
         report = {"baseline": "sft", "metrics": {"rule": numbers}, "meanings": meanings}
         (run.out / "metrics.json").write_text(json.dumps(report))
         return {"share": self.value}
+
+
+@register("descending")
+class Descending(Stage):
+    """Logs `level / (step + 1)` at each step, and can fail."""
+
+    makes = Report
+    uses_torch = False
+
+    level: float = 1.0
+    """Value at the first step."""
+    steps: int = 9
+    """Number of steps."""
+    fails: bool = False
+    """Fail at the end."""
+    dies: bool = False
+    """End the process by a signal."""
+    leaves: bool = False
+    """End the process as if all was well."""
+    pause: Annotated[float, Unkeyed] = 0.0
+    """Seconds a step."""
+    of: Ref[Samples] | None = None
+    """Only to need another stage."""
+
+    def run(self, run: Run) -> dict[str, Any]:
+        done = run.dir / "done.txt"
+        first = len(done.read_text().split()) if done.exists() else 0
+        for step in range(first, self.steps):
+            time.sleep(self.pause)
+            run.log({"loss": self.level / (step + 1)}, step)
+            with done.open("a") as file:
+                file.write(f"{step} ")
+            run.stop_if_interrupted()
+        if self.leaves:
+            os._exit(0)
+        if self.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fails:
+            raise DataError("rows.jsonl:3: no prompt")
+        return {"loss": self.level / self.steps}

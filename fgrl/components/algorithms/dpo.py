@@ -136,6 +136,11 @@ class DPO(ReferencedAlgorithm):
             reference = self._sums.of(part, compute, self._conditions(model)) if once else compute()
             yield _summed(model.score(part, gradient=True, pairs=True).logp, part), reference
 
+    def token_credit(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return beta log(p / p_reference) of each token, whose sums over two responses differ by the `margin`."""
+        lengths = batch.mask.sum(dim=1, keepdim=True).clamp(min=1) if self.length_normalized else 1
+        return {"implicit_reward": self.beta * self.log_ratio(model, batch) / lengths}
+
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step.
 

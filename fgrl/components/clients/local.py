@@ -22,7 +22,7 @@ from fgrl.llm import together, tokens
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
-from fgrl.registry import KeyedUnless, Unkeyed, register
+from fgrl.registry import KeyedUnless, Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Completion, Ref, Request, Usage
 
@@ -48,7 +48,8 @@ class _Prompt:
 class Local(Cached):
     """A model in this process, batched. It charges nothing; a JSON schema does not bind it.
 
-    In a stage of several processes each of them answers a part of the requests with its own copy.
+    In a stage of several processes each of them answers a part of the requests with its own copy, unless the engine draws
+    elsewhere.
     """
 
     head: ClassVar[str] = "lm"
@@ -79,6 +80,7 @@ class Local(Cached):
 
     def setup(self, run: Run) -> None:
         self._path = run.path
+        self.engine.setup(run)
         super().setup(run)
 
     def look(self, peek: Peek) -> None:
@@ -88,7 +90,7 @@ class Local(Cached):
         return {"client": "local", "model": self._name(), "endpoint": "here"}
 
     def parameters(self, request: Request) -> dict[str, Any]:
-        template = self.model.chat_template
+        template, elsewhere = self.model.chat_template, self.engine.elsewhere()
         own_template = {} if template is None else {"chat_template": sha256_of_file(Path(template))}
         return own_template | {
             "weights": self._fingerprint(),
@@ -100,6 +102,7 @@ class Local(Cached):
             "seed": self.seed,
             "logprobs": request.logprobs,
             **({"stop_at_json": True} if self.stop_at_json else {}),
+            **({} if elsewhere is None else {"engine": name_of(self.engine)[1], "engine_dtype": elsewhere.dtype}),
         }
 
     def tariff(self) -> Price:
@@ -134,7 +137,7 @@ class Local(Cached):
                 waiting = waiting[len(batch) :]
                 started = time.monotonic()
                 work = [_Prompt(self._stream_key(call), call.request, prompts[call.key]) for call in batch]
-                completions = self.share(work)
+                completions = self.share(work) if self.engine.elsewhere() is None else self.answer_share(work)
                 seconds_each = (time.monotonic() - started) / len(batch)
                 for call, completion in zip(batch, completions, strict=True):
                     desk.answer(call, completion, seconds_each)
@@ -149,7 +152,7 @@ class Local(Cached):
     def _startable(self, calls: Sequence[Call], desk: Desk) -> list[Call]:
         """Return the first of `calls` that may start now, at most a batch for each rank."""
         batch: list[Call] = []
-        for call in calls[: self.batch_size * together.ranks()]:
+        for call in calls[: self.engine.at_once(self.batch_size * together.ranks())]:
             if desk.may_start(call) != "go":
                 break
             batch.append(call)
@@ -183,8 +186,8 @@ class Local(Cached):
             drawn = [Drawn([token], "end" if token in model.eos_ids else "length") for token in first.tolist()]
         else:
             early = Early(json_object=True) if self.stop_at_json else None
-            with self.engine.open(model) as drawer:
-                drawn = rollouts.sample(drawer, prompts, sampling, seed=self.seed, rows=streams, early=early)
+            drawer = self._run.shared(f"drawer {id(self)}", lambda: self.engine.open(model))
+            drawn = rollouts.sample(drawer, prompts, sampling, seed=self.seed, rows=streams, early=early)
         return [
             Completion(
                 text=rollouts.decode(model.tokenizer, response.ids),

@@ -60,20 +60,40 @@ def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
         return None
     device = weight.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    adapters = []
-    if base is not layer:
-        if not hasattr(layer, "lora_A") or getattr(layer, "lora_variant", None):
-            return None
-        adapters = [name for name in layer.active_adapters if name in layer.lora_A and not layer.disable_adapters]
-        if any(layer.lora_B[name].bias is not None for name in adapters):
-            return None
+    if base is layer:
+        return weight.to(dtype) if dtype != weight.dtype else None
+    if not can_merge(layer):
+        return None
+    adapters = active_adapters(layer)
     if not adapters:
         return weight.to(dtype) if dtype != weight.dtype else None
-    total = weight.float()
-    with torch.autocast(device, enabled=False):
-        for name in adapters:
+    return in_type(merged(layer), dtype, noise)
+
+
+def can_merge(layer: Any) -> bool:
+    """Return True if the active adapters of a layer are plain LoRA."""
+    if not hasattr(layer, "lora_A") or getattr(layer, "lora_variant", None):
+        return False
+    return all(layer.lora_B[name].bias is None for name in active_adapters(layer))
+
+
+def active_adapters(layer: Any) -> list[str]:
+    """Return the names of the adapters that a layer of peft adds."""
+    return [name for name in layer.active_adapters if name in layer.lora_A and not layer.disable_adapters]
+
+
+def merged(layer: Any) -> Tensor:
+    """Return W + BA in float32, of the active adapters of a layer for which `can_merge` holds."""
+    total = layer.base_layer.weight.float()
+    with torch.autocast(total.device.type, enabled=False):
+        for name in active_adapters(layer):
             down, up = layer.lora_A[name].weight.float(), layer.lora_B[name].weight.float()
             total = total.addmm(up, down, alpha=layer.scaling[name])
+    return total
+
+
+def in_type(total: Tensor, dtype: torch.dtype, noise: torch.Generator) -> Tensor:
+    """Return a merged weight in the type that it is used in."""
     return round_stochastically(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
 
 

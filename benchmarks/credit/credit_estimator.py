@@ -1,0 +1,34 @@
+"""The one estimator of the credit benchmark: a token's reward less what the other responses to its prompt earn at the same place.
+
+    A_t^i = r_t^i - mean_{j != i} r_t^j
+
+The baseline of a token does not depend on that token, so the gradient is unbiased for the sum of token rewards where a token's reward
+does not depend on earlier tokens. An answer that has ended earns 0 at later places. A word that earns the same in all responses gets 0. The mean over the
+tokens of a response would be no such baseline: with it, irrelevant words earn minus the mean, and all of them are unlearned.
+
+Advantages are not scaled to a spread of 1: near the end few words differ in their reward, and scaling would amplify them without a
+bound. (Adam's steps hardly depend on the scale.)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from fgrl import ops
+from fgrl.modules.group_relative import GroupRelative
+from fgrl.registry import register
+
+
+@register("token_group")
+class TokenGroup(GroupRelative):
+    """Group-relative advantages of single tokens."""
+
+    reads_token_rewards = True
+
+    def combine(self, advantage, rollout, rewards):
+        mask, index = rollout.mask, ops.group_index(rollout.group)
+        token = torch.where(mask, rewards.token, 0.0)
+        others = torch.bincount(index)[index][:, None] - 1
+        total = torch.zeros_like(token).index_add(0, index, token)[index]
+        centred = torch.where(mask, token - (total - token) / others, 0.0)
+        return centred, {"spread": float(centred[mask].square().mean().sqrt())}

@@ -1,0 +1,101 @@
+"""The language of the credit benchmark: a small random model that has its words, prompts of a task, and answers to learn it from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from credit_tasks import KINDS, numbers, task, vocabulary
+from pydantic import Field
+
+from fgrl import models
+from fgrl.kinds import Reader, Run, Stage
+from fgrl.registry import File, register
+from fgrl.specs import ModelSpec
+from fgrl.types import Checkpoint, Sample
+
+HERE = Path(__file__).parent
+TaskName = Literal["opposites", "sums", "facts", "code", "brackets", "banned"]
+assert set(TaskName.__args__) == set(KINDS)
+
+
+@register("small_language_model")
+class SmallLanguageModel(Stage):
+    """A random Llama with a token for each word of the tasks."""
+
+    makes = Checkpoint
+
+    hidden: int = Field(160, ge=8)
+    """Width; the feed-forward layers are three times as wide."""
+    layers: int = Field(3, ge=1)
+    """Number of transformer blocks."""
+    tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
+    """The file that defines the language."""
+
+    def run(self, run: Run) -> dict[str, Any]:
+        from tokenizers import Tokenizer, pre_tokenizers
+        from tokenizers.models import WordLevel
+        from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+        words = {word: i for i, word in enumerate(["<pad>", "<eos>", "<unknown>", *vocabulary()])}
+        tokenizer = Tokenizer(WordLevel(words, unk_token="<unknown>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        config = LlamaConfig(
+            vocab_size=len(words), hidden_size=self.hidden, intermediate_size=3 * self.hidden,
+            num_hidden_layers=self.layers, num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=256,
+            tie_word_embeddings=False, bos_token_id=None, eos_token_id=1, pad_token_id=0,
+        )  # fmt: skip
+        folder = run.dir / "random"
+        network = LlamaForCausalLM(config)
+        network.save_pretrained(folder)
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
+        fast.save_pretrained(folder)
+        models.save(models.load(ModelSpec(base=str(folder))), run.out, {})
+        return {"words": len(words), "parameters": sum(each.numel() for each in network.parameters())}
+
+
+class OfTask(Reader):
+    """Prompts of a task."""
+
+    parts: int = Field(8, ge=1, le=64)
+    """Parts of a prompt and of its answer."""
+    fillers: int = Field(2, ge=0, le=64)
+    """Irrelevant words in each part."""
+    split: Literal["train", "validation", "test"]
+    """Prompts of different splits are different."""
+    count: int = Field(ge=1, le=1_000_000)
+    """Number of prompts."""
+    tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
+    """The file that defines the tasks."""
+
+
+@register("task_prompts")
+class TaskPrompts(OfTask):
+    """Prompts of one task."""
+
+    task: TaskName
+    """The task."""
+
+    def read(self) -> Iterator[Sample]:
+        kind = task(self.task, self.parts, self.fillers)
+        for number in numbers(self.split, self.count):
+            yield Sample(id=f"{self.task}-{number}", prompt=kind.prompt(number))
+
+
+@register("task_answers")
+class TaskAnswers(OfTask):
+    """Prompts of all tasks with the answers of a writer who is often wrong, to learn the language from."""
+
+    accuracy: float = Field(0.5, ge=0, le=1)
+    """Share of right words among those that matter."""
+
+    def read(self) -> Iterator[Sample]:
+        draw = random.Random(0)
+        kinds = [task(name, self.parts, self.fillers) for name in KINDS]
+        for number in numbers(self.split, self.count):
+            for kind in kinds:
+                prompt = kind.prompt(number)
+                answer = kind.write(prompt, self.accuracy, draw)
+                yield Sample(id=f"{kind.name}-{number}", prompt=prompt, reference=answer)

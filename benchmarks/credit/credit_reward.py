@@ -1,0 +1,122 @@
+"""Credit of known quality: the value of an answer, on the words that its rule judges, or elsewhere."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Annotated, Literal
+
+import torch
+from credit_language import HERE, TaskName
+from credit_tasks import task
+from pydantic import Field, model_validator
+
+from fgrl.kinds import Reward
+from fgrl.registry import File, register
+from fgrl.types import Mean, Rewards
+
+
+@register("task_credit")
+class TaskCredit(Reward):
+    """The value of an answer, 1 for each right and -1 for each wrong word, distributed over its words.
+
+    Whatever the distribution, the token rewards of an answer add up to its value: what a change takes away or adds is
+    spread evenly over all words, apart from `bias`.
+    """
+
+    task: TaskName
+    """The task whose rule judges."""
+    parts: int = Field(8, ge=1, le=64)
+    """As of the prompts."""
+    fillers: int = Field(2, ge=0, le=64)
+    """As of the prompts."""
+    credit: Literal["oracle", "even", "random", "wrong"] = "oracle"
+    """`oracle`: on the words that the rule judges. `even`: the same for every word, so one number per answer. `random`:
+    random shares of the total. `wrong`: the oracle's values, on words that are irrelevant.
+    """
+    drop: float = Field(0.0, ge=0, le=1)
+    """Share of the judged words whose value is lost."""
+    flip: float = Field(0.0, ge=0, le=1)
+    """Share of the judged words whose value has the wrong sign."""
+    invent: float = Field(0.0, ge=0, le=1)
+    """Share of the irrelevant words that get a value of 1 or -1."""
+    shift: int = Field(0, ge=-64, le=64)
+    """Values are this many words later than they belong."""
+    smear: int = Field(1, ge=1, le=64)
+    """Each value is spread evenly over so many words, the one that it belongs to in the middle."""
+    bias: float = Field(0.0, ge=-10, le=10)
+    """Added to each word."""
+    tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
+    """The file that defines the rule."""
+
+    @model_validator(mode="after")
+    def _only_the_oracle_is_made_worse(self) -> TaskCredit:
+        changed = self.drop or self.flip or self.invent or self.shift or self.smear > 1
+        if changed and self.credit != "oracle":
+            raise ValueError(f"drop, flip, invent, shift and smear are about credit: oracle, not {self.credit}")
+        return self
+
+    def needs(self):
+        return frozenset({"offsets"})
+
+    def score(self, rollout):
+        kind = task(self.task, self.parts, self.fillers)
+        token = torch.zeros(rollout.mask.shape)
+        worth, found = [], [0, 0, 0]
+        for row, (sample, text) in enumerate(zip(rollout.samples, rollout.texts, strict=True)):
+            prompt = str(sample.prompt)
+            judged = kind.judge(prompt, text)
+            given = self.credited(judged, random.Random(f"{prompt}\n{text}"))
+            words = [i for i, (start, end) in enumerate(rollout.offsets[row]) if text[start:end].strip()]
+            token[row, words] = torch.tensor(given)
+            worth.append(sum(judged))
+            mean = sum(given) / max(1, len(given))
+            for truth, value in zip(judged, given, strict=True):
+                found[0] += truth != 0 and truth * (value - mean) > 0
+                found[1] += truth != 0
+                found[2] += 1
+        token = token.to(rollout.mask.device)
+        metrics = {"right_side": Mean(found[0], found[1]), "judged": Mean(found[1], found[2])}
+        response = torch.tensor(worth, device=rollout.mask.device)
+        return Rewards(response, torch.where(rollout.mask, token, 0.0), rollout.mask, metrics=metrics)
+
+    def on_tokens(self):
+        return True
+
+    def credited(self, judged: list[float], draw: random.Random) -> list[float]:
+        """Return a token reward for each word, from the rule's values."""
+        total, count = sum(judged), len(judged)
+        if not count:
+            return []
+        if self.credit == "even":
+            values = [total / count] * count
+        elif self.credit == "random":
+            shares = [-math.log(1.0 - draw.random()) for _ in judged]
+            values = [total * share / sum(shares) for share in shares]
+        elif self.credit == "wrong":
+            places = [i for i, value in enumerate(judged) if value == 0] or list(range(count))
+            values = [0.0] * count
+            for value in judged:
+                if value:
+                    values[draw.choice(places)] += value
+        else:
+            values = self.made_worse(judged, draw)
+        left = (total - sum(values)) / count
+        return [value + left + self.bias for value in values]
+
+    def made_worse(self, judged: list[float], draw: random.Random) -> list[float]:
+        """Return the rule's values with the mistakes that are set."""
+        changed = []
+        for value in judged:
+            lost, flipped, invented = (draw.random() < share for share in (self.drop, self.flip, self.invent))
+            if value:
+                changed.append(0.0 if lost else -value if flipped else value)
+            else:
+                changed.append(draw.choice([1.0, -1.0]) if invented else 0.0)
+        values = [0.0] * len(judged)
+        for place, value in enumerate(changed):
+            for near in range(self.smear):
+                to = place + self.shift + near - self.smear // 2
+                if 0 <= to < len(values):
+                    values[to] += value / self.smear
+        return values

@@ -1,0 +1,192 @@
+"""A sweep on the command line: its request, its dry run, its table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fgrl import lazy
+from fgrl.cli.shared import RUNS, echo, emit, existing
+from fgrl.errors import DONE, UsageError
+from fgrl.report.text_tables import columns
+
+if TYPE_CHECKING:
+    from fgrl.pipeline.sweep_points import Needs, Sweep
+    from fgrl.recipe.sweeps import SweepFile
+    from fgrl.results.sweep_records import SweepRecord
+console = lazy.load("fgrl.console")
+estimates = lazy.load("fgrl.results.estimates")
+explaining = lazy.load("fgrl.registry.explaining")
+folders = lazy.load("fgrl.pipeline.folders")
+machine = lazy.load("fgrl.pipeline.machine")
+pages = lazy.load("fgrl.report.sweep_page")
+points = lazy.load("fgrl.pipeline.sweep_points")
+search = lazy.load("fgrl.pipeline.sweep_search")
+records = lazy.load("fgrl.results.sweep_records")
+sweep_files = lazy.load("fgrl.recipe.sweeps")
+sweeping = lazy.load("fgrl.pipeline.sweeping")
+
+
+def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
+    """Run the grid of overrides that list several values and leave with its exit code; nothing where there is none.
+
+    options: those of `fgrl run`. W&B's agent has chosen its values already, and a comma in them separates nothing.
+    """
+    if not any("," in text for text in texts) or "WANDB_SWEEP_ID" in os.environ:
+        return
+    words = [str(recipe)]
+    words += [] if options["limit"] is None else ["--limit", str(options["limit"])]
+    words += [] if options["machines"] is None else ["--machines", str(options["machines"])]
+    definition = sweep_files.quick_sweep(folders.recipe_name(recipe), words, texts)
+    if definition is None:
+        return
+    fixed = [text for text in texts if text.partition("=")[0] not in definition.parameters]
+    made = made_of(definition, options, fixed, runs=options["runs"], wandb=options["wandb"])
+    run_sweep(made, None, 1, None, dry_run=options["dry_run"], as_json=as_json, quiet=quiet)
+    raise typer.Exit
+
+
+def run_sweep(
+    made: Sweep, number: int | None, jobs: int, threads: int | None, *, dry_run: bool, as_json: bool, quiet: bool
+) -> None:
+    """Run a sweep, print its table and leave with its exit code; dry_run: print what would run."""
+    asked = search.Search(made.file, made.seed, number)
+    record = sweeping.begin(made, ["fgrl", *sys.argv[1:]], threads, default_threads())
+    if dry_run:
+        _print_dry_run(made, asked, record, as_json)
+        return
+    devices = _devices() if jobs > 1 else []
+    progress = console.Console(quiet=quiet)
+    progress.say(f"{made.id}: {asked.count} points, {jobs} at a time, {record.threads} threads each")
+    done = sweeping.Sweeping(made, record, asked, jobs=jobs, devices=devices, console=progress).run()
+    if as_json:
+        emit({**done.model_dump(mode="json"), "folder": str(made.folder), "index": str(made.folder / records.INDEX)})
+    else:
+        echo(sweep_text(done, made))
+    raise typer.Exit(done.exit or DONE)
+
+
+def sweep_text(record: SweepRecord, made: Sweep) -> str:
+    """Return the table of a sweep, its best point, and what failed."""
+    rows = [("", *records.short_names(dict.fromkeys(record.varied)), record.metric or "number", "state", "time")]
+    places = estimates.common_decimals([point.value for point in record.points if point.value is not None])
+    for point in record.points:
+        value = "" if point.value is None else estimates.ShownEstimate.of(point.value, places).with_interval
+        best = record.lead is not None and point.number in record.lead.best
+        values = [records.as_word(point.parameters.get(name)) for name in record.varied]
+        seconds = "" if point.seconds is None else console.duration(point.seconds)
+        rows.append((f"{'*' if best else ' '}{point.number}", *values, value, point.state, seconds))
+    lines = [columns(rows, "")]
+    lines += pages.lead_lines(record)
+    for point in record.points:
+        if point.state == "failed":
+            lines.append(f"point {point.number} failed with exit code {point.exit}: {point.error}")
+        elif point.error:
+            lines.append(f"point {point.number}: {point.error}")
+    waiting = sum(point.state in ("waiting", "unfinished") for point in record.points)
+    lines += [f"{waiting} points wait: run the same command to continue"] if waiting else []
+    return "\n".join([*lines, f"index: {explaining.nearby(made.folder / records.INDEX)}"])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def made_of(
+    definition: SweepFile,
+    options: Mapping[str, Any],
+    texts: Sequence[str],
+    *,
+    path: str = "",
+    runs: Path | None = None,
+    seed: int = 0,
+    wandb: str | None = None,
+) -> Sweep:
+    """Return a sweep. options: those of the `fgrl run` that runs a point. path: the sweep file. Raises `UsageError`."""
+    for name, option in (("only", "--only"), ("start", "--from")):
+        if options.get(name):
+            raise UsageError(f"{option} is for single runs: a sweep runs all stages of its points")
+    tensorboard = options["tensorboard_dir"]
+    made: Sweep = points.Sweep(
+        definition,
+        str(existing(options["recipe"])),
+        tuple(texts),
+        path=path,
+        machines=None if options.get("machines") is None else str(options["machines"]),
+        limit=options["limit"],
+        wandb=wandb,
+        tensorboard=str(tensorboard) if tensorboard is not None else "" if options["tensorboard"] else None,
+        runs=runs if runs is not None else options.get("runs") or RUNS,
+        seed=seed,
+    )
+    return made
+
+
+def default_threads() -> int:
+    """Return the threads of each point where nobody says: they must not depend on how many run at a time."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdigit() and int(given) > 0 else max(1, machine.cores() // 4)
+
+
+def _devices() -> list[str]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [device for device in visible.split(",") if device.strip() not in ("", "-1")]
+    return [str(place) for place in range(len(machine.gpus()))]
+
+
+def planned(made: Sweep, asked: Any, record: SweepRecord) -> Needs:
+    """Draw all points that are known without running, and plan them."""
+    needs: Needs = points.Needs(folders.Runs(made.runs))
+    if made.file.method == "bayes" and not record.points:
+        count = min(asked.count, search.FIRST_RANDOM)
+    else:
+        count = asked.count if made.file.method != "bayes" else len(record.points)
+    while len(record.points) < count:
+        record.points.append(asked.draw(record.points))
+    for point in record.points:
+        needs.add(point.number, made.plan(point))
+    return needs
+
+
+def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) -> None:
+    needs = planned(made, asked, record)
+    groups = list(points.shared_groups(needs, list(needs.plans)))
+    cost = points.cost(needs, made.limit)
+    own = {point.number: needs.missing(point.number) for point in record.points}
+    common = {key for stages, _users in groups for key in stages.values()}
+    if as_json:
+        listed = [
+            {"number": point.number, "parameters": point.parameters, "command": made.command(point)}
+            | {"missing": list(own[point.number])}
+            for point in record.points
+        ]
+        shared = [{"stages": stages, "points": users} for stages, users in groups]
+        whole = {"sweep": made.id, "of": asked.count, "threads": record.threads}
+        emit({**whole, "points": listed, "shared": shared, "cost": cost})
+        return
+    stages = sum(key not in common for missing in own.values() for key in missing.values())
+    echo(f"{made.id}: {asked.count} points; {len(common)} shared stages and {stages} of single points to run")
+    if len(record.points) < asked.count:
+        echo(f"  the first {len(record.points)} points; the others depend on their numbers")
+    rows = [("", *records.short_names(dict.fromkeys(record.varied)), "to run")]
+    for point in record.points:
+        alone = [name for name, key in own[point.number].items() if key not in common]
+        values = [records.as_word(point.parameters.get(name)) for name in record.varied]
+        nothing = "shared stages" if own[point.number] else "nothing"
+        rows.append((str(point.number), *values, ", ".join(alone) or nothing))
+    echo(columns(rows))
+    for shared_stages, users in groups:
+        first = ", ".join(map(str, users[:8])) + ", ..." * (len(users) > 8)
+        keys = ", ".join(f"{name} {key}" for name, key in shared_stages.items())
+        echo(f"  shared by {len(users)} points ({first}): {keys}")
+    if cost["calls"] or cost["unknown"]:
+        price = f", at most ${cost['usd']:.4f}" if cost["usd"] else ""
+        tokens = f"{cost['prompt tokens']:,} prompt tokens, {cost['completion tokens']:,} completion tokens"
+        echo(f"  calls of language models: at most {cost['calls']:,}, {tokens}{price}")
+    for name in cost["unknown"]:
+        echo(f"  not in these sums, as its calls or their price are not known yet: {name}")

@@ -1,0 +1,205 @@
+"""Sampling with servers of vLLM, in processes and an environment of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fgrl import lazy
+from fgrl.errors import UsageError
+from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
+from fgrl.registry import ByDevice, KeyedUnless, Unkeyed, build, name_of, register
+
+if TYPE_CHECKING:
+    import torch
+
+    from fgrl.serving import drawer, environment, servers
+else:
+    drawer = lazy.load("fgrl.serving.drawer")
+    environment = lazy.load("fgrl.serving.environment")
+    servers = lazy.load("fgrl.serving.servers")
+    torch = lazy.load("torch")
+
+CPU_CACHE = 1
+"""GiB of keys and values on a CPU, unless `cache_gib` says otherwise."""
+
+
+@register("vllm")
+class VLLM(Engine):
+    """Samples with vLLM 0.32.0, which `fgrl doctor` explains how to install. It starts servers and ends them with the stage, or
+    uses servers that run already.
+
+    Each time the model has changed its weights are brought to the servers, which then report the version that they have; and at
+    intervals a checksum of every tensor is compared. What servers draw is a complete response to what was asked, or it is asked
+    for again. A server that ends or hangs is replaced, and only what is missing is asked for.
+
+    A response depends on its random stream, as everywhere; but vLLM does not promise the same response again on another machine,
+    or beside other requests.
+    """
+
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], ByDevice()] = Field("auto", validate_default=True)
+    """Type in which the servers hold the weights and compute. `auto`: bfloat16 where the device multiplies it natively, else
+    float32; written in a recipe it follows the recipe's `dtype`, left out it follows the machine alone.
+    """
+    correct: Literal["none", "truncate", "mask"] = "truncate"
+    """How a training corrects for the difference between the servers' probabilities and its own. `truncate`: the advantage of a
+    token is multiplied by the ratio of the two, at most `bound`. `mask`: by the ratio where it is between 1 / `bound` and `bound`,
+    by 0 elsewhere. `none`: not at all.
+    """
+    bound: float = Field(2.0, gt=1, le=1000)
+    """Bound of that ratio."""
+    ahead: Annotated[Literal[0, 1], KeyedUnless(0)] = 0
+    """1: the responses of the next iteration are drawn while this one is trained on, from weights that are one iteration old."""
+    transfer: Annotated[Transfer | None, Unkeyed] = None
+    """How weights reach the servers. null: `adapter` where the model has one LoRA adapter, else `gloo`."""
+    python: Annotated[str | None, Unkeyed] = None
+    """Interpreter of the environment with vLLM. null: the one in the environment variable FGRL_VLLM_PYTHON, else
+    `~/.cache/fgrl/vllm/bin/python`.
+    """
+    servers: Annotated[list[str] | None, Unkeyed] = None
+    """Addresses of servers that run already, as `http://127.0.0.1:8000`, instead of starting any. They have been started with what
+    `transfer` needs. A server on another machine needs a key, in the environment variable FGRL_VLLM_KEY, for all of its routes:
+    those that replace weights have none of their own.
+    """
+    copies: Annotated[int, Unkeyed] = Field(1, ge=1, le=1024)
+    """Servers to start. They share the requests."""
+    tensor_parallel: Annotated[int, Unkeyed] = Field(1, ge=1, le=1024)
+    """GPUs of each server, over which it divides the model."""
+    devices: Annotated[list[int] | None, Unkeyed] = None
+    """GPUs for the servers, `tensor_parallel` for each copy, in order. null: those that vLLM takes by itself."""
+    memory: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=1)
+    """Share of each GPU's memory that a server may use, weights included. null: vLLM's default, 0.9; trainer and server on one GPU
+    need less.
+    """
+    cache_gib: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=10_000)
+    """GiB for keys and values of a server, instead of what `memory` leaves. null on a CPU: 1."""
+    max_tokens: Annotated[int | None, Unkeyed] = Field(None, ge=2)
+    """Tokens of a prompt with its response, at most. null: as many as the model reads and fit into the memory."""
+    concurrency: Annotated[int, Unkeyed] = Field(256, ge=1, le=65_536)
+    """Responses that a server draws at the same time, at most; it takes fewer where its memory is full."""
+    rest: Annotated[bool, Unkeyed] = False
+    """Servers free the memory of their GPU while the model is trained, which it shares with them. It has not been run yet."""
+    start_timeout: Annotated[float, Unkeyed] = Field(900.0, gt=0, le=86_400)
+    """Seconds until a server has to be ready."""
+    draw_timeout: Annotated[float, Unkeyed] = Field(1800.0, gt=0, le=604_800)
+    """Seconds in which a response has to be there; a server that needs longer is replaced."""
+    transfer_timeout: Annotated[float, Unkeyed] = Field(600.0, gt=0, le=86_400)
+    """Seconds that each step of a transfer may take."""
+    checksum_every: Annotated[int, Unkeyed] = Field(10, ge=0, le=1_000_000)
+    """Compare a checksum of every tensor at the first transfer and then at every so many; 0: never."""
+    options: Annotated[list[str], Unkeyed] = []
+    """Further options of vLLM's command line, for the hardware: `["--swap-space", "8"]`. One that changes what is drawn belongs
+    to no recipe.
+    """
+
+    @model_validator(mode="after")
+    def _fits(self) -> VLLM:
+        if self.servers is not None and not self.servers:
+            raise ValueError("servers names none: name their addresses, or leave it out, and they are started")
+        for address in self.servers or []:
+            if not address.startswith(("http://", "https://")):
+                raise ValueError(f"servers: {address} is no address: write it as http://127.0.0.1:8000")
+        wanted = self.copies * self.tensor_parallel
+        if self.devices is not None and len(self.devices) != wanted:
+            raise ValueError(
+                f"devices names {len(self.devices)} GPUs, and {self.copies} copies of {self.tensor_parallel} need {wanted}"
+            )
+        return self
+
+    def correction(self) -> Correction:
+        return Correction(self.correct, self.bound)
+
+    def draws_ahead(self) -> Literal[0, 1]:
+        return self.ahead
+
+    def elsewhere(self) -> Elsewhere:
+        transfer = "adapter, or gloo without one" if self.transfer is None else name_of(self.transfer)[1]
+        return Elsewhere(
+            copies=len(self.servers) if self.servers else self.copies, devices_each=self.tensor_parallel,
+            devices=None if self.devices is None else tuple(self.devices), dtype=self.dtype, transfer=transfer,
+            sends="adapter" if transfer.startswith("adapter") else "weights", memory=self.memory, rests=self.rest,
+        )  # fmt: skip
+
+    def at_once(self, batch_size: int) -> int:
+        return max(batch_size, self.concurrency * self.copies)
+
+    def open(self, model: Any) -> Drawer:
+        if self._run is None:
+            raise UsageError("the engine vllm works in the stages of a recipe: here is none, so leave `engine` out")
+        place = self._run.dir.resolve() / "serving"
+        pool = self._run.shared("vllm", lambda: servers.Pool(place, self._run.rank))
+        transfer = self.transfer or build(Transfer, _usual(model))
+        serving = transfer.serving(model, self.dtype, place / "models" / _name(model))
+        key = self._key(serving)
+        limits = drawer.Limits(
+            draw=self.draw_timeout, transfer=self.transfer_timeout, concurrency=self.concurrency,
+            checksum_every=self.checksum_every, keep=self.ahead > 0, rest=self.rest,
+        )  # fmt: skip
+        return drawer.Served(
+            model, lambda: pool.take(key, lambda place: self._make(place, serving)), transfer, self.dtype, limits,
+            end=lambda: pool.give_back(key),
+        )  # fmt: skip
+
+    def _key(self, serving: Serving) -> str:
+        """Name what servers have to have in common to be the same ones."""
+        fields = (
+            "servers",
+            "copies",
+            "tensor_parallel",
+            "devices",
+            "memory",
+            "cache_gib",
+            "max_tokens",
+            "options",
+            "dtype",
+        )
+        parts = [serving.model, serving.arguments, *(getattr(self, name) for name in fields)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+    def _make(self, place: Path, serving: Serving) -> Any:
+        launch = None if self.servers else self._launch(serving)
+        return servers.Servers(
+            place, launch, copies=self.copies, addresses=self.servers or (), start_limit=self.start_timeout,
+            rank=self._run.rank, say=self._run.say,
+        )  # fmt: skip
+
+    def _launch(self, serving: Serving) -> Any:
+        found = environment.require(self.python)
+        cpu = self._run.device.type == "cpu" and not torch.cuda.is_available()
+        own = ["--model", serving.model, "--dtype", self.dtype, "--tensor-parallel-size", str(self.tensor_parallel)]
+        own += ["--max-model-len", str(self.max_tokens or "auto"), "--max-num-seqs", str(self.concurrency)]
+        # the model's own settings of sampling are none of the recipe's; log-probabilities are those at the temperature
+        own += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
+        own += ["--worker-extension-cls", "fgrl_worker.Extension", "--disable-uvicorn-access-log"]
+        variables = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+        if cpu:
+            own += ["--enforce-eager"]  # compiling needs a C++ compiler, at the first request
+            gib = max(1, round(self.cache_gib or CPU_CACHE))
+            variables |= {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        elif self.cache_gib is not None:
+            own += ["--kv-cache-memory-bytes", str(round(self.cache_gib * 2**30))]
+        if self.memory is not None:
+            own += ["--gpu-memory-utilization", str(self.memory)]
+        if self.rest:
+            own += ["--enable-sleep-mode"]
+        size = self.tensor_parallel
+        groups = tuple(tuple((self.devices or [])[i : i + size]) for i in range(0, len(self.devices or []), size))
+        return servers.Launch(
+            found.python, (*own, *serving.arguments, *self.options), variables | serving.environment, groups
+        )
+
+
+def _usual(model: Any) -> str:
+    """Return the transfer for a model."""
+    return "adapter" if model.adapted and len(model.net.peft_config) == 1 else "gloo"
+
+
+def _name(model: Any) -> str:
+    """Return a name for the architecture and the tokenizer of a model."""
+    config = model.transformer.config.to_json_string()
+    parts = (type(model.transformer).__name__, config, model.base.name)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,108 @@
+"""A LoRA adapter alone: a folder that the servers load beside the base model that they have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fgrl import lazy
+from fgrl.errors import UsageError
+from fgrl.files import atomically, sha256_of_file
+from fgrl.kinds import Parcel, Serving, Transfer
+from fgrl.registry import register
+
+if TYPE_CHECKING:
+    from fgrl import models
+    from fgrl.serving import weights
+else:
+    models = lazy.load("fgrl.models.language_model")
+    weights = lazy.load("fgrl.serving.weights")
+
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Sizes of buffers for adapters that vLLM knows."""
+AT_ONCE = 2
+"""Adapters of which a server computes answers at the same time."""
+
+
+@register("adapter")
+class Adapter(Transfer):
+    """Writes the LoRA adapter into a folder, which servers load within a moment; the base model stays where it is. Its name
+    is a hash of its content and is never used for another one, so that nothing that a server has kept of an earlier adapter can
+    be taken for it. What the servers list as loaded (`/v1/models`) tells which version they have.
+    """
+
+    def serving(self, model: Any, dtype: str, folder: Path) -> Serving:
+        if not model.adapted:
+            raise UsageError(
+                "the transfer adapter sends a LoRA adapter, and this model has none: all of its weights are trained; use gloo or files"
+            )
+        if stacked := [name for name in model.net.peft_config if name != models.NEWEST]:
+            raise UsageError(
+                f"the model has {len(stacked) + 1} adapters on top of each other, and servers apply one: use gloo or files, which merge them"
+            )
+        rank = model.net.peft_config[models.NEWEST].r
+        if rank > RANKS[-1]:
+            raise UsageError(f"vLLM serves adapters up to rank {RANKS[-1]}, and this one has {rank}: use gloo or files")
+        size = next(known for known in RANKS if known >= rank)
+        own = [
+            "--enable-lora",
+            "--max-lora-rank",
+            str(size),
+            "--max-loras",
+            str(AT_ONCE),
+            "--max-cpu-loras",
+            str(2 * AT_ONCE),
+        ]
+        own += ["--served-model-name", "base"]
+        if model.spec.quantize:
+            own += ["--quantization", "bitsandbytes", "--load-format", "bitsandbytes"]
+        if model.base.revision:
+            own += ["--revision", model.base.revision]
+        return Serving(model.base.name, tuple(own), {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"})
+
+    def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
+        return AdapterParcel(model, dtype, folder / "adapters")
+
+
+class AdapterParcel(Parcel):
+    """An adapter on the disk."""
+
+    def __init__(self, model: Any, dtype: str, folder: Path) -> None:
+        self._model, self._dtype = model, dtype
+        folder.mkdir(parents=True, exist_ok=True)
+        written = folder / f"new-{os.getpid()}"
+        with atomically(written) as partial:
+            model.net.save_pretrained(partial, selected_adapters=[models.NEWEST])
+        settings = model.net.peft_config[models.NEWEST]
+        content = sha256_of_file(written / "adapter_model.safetensors")
+        self.name = self.version = f"fgrl-{content[:32]}-{settings.r}-{settings.lora_alpha:g}"
+        self.folder = folder / self.name
+        if self.folder.exists():
+            shutil.rmtree(written)
+        else:
+            written.rename(self.folder)
+        self._matrices = list(weights.adapter(model, dtype))
+
+    def deliver(self, server: Any, limit: float) -> None:
+        if not self.arrived(server, limit):
+            server.call("/v1/load_lora_adapter", {"lora_name": self.name, "lora_path": str(self.folder)}, limit=limit)
+
+    def arrived(self, server: Any, limit: float) -> str:
+        cards = server.get("/v1/models", limit=limit).get("data", [])
+        loaded = any(card.get("id") == self.name and card.get("root") == str(self.folder) for card in cards)
+        return self.version if loaded else ""
+
+    def differing(self, server: Any, limit: float) -> list[str]:
+        below: list[str] = []
+        if not self._model.spec.quantize:  # bytes of 4-bit weights are each library's own
+            below = weights.differing(server, weights.sent(self._model, self._dtype, merge=False), limit)
+        return below + weights.differing_adapter(server, self.name, self._matrices, limit)
+
+    def discard(self, servers: Iterable[Any], limit: float) -> None:
+        for server in servers:
+            if self.arrived(server, limit):
+                server.call("/v1/unload_lora_adapter", {"lora_name": self.name}, limit=limit)
+        shutil.rmtree(self.folder, ignore_errors=True)

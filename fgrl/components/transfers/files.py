@@ -1,0 +1,29 @@
+"""All weights as files, which the servers read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fgrl import lazy
+from fgrl.kinds import Parcel, Serving, Transfer
+from fgrl.registry import register
+
+if TYPE_CHECKING:
+    from fgrl.serving import parcels
+else:
+    parcels = lazy.load("fgrl.serving.parcels")
+
+
+@register("files")
+class Files(Transfer):
+    """Writes all weights, with adapters merged, into safetensors files in the folder of the stage, which the servers read. The
+    files hold their version, and the servers report the one that they have read. Needs room for two versions on the disk.
+    """
+
+    def serving(self, model: Any, dtype: str, folder: Path) -> Serving:
+        return parcels.without_weights(model, folder / "architecture")
+
+    def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
+        tensors = parcels.of_model(model, version, dtype, keep=False)
+        return parcels.FileParcel(version, folder / "weights" / version, tensors())

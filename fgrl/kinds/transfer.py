@@ -1,0 +1,67 @@
+"""Transfers: they bring the weights of a model to the servers of an engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl.registry import Component, kind
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a server is started with."""
+
+    model: str
+    """Folder or hub id."""
+    arguments: tuple[str, ...] = ()
+    """Of vLLM's command line."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Parcel(ABC):
+    """The weights of one version, ready to be brought to any server, also to one that is started later.
+
+    A server is a `fgrl.serving.connection.Connection`; limits are seconds. A server that does not answer or refuses is a
+    `ServerGone` or `Refused` of that module.
+    """
+
+    version: str
+    """What servers report that have these weights."""
+    name: str
+    """Under which they are asked for answers."""
+
+    @abstractmethod
+    def deliver(self, server: Any, limit: float) -> None:
+        """Bring the weights to a server."""
+
+    @abstractmethod
+    def arrived(self, server: Any, limit: float) -> str:
+        """Return the version of the weights that a server has, as it reports it itself."""
+
+    @abstractmethod
+    def differing(self, server: Any, limit: float) -> list[str]:
+        """Return the tensors that are not those that were sent, by comparing a checksum of each."""
+
+    def discard(self, servers: Iterable[Any], limit: float) -> None:  # noqa: B027
+        """Free what servers and disk keep of this version: it is not needed any more."""
+
+
+@kind("transfer")
+class Transfer(Component, ABC):
+    """Brings a model's weights to servers. `setup(run)` comes first."""
+
+    @abstractmethod
+    def serving(self, model: Any, dtype: str, folder: Path) -> Serving:
+        """Return what a server of the model (a `fgrl.models.LanguageModel`) is started with, in `dtype`. `folder` is for
+        files that it needs.
+
+        Raises `UsageError` for a model that cannot be brought this way, `Unavailable` where this machine cannot do it.
+        """
+
+    @abstractmethod
+    def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
+        """Return the model's weights as they are now. keep: they are still needed when the model has changed."""

@@ -1,0 +1,175 @@
+"""The points of a sweep as recipes with overrides, and the stages that they share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl import recipe as recipes
+from fgrl.pipeline.estimating import estimates
+from fgrl.pipeline.folders import Runs, recipe_name
+from fgrl.pipeline.planning import Plan, plan
+from fgrl.recipe import Recipe
+from fgrl.recipe.sweeps import SweepFile, override
+from fgrl.results.records import is_done
+from fgrl.results.sweep_records import SWEEPS, PointRecord
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep, and how each of its points is run."""
+
+    file: SweepFile
+    recipe: str
+    """Address of the recipe that the command names."""
+    overrides: tuple[str, ...] = ()
+    """What the command sets for every point."""
+    path: str = ""
+    """The sweep file; empty for a grid of `fgrl run`."""
+    machines: str | None = None
+    limit: int | None = None
+    wandb: str | None = None
+    tensorboard: str | None = None
+    runs: Path = Path("runs")
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        given = re.sub(r"[^\w.-]+", "-", self.file.name or "").strip(".-")
+        return given or recipe_name(self.path or self.recipe)
+
+    @property
+    def id(self) -> str:
+        """Name of its folder: equal for equal points, however many of them run."""
+        whole = [self.file.definition(), self.recipe, self.overrides, self.limit, self.seed]
+        return f"{self.name}-{hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
+
+    @property
+    def folder(self) -> Path:
+        return self.runs / SWEEPS / self.id
+
+    def words(self, point: PointRecord) -> list[str]:
+        """Return the overrides of a point."""
+        return [*self.overrides, *(override(name, value) for name, value in point.parameters.items())]
+
+    def command(self, point: PointRecord) -> list[str]:
+        """Return the command that runs a point alone."""
+        words = ["fgrl", "run", self.recipe, *self.words(point)]
+        words += [] if self.runs == Path("runs") else ["--runs", str(self.runs)]
+        words += [] if self.limit is None else ["--limit", str(self.limit)]
+        return words + ([] if self.machines is None else ["--machines", self.machines])
+
+    def load(self, point: PointRecord) -> Recipe:
+        """Return the recipe of a point. Raises `Problems`."""
+        return load_point(self.recipe, self.words(point), self.machines)
+
+    def plan(self, point: PointRecord) -> Plan:
+        """Return the plan of a point. Raises `Problems`."""
+        return plan(self.load(point), self.runs, limit=self.limit)
+
+
+def load_point(address: str, overrides: Sequence[str], machines: str | None) -> Recipe:
+    """Return a recipe with overrides, on the machines of a file. Raises `Problems`."""
+    loaded = recipes.load(address, overrides)
+    if machines is not None:
+        loaded = recipes.load(address, [*recipes.placed(Path(machines), loaded), *overrides])
+    return loaded
+
+
+@dataclass
+class Needs:
+    """The stages that the points need."""
+
+    runs: Runs
+    plans: dict[int, Plan] = field(default_factory=dict)
+    """By the number of the point."""
+    done: set[str] = field(default_factory=set)
+    """Keys of the stages that are done, as far as is known here."""
+
+    def add(self, number: int, planned: Plan) -> None:
+        self.plans[number] = planned
+        self.done |= {stage.key for stage in planned.stages if stage.cached}
+
+    def look_again(self, number: int) -> None:
+        """See which stages of a point are done by now."""
+        for stage in self.plans[number].stages:
+            folder = self.runs.find(stage.key)
+            if folder is not None and is_done(folder, stage.key):
+                self.done.add(stage.key)
+
+    def missing(self, number: int) -> dict[str, str]:
+        """Return the keys of a point's stages that are not done, by name, in order of execution."""
+        return {stage.name: stage.key for stage in self.plans[number].stages if stage.key not in self.done}
+
+
+def shared_groups(
+    needs: Needs, numbers: Sequence[int], *, also_done: bool = False
+) -> Iterator[tuple[dict[str, str], list[int]]]:
+    """Yield (stages that several of these points share, by name with their keys; those points), in an order in which they
+    can run. The first of the points knows the stages by these names. also_done: those that are done already, too.
+    """
+    plans = {number: {stage.name: stage.key for stage in needs.plans[number].stages} for number in numbers}
+    missing = plans if also_done else {number: needs.missing(number) for number in numbers}
+    users: dict[str, list[int]] = {}
+    for number, stages in missing.items():
+        for key in stages.values():
+            users.setdefault(key, []).append(number)
+    for number, stages in missing.items():
+        groups: dict[tuple[int, ...], dict[str, str]] = {}
+        for name, key in stages.items():
+            if len(users[key]) > 1 and users[key][0] == number:
+                groups.setdefault(tuple(users[key]), {})[name] = key
+        yield from ((stages, list(sharing)) for sharing, stages in groups.items())
+
+
+def cost(needs: Needs, limit: int | None) -> dict[str, Any]:
+    """Return what the missing stages of all points ask of language models: each stage counts once."""
+    seen: set[str] = set()
+    total = {"calls": 0, "prompt tokens": 0, "completion tokens": 0, "usd": 0.0}
+    unknown: list[str] = []
+    for planned in needs.plans.values():
+        new = {stage.name: stage.key for stage in planned.stages if not stage.cached and stage.key not in seen}
+        seen |= set(new.values())
+        for name, estimate in estimates(planned, limit).items() if new else ():
+            calls = estimate.get("calls")
+            if name not in new or not isinstance(calls, Mapping):
+                continue
+            for what in total:
+                if (value := calls.get(what)) is not None:
+                    total[what] += value
+                elif what in ("calls", "usd"):
+                    unknown.append(f"{name} ({new[name]})")
+    return {"stages": len(seen), **total, "unknown": list(dict.fromkeys(unknown))}
+
+
+SBATCH = """#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --array={array}
+#SBATCH --cpus-per-task={threads}
+#SBATCH --output={logs}/slurm-%A-%a.log
+# devices, memory and time are those of your cluster: #SBATCH --gpus=1 --mem=64G --time=12:00:00
+cd {here}
+export OMP_NUM_THREADS={threads}
+{command} --{what} "$SLURM_ARRAY_TASK_ID"
+"""
+
+
+def sbatch(sweep: Sweep, *, what: str, count: int, threads: int, options: Sequence[str]) -> str:
+    """Return an array job that runs the points of a sweep (what: "point") or the stages that they share ("shared")."""
+    words = [sys.executable, "-m", "fgrl", "sweep", sweep.path, *options]
+    return SBATCH.format(
+        name=f"{sweep.id}-{what}",
+        array=f"1-{count}",
+        threads=threads,
+        logs=shlex.quote(str(sweep.folder.absolute())),
+        here=shlex.quote(str(Path.cwd())),
+        command=shlex.join(words),
+        what=what,
+    )

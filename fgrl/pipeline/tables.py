@@ -1,0 +1,350 @@
+"""Table files with what has run of them: our numbers beside the published ones, curves and points for figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgrl import recipe as recipes
+from fgrl.annotation.statistics import Statistics, statistics
+from fgrl.console import Console
+from fgrl.errors import UsageError
+from fgrl.pipeline.execution import execute
+from fgrl.pipeline.finished import FinishedRecipe, Source, read_sources
+from fgrl.pipeline.planning import Options
+from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
+from fgrl.registry import Problems
+from fgrl.results import curves
+from fgrl.results.comparing import RecipeNumber
+from fgrl.results.curves import Curve
+from fgrl.results.differing import leaves
+from fgrl.results.evaluations import Evaluation, RecipeResults
+from fgrl.results.frontier import Frontier, frontier
+from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, mark_best, measurement
+from fgrl.results.published import GROUP, Published, read_published
+from fgrl.results.reading import mapping
+from fgrl.results.run_folder import load as load_run_folder
+from fgrl.results.series import Series
+from fgrl.types import Sample, read_jsonl
+
+MOST_OTHERS = 3
+"""Runs with other settings that are named."""
+
+
+@dataclass
+class Place:
+    """A row of a table file with what has run of it."""
+
+    row: Row
+    sources: dict[str, Source]
+    """By the recipe's name in the file; without those that wait for a value."""
+    waiting: dict[str, str]
+    """By the name of such a recipe what it waits for."""
+
+    @property
+    def finished(self) -> list[FinishedRecipe]:
+        return [finished for source in self.sources.values() for finished in source.by_seed().values()]
+
+
+@dataclass
+class OpenTable:
+    """A table file, and its rows by name."""
+
+    file: TableFile
+    folder: Path
+    places: dict[str, Place]
+    annotations: Path | None = None
+    """File whose annotations are counted."""
+
+    @property
+    def stages(self) -> list[str]:
+        """Stages that the table or the figure reads."""
+        numbers = [column.number for column in self.file.columns.values()]
+        numbers += [number for row in self.file.rows.values() for number in row.numbers.values()]
+        drawn = self.file.figure.stages if self.file.figure and self.file.figure.kind == "curves" else []
+        return list(dict.fromkeys([*(number.partition("/")[0] for number in numbers if number), *drawn]))
+
+    def unfinished(self, finished: FinishedRecipe) -> list[str]:
+        """Return the stages of a recipe that the table reads and that have not run."""
+        has = finished.loaded.stages if finished.loaded is not None else ()
+        return [name for name in self.stages if name in has and name not in finished.folders]
+
+
+def open_table(
+    path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Sequence[int] = (), *, small: bool = False
+) -> OpenTable:
+    """Plan every row of a table file; nothing is run.
+
+    overrides: of all recipes, and `annotations=FILE`; a key that recipes `need` is for them alone, and `stages.NAME...` for those that have the
+    stage. seeds: instead of the file's.
+    Raises `Problems` of the file or a recipe, and `UsageError`.
+    """
+    table = read_table_file(path, small=small)
+    files = [text.partition("=")[2] for text in overrides if _key(text) == "annotations"]
+    overrides = [text for text in overrides if _key(text) != "annotations"]
+    annotations = Path(files[-1]) if files else path.parent / table.annotations if table.annotations else None
+    wanted = {key for keys in table.needs.values() for key in keys}
+    planned: dict[tuple[str, ...], Source] = {}
+    used: set[str] = set()
+
+    def source(name: str, row: Row) -> Source:
+        address = table.address(name, row, path.parent)
+        key = (str(address), *row.set)
+        if key not in planned:
+            own = [text for text in overrides if _key(text) not in wanted or _key(text) in table.needs.get(name, ())]
+            own = _of_its_stages(address, [*row.set, *own])
+            used.update(own)
+            (planned[key],) = read_sources([address], runs, own, list(seeds) or table.seeds)
+        return planned[key]
+
+    places = {}
+    for title, row in table.rows.items():
+        place = places[title] = Place(row, {}, {})
+        for name in table.recipes_of(row):
+            if absent := [key for key in table.needs.get(name, ()) if key not in map(_key, overrides)]:
+                place.waiting[name] = f"needs {' '.join(f'{key}=...' for key in absent)}"
+            else:
+                place.sources[name] = source(name, row)
+    if planned and (unused := [text for text in overrides if text not in used]):
+        raise UsageError(f"{unused[0]}: no recipe of the table has this stage")
+    return OpenTable(table, path.parent, places, annotations)
+
+
+def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides without those of stages that a recipe does not have."""
+    if not any(text.startswith("stages.") for text in overrides):
+        return list(overrides)
+    plain = [text for text in overrides if not text.startswith("stages.")]
+    known = recipes.load(address, plain).stages
+    return [text for text in overrides if text in plain or text.split(".")[1].partition("=")[0] in known]
+
+
+def run_missing(table: OpenTable, command: Sequence[str], console: Console) -> int:
+    """Run the recipes of rows that lack a stage. Returns the exit code of the first that fails, else 0."""
+    every = {finished.command: finished for place in table.places.values() for finished in place.finished}
+    for finished in every.values():
+        if not table.unfinished(finished) or finished.recipe is None:
+            continue
+        console.say(finished.command)
+        options = Options(arguments=finished.overrides, command=command)
+        if code := execute(finished.recipe, finished.runs.root, options, console).exit:
+            console.say(f"not finished: {finished.command}")
+            return code
+    return 0
+
+
+def paper_table(table: OpenTable) -> PaperTable:
+    """Return our numbers and the published ones. Raises `DataError` when numbers cannot be read, and `UsageError` for a
+    number that a finished evaluation does not have.
+    """
+    file = table.file
+    published = read_published(file.published, table.folder) if file.published else None
+    rows = {name: _table_row(name, table, published) for name in file.rows}
+    made = PaperTable(about=file.about, columns=list(file.columns), rows=list(rows.values()))
+    made.numbers = {name: text for name, column in file.columns.items() if (text := column.number or column.count)}
+    every = [finished for place in table.places.values() for finished in place.finished]
+    made.seeds = list(dict.fromkeys(finished.seed for finished in every))
+    made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.data)))
+    evaluations = _evaluations(table)
+    counted = None if table.annotations is None else statistics(read_jsonl(table.annotations, Sample), resamples=1)
+    for title, column in file.columns.items():
+        if counted is not None and column.count is not None:
+            _count(column, {name: row.cells[title] for name, row in rows.items()}, file, counted)
+        made.notes += _fill(title, column, rows, table, evaluations)
+    if published is not None:
+        made.source = f"{published.title}, Table {published.number} ({published.table.where})"
+        made.published_model, made.published_budget = published.table.model, published.table.budget
+        made.notes += _unmatched(file, published)
+    return made
+
+
+def _table_row(name: str, table: OpenTable, published: Published | None) -> TableRow:
+    place = table.places[name]
+    printed = place.row.published if place.row.published is not None else name
+    cells = {
+        title: Cell(published=None if published is None else published.value(printed, column.published or title))
+        for title, column in table.file.columns.items()
+    }
+    group, _, own = name.rpartition(GROUP) if published is None or name not in published.table.rows else ("", "", name)
+    row = TableRow(group, own, "", place.row.model, cells, waiting=place.row.reason, x=place.row.x)
+    if place.finished:
+        row.recipe = ", ".join(str(source.path) for source in place.sources.values())
+        row.commands = [finished.command for finished in place.finished if table.unfinished(finished)]
+        row.budget = "; ".join(dict.fromkeys(filter(None, (_budget(finished.data) for finished in place.finished))))
+        if len(row.commands) == len(place.finished):
+            row.waiting = "not run"
+    elif place.row.domain is not None:
+        row.waiting = "" if table.annotations else "needs annotations=FILE"
+    elif not row.waiting:
+        row.waiting = "; ".join(dict.fromkeys(place.waiting.values()))
+    return row
+
+
+Measured = dict[tuple[str, str], dict[str, dict[str, Evaluation]]]
+"""By row and name of the recipe: by seed and stage the finished evaluations."""
+
+
+def _evaluations(table: OpenTable) -> Measured:
+    read: dict[Path, Evaluation] = {}
+    measured: Measured = {}
+    for title, place in table.places.items():
+        for name, source in place.sources.items():
+            by_seed = measured[title, name] = {}
+            for seed, finished in source.by_seed().items():
+                stages = [
+                    stage for stage in table.stages if stage in finished.evaluations and stage in finished.folders
+                ]
+                for stage in stages:
+                    folder = finished.folders[stage]
+                    if folder not in read:
+                        read[folder] = finished.remeasured(stage)
+                by_seed[str(seed)] = {stage: read[finished.folders[stage]] for stage in stages}
+    return measured
+
+
+def _fill(
+    title: str, column: Column, rows: Mapping[str, TableRow], table: OpenTable, evaluations: Measured
+) -> list[str]:
+    """Set our numbers of a column, and mark the best. Returns notes."""
+    cells, measured, better = {}, {}, column.better
+    for name, row in rows.items():
+        place, own = table.places[name], table.places[name].row
+        number = own.numbers.get(title, column.number)
+        recipe = table.file.recipe_of(own, column) if table.file.recipes else ""
+        if number is None or row.waiting:
+            continue
+        if recipe in place.waiting:
+            row.cells[title].missing = place.waiting[recipe]
+            continue
+        found, declared = measurement(evaluations[name, recipe], number, own.models.get(title, own.model))
+        if found is None:
+            row.cells[title].missing = "not run"
+            continue
+        cell = cell_of(found, column.scale)
+        cell.published = row.cells[title].published
+        better = better or declared
+        row.cells[title] = cell
+        cells[name], measured[name] = cell, found
+    if better not in ("higher", "lower"):
+        return []
+    parts: dict[str, list[str]] = {}
+    for name in cells:
+        parts.setdefault(rows[name].group if table.file.best == "group" else "", []).append(name)
+    whys = [mark_best({name: cells[name] for name in part}, measured, better) for part in parts.values()]
+    return [f"{title}: none is marked: {why}" for why in whys if why]
+
+
+def _count(column: Column, cells: Mapping[str, Cell], file: TableFile, counted: Statistics) -> None:
+    """Set a column to counts of annotations by domain."""
+    domains = {name.lower(): own for name, own in counted.domains.items()} | {"total": counted.total}
+    for name, cell in cells.items():
+        domain = file.rows[name].domain
+        if domain is not None and (own := domains.get(domain.lower())) is not None:
+            cell.ours = RecipeNumber(mean=getattr(own, str(column.count)) * column.scale, seeds={})
+
+
+def _unmatched(file: TableFile, published: Published) -> list[str]:
+    """Return notes on rows and columns that only one side has."""
+    printed = {column.published or title: title for title, column in file.columns.items()}
+    without = [title for name, title in printed.items() if name not in published.table.columns]
+    names = [row.published if row.published is not None else name for name, row in file.rows.items()]
+    unknown = [name for name in names if name and name not in published.rows]
+    left = [name for name in published.table.columns if name not in printed]
+    left += [name for name in published.rows if name not in names]
+    notes = [f"not in the paper's table: {', '.join([*without, *unknown])}"] if without or unknown else []
+    return notes + ([f"only in the paper's table: {', '.join(left)}"] if left else [])
+
+
+def _bases(data: Mapping[str, Any]) -> list[str]:
+    """Return the models from which a recipe starts, without those that an endpoint serves."""
+    return [
+        value
+        for path, value in leaves(data.get("stages", {})).items()
+        if re.fullmatch(r"\w+\.(model|models\.\w+)(\.base)?", path) and isinstance(value, str) and "${out:" not in value
+    ]
+
+
+def _budget(data: Mapping[str, Any]) -> str:
+    """Return the sizes of a recipe's trainings: `policy: iterations 16, batch_size 16, 32 responses in a rollout`."""
+    parts = []
+    for name, stage in data.get("stages", {}).items():
+        train = mapping(mapping(stage).get("train"))
+        length = [key for key in ("max_steps", "iterations", "epochs") if train.get(key) is not None][:1]
+        sizes = [f"{key} {train[key]}" for key in (*length, "batch_size") if key in train]
+        drawn = mapping(mapping(stage).get("rollout")).get("batch_size")
+        sizes += [f"{drawn} responses in a rollout"] if drawn else []
+        parts += [f"{name}: {', '.join(sizes)}"] if sizes else []
+    return "; ".join(parts)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def table_frontier(table: OpenTable) -> Frontier:
+    """Return the second column against the first, for the rows that have run; a group is a series."""
+    numbers = [column.number for column in table.file.columns.values()]
+    if len(numbers) != 2 or None in numbers:
+        raise UsageError("a frontier wants two columns with numbers: what it costs, and what is wanted")
+    results = []
+    for name, place in table.places.items():
+        for finished in place.finished:
+            own = finished.results
+            kept = {stage: each for stage, each in own.evaluations.items() if stage in table.stages}
+            results.append(RecipeResults(name.partition(GROUP)[0], own.settings, kept))
+    models = list(dict.fromkeys(place.row.model for place in table.places.values()))
+    return frontier(results, str(numbers[0]), str(numbers[1]), models)
+
+
+def table_curves(table: OpenTable, metric: str) -> list[Curve]:
+    """Return a metric of the trainings of every row that logs it over their steps, with intervals over seeds.
+
+    Raises `UsageError` where trainings have finished and none of them logs it.
+    """
+    assert table.file.figure is not None
+    drawn, without = [], []
+    several = len(table.file.figure.stages) > 1
+    for name, place in table.places.items():
+        for stage in table.file.figure.stages:
+            series: dict[int, Series] = {}
+            for finished in place.finished:
+                try:
+                    if stage in finished.folders:
+                        series[finished.seed] = curves.metric_of(finished.folders, metric, [stage])[stage]
+                except UsageError as error:
+                    without.append(error)
+            if series:
+                drawn.append(curves.curve(f"{name} {stage}" if several else name, series))
+    if without and not drawn:
+        raise without[0]
+    return drawn
+
+
+# -- other runs --------------------------------------------------------------------------------------------------------
+
+
+def other_runs(finished: FinishedRecipe) -> list[str]:
+    """Return the overrides of the newest runs of a recipe that has not run with these settings; where a command did not
+    give them, the values that differ.
+    """
+    own, found = leaves(finished.data), []
+    for folder in finished.runs.invocations(finished.name):
+        run = load_run_folder(folder)
+        theirs = leaves(run.settings)
+        if theirs == own or finished.loaded is None or not any(stage.finished for stage in run.stages):
+            continue
+        words = [word for word in run.record.command if "=" in word and not word.startswith("-")]
+        try:
+            given = leaves(recipes.load(finished.loaded.address, words).data) == theirs
+        except Problems:
+            given = False
+        differing = [f"{key}={value}" for key, value in theirs.items() if own.get(key) != value]
+        text = " ".join(words if given else differing)
+        found += [text] if text and text not in found else []
+    return found[:MOST_OTHERS]

@@ -1,0 +1,62 @@
+"""`sweeps/small/kl_by_cutoff.yaml`, reduced: real trainings of a small model, one reward model for each cutoff, whatever `--jobs` is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pipeline_helpers import ROOT, fgrl
+
+from fgrl import recipe as recipes
+from fgrl.results.sweep_records import read_sweep_record
+
+FILE = ROOT / "sweeps" / "small" / "kl_by_cutoff.yaml"
+SHORT = (
+    "stages.start.data.copies=1", "stages.start.train.epochs=1", "stages.reward_model.data.count=48",
+    "stages.reward_model.train.epochs=1", "stages.calibrate.data.count=48", "stages.policy.train.iterations=2",
+    "stages.policy.rollout.batch_size=12", "stages.policy.train.batch_size=12", "stages.policy.train.micro_batch_size=12",
+)  # fmt: skip
+
+
+def reduced(folder: Path) -> Path:
+    content = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    *command, place = content["command"]
+    content["command"] = [*command, *SHORT, place]
+    for parameter in content["parameters"].values():
+        parameter["values"] = parameter["values"][::3]
+    (folder / "reduced.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    (folder / "recipes").symlink_to(ROOT / "recipes")
+    return folder / "reduced.yaml"
+
+
+def numbers(runs: Path) -> list[Any]:
+    (folder,) = (runs / "sweeps").iterdir()
+    record = read_sweep_record(folder)
+    assert record is not None
+    assert all(point.state == "finished" for point in record.points), [point.error for point in record.points]
+    assert record.lead is not None
+    assert record.lead.difference is not None, record.lead.note
+    assert record.lead.difference.low is not None
+    return [(point.parameters, point.numbers) for point in record.points]
+
+
+def test_the_shipped_file_has_4_reward_models_and_16_policies() -> None:
+    sweep = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    assert [len(each["values"]) for each in sweep["parameters"].values()] == [4, 4]
+    assert recipes.load(ROOT / sweep["command"][2]).stages["policy"].train.iterations == 12
+
+
+def test_points_share_reward_models_and_the_numbers_do_not_depend_on_jobs(tmp_path: Path) -> None:
+    file = reduced(tmp_path)
+    for runs, jobs in (("one", 1), ("two", 2)):
+        done = fgrl("sweep", file, "--runs", runs, "--jobs", jobs, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        stages = [
+            folder.name.partition("-")[0] for folder in (tmp_path / runs / "stages").iterdir() if folder.name[0] != "."
+        ]
+        assert Counter(stages) == {
+            "blank": 1, "start": 1, "reward_model": 2, "calibrate": 2, "policy": 4, "evaluate": 4,
+        }  # fmt: skip
+    assert numbers(tmp_path / "one") == numbers(tmp_path / "two")

@@ -21,6 +21,7 @@ from fgrl import models, recipe, registry
 from fgrl.kinds import DrawRequest
 from fgrl.pipeline.run import scratch_run
 from fgrl.rollouts import encode_prompt
+from fgrl.serving import environment
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -37,6 +38,9 @@ def main() -> None:
         "--full", action="store_true", help="all weights are trained, rather than an adapter of rank 16"
     )
     options = parser.parse_args()
+    if environment.look() is None:
+        print(f"not measured, vLLM is in no environment of its own; make one: {environment.how_to_make()}")
+        return
     torch.set_num_threads(options.threads)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # the servers'
     recipe.know_components()

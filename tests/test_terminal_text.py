@@ -30,8 +30,10 @@ ALLOWED = {
     "fgrl.report.terminal": {"print"},  # rich: colours of its own; texts go through `visible`
     "fgrl.functions.calling": {"stderr"},  # what a user's function prints goes there: stdout carries results
     "fgrl.modules.launching": {"stderr"},  # the last line of a process that ends without its main thread
+    "fgrl.pipeline.sweep_worker": {"stderr"},  # its log: stdout carries replies
     "fgrl.registry.shielding": {"stderr"},  # what a user's code prints goes there: stdout carries results
     "fgrl.rules.programs.harness": {"stdout", "stderr"},  # inside the sandbox: it takes them away from the program
+    "fgrl.serving.guard": {"stderr", "print"},  # into the log of the server that it guards
     "fgrl.sandbox.runner": {"stdout", "stderr"},  # of untrusted code, in its own process: read by fgrl as data
 }
 """What modules may use to write; everything else goes through `Console` and `fgrl.cli.shared.echo`."""

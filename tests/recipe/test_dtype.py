@@ -259,7 +259,11 @@ def test_the_child_of_a_distributed_stage_takes_over_what_was_found(monkeypatch:
     monkeypatch.setattr(child_process, "_command", lambda *_: ["true"])
     with pytest.raises(InterruptedError):
         child_process.run(
-            _Any(), Path("none"), _Any(environment={}, folder=Path("runs")), Console(quiet=True), lambda: False
+            _Any(),
+            Path("none"),
+            _Any(environment={}, folder=Path("runs"), options=_Any(swept=None)),
+            Console(quiet=True),
+            lambda: False,
         )
     assert started["env"][native.INHERITED] == "float32,bfloat16"
 

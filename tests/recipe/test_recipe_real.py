@@ -75,7 +75,7 @@ def test_the_schema_takes_every_shipped_recipe(file: Path, rules: dict[str, Any]
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 43
+    assert len(RECIPES) == 44
 
 
 @pytest.mark.parametrize(

@@ -352,7 +352,7 @@ def test_alarms_of_a_training_that_an_alarm_stopped(run: Path) -> None:
 
 def test_an_alarm_of_the_engine_is_shown_and_is_no_sign_of_hacking(run: Path) -> None:
     goal(run, 0.2, 0.5)
-    rising(run, 0.0, 2.0, mismatch=[0.01] * 5 + [0.4] * 6)
+    alarms(run, {"name": "mismatch", "since": 6, "value": 0.4, "bound": "above 0.1"})
     hacking = replies(run)[1]
     assert hacking.status == "good"
     assert "Alarm “mismatch” in policy from iteration 6 on, until the end" in texts(hacking, "unknown")

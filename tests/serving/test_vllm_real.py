@@ -28,20 +28,14 @@ CLOSE = 1e-3
 TOPICS = ("the sea", "bread", "trains", "cats")
 
 
-def _lacking() -> str:
-    found = environment.look()
-    if found is None or not found.supported:
-        return f"needs vllm: set {environment.VARIABLE}, or {environment.how_to_make()}"
-    return ""
-
-
 pytestmark = [pytest.mark.evidence, pytest.mark.smollm2]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _needs_vllm() -> None:
-    if why := _lacking():
-        pytest.skip(why)
+    found = environment.look()
+    if found is None or not found.supported:
+        pytest.skip(f"needs vllm: set {environment.VARIABLE}, or {environment.how_to_make()}")
 
 
 def policy(folder: Path, *, lora: bool) -> models.LanguageModel:

@@ -38,7 +38,7 @@ def plain(text: str) -> str:
     for place, name in ((Path.cwd(), "<here>"), (ROOT, "<fgrl>")):
         text = text.replace(f"{place}/", f"{name}/").replace(str(place), name)
     text = re.sub(r"\.py:\d+(?=\))|(?<=json/decoder)\.py:\d+", ".py:N", text)
-    text = re.sub(r"/[^\s'\"]*/pytest-\d+/[^\s'\"/]*", "<folder>", text)
+    text = re.sub(r"/[^\s'\"]*/pytest-\d+/(popen-gw\d+/)?[^\s'\"/]*", "<folder>", text)
     text = "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
     return "\n".join(line.rstrip() for line in text.strip().split("\n"))
 

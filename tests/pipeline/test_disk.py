@@ -108,7 +108,9 @@ def test_exit_codes_are_documented() -> None:
     }
     text = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
     (listed,) = re.findall(r"\*\*Exit codes\.\*\*(.*?)\n\n", text, re.DOTALL)
-    assert codes | {errors.DONE, errors.POINT_FAILED, errors.INTERRUPTED} == {int(code) for code in re.findall(r"\s(\d+) [a-z]", listed)}
+    assert codes | {errors.DONE, errors.POINT_FAILED, errors.INTERRUPTED} == {
+        int(code) for code in re.findall(r"\s(\d+) [a-z]", listed)
+    }
 
 
 # -- databases ---------------------------------------------------------------------------------------------------------

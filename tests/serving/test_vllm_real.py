@@ -185,6 +185,10 @@ def test_a_corrupted_tensor_and_a_skipped_adapter_are_noticed(smollm2_dir: Path,
             assert (after.finish == "early") == any(string in text for string in early.strings)
         assert any(one.finish == "early" for one in cut)
         assert list(drawer.stream(plain[0])) == whole[0].ids
+        # more tokens of prompts than a server reads in one step
+        many = [DrawRequest([*one.prompt, *one.prompt], SHORT, 7, one.row) for one in asked(model, 64, 7, SHORT)]
+        assert sum(len(one.prompt) for one in many) > 2 * 2048
+        assert difference(model, many, drawer.draw(many)) < CLOSE
 
 
 def allowed(model: models.LanguageModel, request: DrawRequest, ids: list[int]) -> bool:

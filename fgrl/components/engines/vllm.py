@@ -178,6 +178,8 @@ class VLLM(Engine):
         variables = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         if cpu:
             own += ["--enforce-eager"]  # compiling needs a C++ compiler, at the first request
+            # the sampler rewinds the random numbers of a prompt that is read in two parts, which those of a CPU cannot
+            own += ["--no-enable-chunked-prefill"]
             gib = max(1, round(self.cache_gib or CPU_CACHE))
             variables |= {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         elif self.cache_gib is not None:

@@ -4,6 +4,7 @@
 # make docs         the documentation site, and the slower commands and snippets of its pages
 # make bench        measurements, side by side
 # make evidence     the slow evidence: kills and resumes, ablations, seeds, strategies, new cases for the property tests
+# make credit-benchmark  go on with the runs that docs/credit-benchmark.md reports (hours; stops anywhere)
 # make wordnet      make the small recipes' question files again, from Debian's WordNet
 # make docstrings  make the small recipe's summaries of functions again, from the standard library of Python 3.11
 
@@ -17,7 +18,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test check docs bench evidence wordnet docstrings install clean
+.PHONY: quickstart test check docs bench evidence credit-benchmark wordnet docstrings install clean
 
 quickstart: $(VENV)/.small
 	$(BIN)/fgrl run recipes/quickstart.yaml
@@ -45,6 +46,10 @@ evidence: $(VENV)/.dev
 	$(BIN)/python -m pytest -m evidence --override-ini timeout=7200
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest tests/components tests/ops --override-ini timeout=7200
 	$(BIN)/python benchmarks/strategies.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/credit/benchmark.py run --minutes 20
+
+credit-benchmark: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/credit/benchmark.py run
 
 wordnet:
 	mkdir -p build/wordnet

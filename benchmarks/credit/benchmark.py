@@ -1,7 +1,9 @@
-"""Runs of the credit benchmark. Each finished run is one line of results/PHASE.jsonl; what has a line is not run again.
+"""Runs of the credit benchmark, in the phases of plan.yaml. Each finished run is one line of results/PHASE.jsonl; what has a line is
+not run again, on no machine.
 
-    python benchmarks/credit/benchmark.py run --phase pilot --methods oracle,even --tasks sums,facts --seeds 100-103
-    python benchmarks/credit/benchmark.py power --phase pilot
+    python benchmarks/credit/benchmark.py run [--phase test] [--methods oracle,even] [--tasks code] [--seeds 1000-1004] [--minutes 20]
+    python benchmarks/credit/benchmark.py budget
+    python benchmarks/credit/tables.py
 
 All runs share this process and start from one model, which start.yaml trains (a few minutes, once).
 """
@@ -10,37 +12,64 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
+import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from credit_tasks import KINDS, task
+from credit_quality import quality_of
+from credit_tasks import task
 
 import fgrl
-from fgrl.evaluation.statistics import student
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
 PARTS, FILLERS = 8, 2
+SECONDS = 12.0
+"""Of one core for a run, where no line tells."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run: a method with settings, a task and a seed."""
+
+    method: str
+    task: str
+    seed: int
+    settings: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Name of the run in its phase."""
+        return json.dumps([self.method, self.task, self.seed, self.settings], sort_keys=True)
+
+
+def read(name: str) -> Any:
+    """Return the contents of a YAML file beside this one."""
+    return yaml.load((HERE / name).read_text(encoding="utf-8"), Loader=Numbers)
+
+
+class Numbers(yaml.SafeLoader):
+    """YAML 1.2's numbers: 2e-4 is one."""
+
+
+Numbers.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
+)
 
 
 def seeds_of(text: str) -> list[int]:
     """Seeds from `0,1,2` or `100-103`."""
     first, dash, last = text.partition("-")
     return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(",")]
-
-
-def start(runs: str) -> str:
-    """Return the folder of the model that every training starts from, after training it where that is missing."""
-    return str(fgrl.run(HERE / "start.yaml", runs=runs, progress=False).stage("start").product.resolve())
 
 
 def lines(phase: str) -> Iterator[dict[str, Any]]:
@@ -50,91 +79,144 @@ def lines(phase: str) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file.read_text(encoding="utf-8").splitlines())
 
 
+def points(phase: str) -> list[Point]:
+    """Return the runs of a phase, seed by seed, so that a part of them has all methods."""
+    plan, methods = read("plan.yaml")[phase], read("methods.yaml")
+    chosen = tuned() if plan.get("tuned") else {}
+    names = list(methods) if plan["methods"] == "all" else plan["methods"]
+    found = []
+    for seed in seeds_of(str(plan["seeds"])):
+        for name in plan["tasks"]:
+            for method in names:
+                if "rates" in plan:
+                    each = trials(methods[method], plan["rates"])
+                elif "each" in plan:
+                    each = [settings_of(worse) for worse in read(plan["each"])]
+                else:
+                    each = [chosen.get(methods[method].get("as", method), {})]
+                found += [Point(method, name, seed, settings) for settings in each]
+    return found
+
+
+def settings_of(worse: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides for credit with these mistakes."""
+    return {
+        f"stages.policy.{'algorithm' if key == 'baseline' else 'reward'}.{key}": value for key, value in worse.items()
+    }
+
+
+def trials(method: Mapping[str, Any], rates: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the settings that are tried: as many for each method; none for a control, which has the settings of `as`."""
+    if "as" in method:
+        return []
+    ((knob, values),) = method.get("knob", {"vars.kl": [0.02, 0.005]}).items()
+    return [{"vars.lr": rate, knob: value} for rate in method.get("rates", rates) for value in values]
+
+
+def tuned() -> dict[str, dict[str, Any]]:
+    """Return the settings with the most right words in phase `tune`, by method; those without a line are left out."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines("tune"):
+        found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
+    most = {method: max(len(values) for values in settings.values()) for method, settings in found.items()}
+    return {
+        method: json.loads(max(
+            (each for each in settings if len(settings[each]) == most[method]), key=lambda each: statistics.mean(settings[each])
+        ))
+        for method, settings in found.items()
+    }  # fmt: skip
+
+
+def start(runs: str) -> str:
+    """Return the folder of the model that every training starts from, after training it where that is missing."""
+    return str(fgrl.run(HERE / "start.yaml", runs=runs, progress=False).stage("start").product.resolve())
+
+
 def run(options: argparse.Namespace) -> None:
     """Run what has no line yet."""
-    methods = yaml.safe_load((HERE / "methods.yaml").read_text(encoding="utf-8"))
-    done = {(line["method"], line["task"], line["seed"]) for line in lines(options.phase)}
-    base = start(options.runs)
-    RESULTS.mkdir(exist_ok=True)
-    for seed in seeds_of(options.seeds):
-        for name in options.tasks.split(","):
-            for method in options.methods.split(","):
-                if (method, name, seed) in done:
-                    continue
-                words = task(name, PARTS, FILLERS).length
-                given = {"vars.start": base, "vars.task": name, "vars.words": words, "vars.split": options.split}
-                begin = time.perf_counter(), time.process_time()
-                finished = fgrl.run(
-                    HERE / "task.yaml",
-                    {**given, **methods[method]["overrides"]},
-                    seed=seed,
-                    runs=options.runs,
-                    progress=False,
-                )
-                numbers = {
-                    f"{row['model']}.{NUMBERS[row['number']]}": round(row["mean"], 6)
-                    for row in finished.numbers()
-                    if row["number"] in NUMBERS
-                }
-                line = {
-                    "method": method, "task": name, "seed": seed, "split": options.split, **numbers,
-                    "processor seconds": round(time.process_time() - begin[1], 1),
-                    "seconds": round(time.perf_counter() - begin[0], 1),
-                    "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": platform.processor() or platform.machine(),
-                }  # fmt: skip
-                with (RESULTS / f"{options.phase}.jsonl").open("a", encoding="utf-8") as file:
+    until = time.monotonic() + 60 * options.minutes
+    for phase in options.phase.split(",") if options.phase else read("plan.yaml"):
+        done = {line["key"] for line in lines(phase)}
+        for point in points(phase):
+            if time.monotonic() > until:
+                return
+            if point.key not in done and wanted(point, options):
+                line = result(point, read("plan.yaml")[phase]["split"], options.runs)
+                RESULTS.mkdir(exist_ok=True)
+                with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
-                print(json.dumps(line), flush=True)
+                print(json.dumps({key: value for key, value in line.items() if key != "key"}), flush=True)
 
 
-def shown(values: Sequence[float]) -> str:
-    """Mean of one value per seed with its 95% interval (Student's t)."""
-    over = student(values)
-    bounds = "" if over.low is None or over.high is None else f" [{over.low:.3f}, {over.high:.3f}]"
-    return f"{over.mean:.3f}{bounds}"
-
-
-def power(options: argparse.Namespace) -> None:
-    """Per task: each method's share of right words, its difference to `even`, and the smallest difference that 20 seeds can show."""
-    found: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    before: dict[str, list[float]] = defaultdict(list)
-    for line in lines(options.phase):
-        found[line["task"]][line["method"]][line["seed"]] = line["policy.right"]
-        before[line["task"]].append(line["start.right"])
-    print(
-        "| task | method | right words | before | difference to even | smallest difference of 20 seeds |\n|---|---|---|---|---|---|"
+def wanted(point: Point, options: argparse.Namespace) -> bool:
+    """True if the options do not leave a run out."""
+    return (
+        (not options.methods or point.method in options.methods.split(","))
+        and (not options.tasks or point.task in options.tasks.split(","))
+        and (not options.seeds or point.seed in seeds_of(options.seeds))
     )
-    for name, methods in found.items():
-        for method, values in methods.items():
-            shared = sorted(values.keys() & methods.get("even", {}).keys())
-            change = [values[seed] - methods["even"][seed] for seed in shared]
-            least = "" if len(change) < 2 or method == "even" else f"{detectable(change):.3f}"
-            against = shown(change) if change and method != "even" else ""
-            print(
-                f"| {name} | {method} | {shown(list(values.values()))} | {statistics.mean(before[name]):.3f} | {against} | {least} |"
-            )
 
 
-def detectable(change: Sequence[float], seeds: int = 20, power: float = 0.8) -> float:
-    """Difference that a paired test at 5% finds with probability `power`, with this spread and so many seeds (normal approximation)."""
-    normal = statistics.NormalDist()
-    return (normal.inv_cdf(0.975) + normal.inv_cdf(power)) * statistics.stdev(change) / math.sqrt(seeds)
+def result(point: Point, split: str, runs: str) -> dict[str, Any]:
+    """Run one point and return its line."""
+    method, kind = read("methods.yaml")[point.method], task(point.task, PARTS, FILLERS)
+    given = {"vars.start": start(runs), "vars.task": point.task, "vars.words": kind.length, "vars.split": split}
+    given |= method.get("overrides", {}) | dict(point.settings)
+    begin = time.perf_counter(), time.process_time()
+    row = f"::{method['row']}" if "row" in method else ""
+    finished = fgrl.run(f"{HERE / 'task.yaml'}{row}", given, seed=point.seed, runs=runs, progress=False)
+    numbers = {
+        f"{each['model']}.{NUMBERS[each['number']]}": each["mean"]
+        for each in finished.numbers()
+        if each["number"] in NUMBERS
+    }
+    policy = finished.stage("policy")
+    credit = quality_of(policy.product / "rollouts.jsonl", kind)
+    return {
+        "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
+        **{key: round(value, 5) for key, value in {**numbers, **curve(policy.log()), **credit}.items()},
+        "processor seconds": round(time.process_time() - begin[1], 1), "seconds": round(time.perf_counter() - begin[0], 1),
+        "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
+    }  # fmt: skip
+
+
+def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean over the evaluations of a training; {} of an offline one."""
+    values = [row[key] for row in log for key in row if key.endswith("quality.right") and row[key] is not None]
+    return {"curve": statistics.mean(values)} if values else {}
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def budget(options: argparse.Namespace) -> None:
+    """Print runs and seconds of each phase, and what is left."""
+    print("| phase | runs | seconds of one core for a run | hours | done |\n|---|---|---|---|---|")
+    total = 0.0
+    for phase in read("plan.yaml"):
+        done = list(lines(phase))
+        cost = statistics.mean(line["processor seconds"] for line in done) if done else SECONDS
+        every = len(points(phase))
+        total += every * cost / 3600
+        print(f"| {phase} | {every} | {cost:.1f} | {every * cost / 3600:.1f} | {len(done)} |")
+    print(f"| all | | | {total:.1f} | |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     runner = commands.add_parser("run", help="run what is missing")
-    runner.add_argument("--methods", required=True)
-    runner.add_argument("--tasks", default=",".join(KINDS))
-    runner.add_argument("--seeds", required=True)
-    runner.add_argument("--split", default="validation", choices=["validation", "test"])
+    for option in ("--phase", "--methods", "--tasks", "--seeds"):
+        runner.add_argument(option, help="only these")
+    runner.add_argument("--minutes", type=float, default=1e9, help="begin no run after so many")
+    runner.add_argument("--runs", default="runs")
     runner.set_defaults(do=run)
-    shower = commands.add_parser("power", help="what can be told apart")
-    shower.set_defaults(do=power)
-    for each in (runner, shower):
-        each.add_argument("--phase", required=True)
-        each.add_argument("--runs", default="runs")
+    commands.add_parser("budget", help="how much there is to run").set_defaults(do=budget)
     options = parser.parse_args()
     options.do(options)
 

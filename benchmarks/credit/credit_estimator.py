@@ -12,6 +12,8 @@ bound. (Adam's steps hardly depend on the scale.)
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from fgrl import ops
@@ -25,9 +27,14 @@ class TokenGroup(GroupRelative):
 
     reads_token_rewards = True
 
+    baseline: Literal["others", "none"] = "others"
+    """`none`: the token's reward as it is."""
+
     def combine(self, advantage, rollout, rewards):
         mask, index = rollout.mask, ops.group_index(rollout.group)
         token = torch.where(mask, rewards.token, 0.0)
+        if self.baseline == "none":
+            return token, {}
         others = torch.bincount(index)[index][:, None] - 1
         total = torch.zeros_like(token).index_add(0, index, token)[index]
         centred = torch.where(mask, token - (total - token) / others, 0.0)

@@ -30,10 +30,12 @@ class TaskCredit(Reward):
     """As of the prompts."""
     fillers: int = Field(2, ge=0, le=64)
     """As of the prompts."""
-    credit: Literal["oracle", "even", "random", "wrong"] = "oracle"
-    """`oracle`: on the words that the rule judges. `even`: the same for every word, so one number per answer. `random`:
-    random shares of the total. `wrong`: the oracle's values, on words that are irrelevant.
+    credit: Literal["oracle", "even", "last", "random", "wrong"] = "oracle"
+    """`oracle`: on the words that the rule judges. `even`: the same for every word, so one number per answer. `last`: on
+    the last word. `random`: random shares of the total. `wrong`: the oracle's values, on words that are irrelevant.
     """
+    value: Literal["signed", "share"] = "signed"
+    """`share`: an answer is worth its share of right words among those that are judged, and a wrong word nothing."""
     drop: float = Field(0.0, ge=0, le=1)
     """Share of the judged words whose value is lost."""
     flip: float = Field(0.0, ge=0, le=1)
@@ -65,7 +67,7 @@ class TaskCredit(Reward):
         worth, found = [], [0, 0, 0]
         for row, (sample, text) in enumerate(zip(rollout.samples, rollout.texts, strict=True)):
             prompt = str(sample.prompt)
-            judged = kind.judge(prompt, text)
+            judged = self.valued(kind.judge(prompt, text))
             given = self.credited(judged, random.Random(f"{prompt}\n{text}"))
             words = [i for i, (start, end) in enumerate(rollout.offsets[row]) if text[start:end].strip()]
             token[row, words] = torch.tensor(given)
@@ -83,6 +85,13 @@ class TaskCredit(Reward):
     def on_tokens(self):
         return True
 
+    def valued(self, judged: list[float]) -> list[float]:
+        """Return what the words that the rule judges are worth."""
+        if self.value == "signed":
+            return judged
+        count = max(1, sum(each != 0 for each in judged))
+        return [max(0.0, each) / count for each in judged]
+
     def credited(self, judged: list[float], draw: random.Random) -> list[float]:
         """Return a token reward for each word, from the rule's values."""
         total, count = sum(judged), len(judged)
@@ -90,6 +99,8 @@ class TaskCredit(Reward):
             return []
         if self.credit == "even":
             values = [total / count] * count
+        elif self.credit == "last":
+            values = [*[0.0] * (count - 1), total]
         elif self.credit == "random":
             shares = [-math.log(1.0 - draw.random()) for _ in judged]
             values = [total * share / sum(shares) for share in shares]

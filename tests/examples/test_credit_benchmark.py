@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 import scratch_registry
 import torch
 
-from fgrl.kinds import OnlineAlgorithm
+import fgrl
+from fgrl.kinds import OnlineAlgorithm, Verifier
 from fgrl.registry import build
 from fgrl.types import Rewards, Rollout, Sample
 
@@ -113,6 +115,146 @@ def test_each_mistake_changes_what_it_names() -> None:
     assert sum(world.TaskCredit(task="sums", bias=0.5).credited(judged, random.Random(0))) == pytest.approx(3.0)
     wrong = world.TaskCredit(task="sums", credit="wrong").credited(judged, random.Random(0))
     assert wrong[1] == wrong[3] == 0.0
+
+
+def test_values_as_shares_and_on_the_last_word() -> None:
+    world = importlib.import_module("credit_reward")
+    judged = [0.0, 1.0, 0.0, -1.0, 1.0]
+    share = world.TaskCredit(task="sums", value="share")
+    assert share.valued(judged) == pytest.approx([0, 1 / 3, 0, 0, 1 / 3])
+    assert share.valued([0.0, 0.0]) == [0.0, 0.0]
+    last = world.TaskCredit(task="sums", credit="last").credited(judged, random.Random(0))
+    assert last == pytest.approx([0, 0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_corrections_lead_to_a_right_answer(name: str) -> None:
+    data = importlib.import_module("credit_data")
+    task = tasks().task(name, 4, 1)
+    for number in range(10):
+        prompt = task.prompt(number)
+        answer = task.write(prompt, 0.4, random.Random(number))
+        chain = data.corrections(task, prompt, answer)
+        assert chain[0] == answer
+        assert min(task.judge(prompt, chain[-1])) >= 0
+        for before, after in pairwise(chain):
+            changed = [
+                i for i, both in enumerate(zip(before.split(), after.split(), strict=True)) if both[0] != both[1]
+            ]
+            assert len(changed) == 1
+            assert task.judge(prompt, before)[changed[0]] == -1
+
+
+@pytest.mark.parametrize("kind", ["drawn", "corrected", "stepwise"])
+def test_pairs_and_their_weights(kind: str) -> None:
+    data = importlib.import_module("credit_data")
+    reader = data.TaskPairs(task="code", parts=3, fillers=1, split="train", count=30, pair=kind, weight=True)
+    task = reader.kind()
+    pairs = list(reader.pairs())
+    assert len({pair.id for pair in pairs}) == len(pairs) > 20
+    for pair in pairs:
+        better, worse = (task.judge(str(pair.prompt), text) for text in (pair.chosen, pair.rejected))
+        assert sum(better) > sum(worse)
+        assert pair.meta["weight"]["chosen"] == [*np.clip(better, 0, 1), 0]
+        assert pair.meta["weight"]["rejected"] == [*np.clip(np.negative(worse), 0, 1), 0]
+        assert (
+            kind == "drawn" or sum(a != b for a, b in zip(pair.chosen.split(), pair.rejected.split(), strict=True)) >= 1
+        )
+    assert list(reader.pairs()) == pairs
+
+
+def test_criteria_are_kept_where_their_words_are_right() -> None:
+    data = importlib.import_module("credit_data")
+    reader = data.TaskCriteria(task="facts", parts=3, fillers=1, split="train", count=5)
+    for sample in reader.read():
+        verifiers = [build(Verifier, criterion.check) for criterion in sample.rubric]
+        assert [verifier.check(sample.reference) for verifier in verifiers] == [True] * 3
+        words = sample.reference.split()
+        words[5] = "wrong"
+        assert [verifier.check(" ".join(words)) for verifier in verifiers] == [True, False, True]
+    for sample in data.TaskMarks(task="facts", parts=3, fillers=1, split="train", count=20).read():
+        (span,), text = sample.responses[0].spans, sample.responses[0].text
+        part = sample.rubric[0].check["part"]
+        assert text[span.start : span.end] == " ".join(text.split()[3 * part + 1 : 3 * part + 3])
+
+
+def test_where_credit_is() -> None:
+    quality = importlib.import_module("credit_quality")
+    task = tasks().task("opposites", 2, 1)
+    prompt = "opposites so hot so big"  # cold is right, cold for big is wrong
+
+    def measured(advantages: list[float]) -> dict[str, float]:
+        line = {"sample": {"prompt": prompt}, "response": {"text": "so cold so cold"}, "advantages": advantages}
+        return quality.measured(task, [line])
+
+    assert measured([0, 1, 0, -1]) == {"precision": 1, "recall": 1, "auc": 1}
+    assert measured([1, 1, -1, -1]) == {"precision": 0.5, "recall": 1, "auc": 1}
+    assert measured([0, 1, 0, 1]) == {"precision": 0.5, "recall": 0.5, "auc": 0.5}
+    assert measured([0, -1, 0, 1]) == {"precision": 0, "recall": 0, "auc": 0}
+    assert measured([0, 0, 0, 0]) == {}
+
+
+def test_auc_is_that_of_scikit_learn() -> None:
+    from sklearn.metrics import roc_auc_score
+
+    quality = importlib.import_module("credit_quality")
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        values, up = draw.integers(0, 5, 30).astype(float), draw.random(30) < 0.4
+        up[:2] = True, False
+        found = quality.auc(list(values[up]), list(values[~up]))["auc"]
+        assert found == pytest.approx(roc_auc_score(up, values))
+
+
+def test_every_method_is_a_recipe_and_has_as_many_trials_as_the_others(tiny_model_dir: Path) -> None:
+    benchmark = importlib.import_module("benchmark")
+    methods, counted = benchmark.read("methods.yaml"), set()
+    for name, method in methods.items():
+        row = f"::{method['row']}" if "row" in method else ""
+        given = {"vars.start": str(tiny_model_dir), **method.get("overrides", {})}
+        tried = benchmark.trials(method, [1e-4, 1e-3, 1e-2])
+        assert ("as" in method) == (method["told"] == "control") == (tried == [])
+        counted |= {len(tried)} - {0}
+        for settings in tried[-1:] or [{}]:
+            fgrl.validate(f"{FOLDER / 'task.yaml'}{row}", {**given, **settings})
+        assert name == method.get("as", name) or method["as"] in methods
+    assert counted == {6}
+
+
+def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
+    benchmark = importlib.import_module("benchmark")
+    seeds: dict[str, set[int]] = {
+        phase: {point.seed for point in benchmark.points(phase)} for phase in benchmark.read("plan.yaml")
+    }
+    assert not seeds["pilot"] & seeds["tune"]
+    assert not (seeds["pilot"] | seeds["tune"]) & (seeds["test"] | seeds["worse"])
+    assert seeds["untuned"] <= seeds["test"]
+    assert len(seeds["test"]) == 20
+    worse = benchmark.points("worse")
+    assert len({point.key for point in worse}) == len(worse) >= 300
+    fgrl.validate(FOLDER / "task.yaml", {"vars.start": str(tiny_model_dir), **worse[-1].settings})
+
+
+def test_p_values_are_corrected_as_holm_does() -> None:
+    tables = importlib.import_module("tables")
+    # sorted 0.01, 0.02, 0.03, 0.04: 4 x 0.01, 3 x 0.02, then never lower
+    assert tables.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert tables.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+
+
+def test_the_share_of_the_oracles_advantage() -> None:
+    tables = importlib.import_module("tables")
+    draw = np.random.default_rng(0)
+
+    def lines(mean: float) -> dict[int, dict]:
+        return {seed: {tables.PRIMARY: mean + 0.01 * draw.normal()} for seed in range(20)}
+
+    found = {"even": lines(0.5), "oracle": lines(0.7), "half": lines(0.6)}
+    share, low, high = tables.share_of_oracle(found, "half")
+    assert low < share < high
+    assert share == pytest.approx(0.5, abs=0.1)
+    assert tables.share_of_oracle(found, "oracle") == pytest.approx((1, 1, 1))
+    assert tables.share_of_oracle(found, "none") is None
 
 
 def test_only_the_oracle_can_be_made_worse() -> None:

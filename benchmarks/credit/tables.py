@@ -1,0 +1,185 @@
+"""Tables of the credit benchmark, from the lines under results/.
+
+python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
+python benchmarks/credit/tables.py tuned          the settings that tuning chose
+python benchmarks/credit/tables.py methods        the table of methods (phase test)
+python benchmarks/credit/tables.py worse          credit made worse on purpose
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+import benchmark
+import numpy as np
+
+from fgrl.evaluation.statistics import student
+
+PRIMARY = "policy.right"
+SCALAR, ORACLE = "even", "oracle"
+DRAWS = 10_000
+Values = dict[str, dict[str, dict[int, dict]]]
+"""Lines by task, method and seed."""
+
+
+def by_task(phase: str) -> Values:
+    """Return the lines of a phase, those of methods with one setting each."""
+    found: Values = defaultdict(lambda: defaultdict(dict))
+    for line in benchmark.lines(phase):
+        found[line["task"]][line["method"]][line["seed"]] = line
+    return found
+
+
+def shown(values: Sequence[float]) -> str:
+    """Mean of one value per seed with its 95% interval (Student's t)."""
+    over = student(values)
+    bounds = "" if over.low is None or over.high is None else f" [{over.low:.3f}, {over.high:.3f}]"
+    return f"{over.mean:.3f}{bounds}"
+
+
+def paired(methods: dict[str, dict[int, dict]], method: str, other: str, number: str = PRIMARY) -> list[float]:
+    """Return the differences of two methods, one for each seed that both have."""
+    shared = sorted(methods.get(method, {}).keys() & methods.get(other, {}).keys())
+    return [methods[method][seed][number] - methods[other][seed][number] for seed in shared]
+
+
+def detectable(change: Sequence[float], seeds: int = 20, power: float = 0.8) -> float:
+    """Difference that a paired test at 5% finds with probability `power`, with this spread and so many seeds (normal approximation)."""
+    return factor(power) * statistics.stdev(change) / math.sqrt(seeds)
+
+
+def seeds_for(change: Sequence[float], power: float = 0.8) -> int:
+    """Number of seeds with which such a test finds the mean of these differences."""
+    mean = statistics.mean(change)
+    return max(2, math.ceil((factor(power) * statistics.stdev(change) / mean) ** 2)) if mean else 0
+
+
+def factor(power: float) -> float:
+    """Standard errors that a true difference must have."""
+    normal = statistics.NormalDist()
+    return normal.inv_cdf(0.975) + normal.inv_cdf(power)
+
+
+def p_value(change: Sequence[float]) -> float:
+    """Two-sided p-value of a paired t-test, by its distribution's exact tail."""
+    from scipy.stats import ttest_1samp
+
+    return float(ttest_1samp(change, 0.0).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that are corrected for their number (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = highest
+    return corrected
+
+
+def share_of_oracle(methods: dict[str, dict[int, dict]], method: str) -> tuple[float, float, float] | None:
+    """Return (method - scalar) / (oracle - scalar) with its 95% interval, bootstrapped jointly over the seeds that all three have."""
+    shared = sorted(set.intersection(*(set(methods.get(name, {})) for name in (method, SCALAR, ORACLE))))
+    if len(shared) < 2:
+        return None
+    values = np.array([[methods[name][seed][PRIMARY] for seed in shared] for name in (method, SCALAR, ORACLE)])
+    draws = np.random.default_rng(0).integers(0, len(shared), (DRAWS, len(shared)))
+    own, scalar, oracle = values[:, draws].mean(axis=2)
+    low, high = np.percentile((own - scalar) / (oracle - scalar), [2.5, 97.5])
+    mean = values.mean(axis=1)
+    return float((mean[0] - mean[1]) / (mean[2] - mean[1])), float(low), float(high)
+
+
+def power() -> None:
+    """Print per task: right words before and after, differences to the scalar, and how many seeds they take."""
+    print(
+        "| task | method | right words | before | difference to the scalar | seeds for it | smallest difference of 20 seeds |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name, methods in by_task("pilot").items():
+        for method, lines in methods.items():
+            change = paired(methods, method, SCALAR) if method != SCALAR else []
+            told = len(change) > 1
+            cells = [
+                name, method, shown([line[PRIMARY] for line in lines.values()]),
+                f"{statistics.mean(line['start.right'] for line in lines.values()):.3f}",
+                shown(change) if told else "", str(seeds_for(change)) if told else "", f"{detectable(change):.3f}" if told else "",
+            ]  # fmt: skip
+            print(f"| {' | '.join(cells)} |")
+
+
+def tuned() -> None:
+    """Print the settings that tuning chose."""
+    print("| method | settings | right words |\n|---|---|---|")
+    for method, settings in benchmark.tuned().items():
+        values = [
+            line[PRIMARY]
+            for line in benchmark.lines("tune")
+            if line["method"] == method and line["settings"] == settings
+        ]
+        print(f"| {method} | {json.dumps(settings)} | {statistics.mean(values):.3f} |")
+
+
+def methods() -> None:
+    """Print each method on each task, among those that are told the same."""
+    told = benchmark.read("methods.yaml")
+    found = by_task("test")
+    cells = [
+        (group, method, name, paired(found[name], method, SCALAR))
+        for group in dict.fromkeys(each["told"] for each in told.values())
+        for method, each in told.items() if each["told"] == group and method != SCALAR
+        for name in found if len(paired(found[name], method, SCALAR)) > 1
+    ]  # fmt: skip
+    corrected = holm([p_value(change) for *_, change in cells])
+    print(
+        "| told | method | task | seeds | right words | difference to the scalar | p (Holm) | share of the oracle's advantage |",
+        end="",
+    )
+    print(" curve | precision | recall | AUC | KL | processor seconds |")
+    print("|" + "---|" * 14)
+    for (group, method, name, change), p in zip(cells, corrected, strict=True):
+        lines = list(found[name][method].values())
+        share = share_of_oracle(found[name], method)
+        row = [
+            group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), f"{p:.4f}",
+            "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
+            *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl", "processor seconds")),
+        ]  # fmt: skip
+        print(f"| {' | '.join(row)} |")
+
+
+def worse() -> None:
+    """Print the oracle made worse: where its credit is, and what it teaches."""
+    print("| task | settings | seeds | precision | recall | right words |\n|---|---|---|---|---|---|")
+    found: dict[tuple[str, str], list[dict]] = defaultdict(list)
+    for line in benchmark.lines("worse"):
+        found[line["task"], json.dumps({key.split(".")[-1]: value for key, value in line["settings"].items()})].append(
+            line
+        )
+    for (name, settings), lines in found.items():
+        values = shown([line[PRIMARY] for line in lines])
+        print(
+            f"| {name} | {settings} | {len(lines)} | {mean(lines, 'precision')} | {mean(lines, 'recall')} | {values} |"
+        )
+
+
+def mean(lines: Sequence[dict], key: str) -> str:
+    """Mean of a number over the lines that have it."""
+    values = [line[key] for line in lines if key in line]
+    return f"{statistics.mean(values):.2f}" if values else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shown_tables = {each.__name__: each for each in (power, tuned, methods, worse)}
+    parser.add_argument("table", choices=shown_tables)
+    shown_tables[parser.parse_args().table]()
+
+
+if __name__ == "__main__":
+    main()

@@ -172,7 +172,8 @@ def _newest(state: ItemState, revision: Revision) -> tuple[Any, bool]:
         case "verdict":
             known = state.last_verdict
         case "suggestion":
-            known = state.suggestions.get(revision.key)
+            # of an accepted one whose span was deleted a file without revisions says that it was rejected
+            return state.suggestions.get(revision.key), state.accepts(revision.key) == revision.body["accepted"]
         case "cannot_judge":
             known = state.cannot_judge
     return known, known is not None and known.body == revision.body

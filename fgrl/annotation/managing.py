@@ -21,7 +21,7 @@ def overview(store: Store) -> dict[str, Any]:
     """
     settings = store.settings
     samples = list(exported(store))
-    done = works(samples, settings.domain)
+    done = works(samples, settings.domain, of=store.annotators)
     own: dict[str, list[Work]] = {name: [work for work in done if work.by == name] for name in store.annotators}
     return {
         "settings": settings.model_dump(mode="json"),

@@ -185,8 +185,10 @@ class Call:
         return self._saved("verdict", "", body, change.base)
 
     def suggestion(self) -> dict[str, Any]:
-        change = self.read(_Change)
-        return self._saved("suggestion", self.parts["key"], change.body, change.base)
+        change, key = self.read(_Change), self.parts["key"]
+        if key not in self.store.settings.suggestions(self.store.sample(self.item), self.store.shown(self.item)):
+            raise Refused(f"there is no suggestion {key[:40]!r}")
+        return self._saved("suggestion", key, change.body, change.base)
 
     def cannot_judge(self) -> dict[str, Any]:
         change = self.read(_Change)
@@ -266,7 +268,10 @@ class Managed(Call):
 
     def reopen(self) -> dict[str, Any]:
         """Give an item back to an annotator who has finished it."""
-        self.store.append(self.item, self.read(_Reopen).annotator, "done", "", {"done": False})
+        name = self.read(_Reopen).annotator
+        if name not in self.store.annotators or not self.store.state(self.item, name).done:
+            raise Refused(f"annotator: {name[:40]!r} has not finished this item")
+        self.store.append(self.item, name, "done", "", {"done": False})
         return {"done": False}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median, quantiles
@@ -190,12 +190,16 @@ class Statistics(Record):
 # ----- works ----------------------------------------------------------------------------------------------------------
 
 
-def works(samples: Iterable[Sample], domain: str = "domain", *, source: str = "") -> list[Work]:
-    """Every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or file.
+def works(
+    samples: Iterable[Sample], domain: str = "domain", *, source: str = "", of: Collection[str] | None = None
+) -> list[Work]:
+    """Every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or file; of:
+    names of the annotators, where they are known: a model that has marked the samples before is none.
 
     Raises `DataError` for an annotator who annotated a response twice.
     """
-    return [work for sample in samples for work in _works(sample, domain, source)]
+    found = (work for sample in samples for work in _works(sample, domain, source))
+    return [work for work in found if of is None or work.by in of]
 
 
 def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:

@@ -30,7 +30,10 @@ def response(draw: random.Random) -> str:
 def paper_items(count: int) -> list[Sample]:
     """Items of two responses each, every one another."""
     draw = random.Random(7)
-    return [items(1, (response(draw), response(draw)))[0].model_copy(update={"id": f"item-{number}"}) for number in range(1, count + 1)]
+    return [
+        items(1, (response(draw), response(draw)))[0].model_copy(update={"id": f"item-{number}"})
+        for number in range(1, count + 1)
+    ]
 
 
 @dataclass
@@ -102,4 +105,6 @@ def annotate(keyboard: Keyboard, site: Site, number: int, annotator: str = "ann"
 def as_marked(site: Site, number: int, annotator: str = "ann") -> list[Any]:
     """What the store has, in the order of marking."""
     state = site.store.state(f"item-{number}", annotator)
-    return [Marked(span.body["quote"], span.body["label"], set(span.body["reasons"])) for span in state.live_spans.values()]
+    return [
+        Marked(span.body["quote"], span.body["label"], set(span.body["reasons"])) for span in state.live_spans.values()
+    ]

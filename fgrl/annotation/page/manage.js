@@ -27,10 +27,13 @@ async function ask(method, path, body) {
   return answer.ok ? answer.data : null;
 }
 
-function table(title, [head, ...rows], body = "td") {
-  const cells = (tag, row) => row.map((text) => el(tag, { text, ...(tag === "th" && { scope: "col" }) }));
-  const line = (row) => el("tr", {}, el("th", { scope: "row", text: row[0] }), ...cells(body, row.slice(1)));
-  return el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": title }, el("table", {}, el("caption", { text: title }), el("thead", {}, el("tr", {}, ...cells("th", head))), el("tbody", {}, ...rows.map(line))));
+/** A table with a title. The first row is the head; a table of two columns has none, its rows are names and values. */
+function table(title, rows) {
+  const [head, body] = rows[0].length > 2 ? [rows[0], rows.slice(1)] : [null, rows];
+  const line = ([name, ...values]) => el("tr", {}, el("th", { scope: "row", text: name }), ...values.map((text) => el("td", { text })));
+  const columns = head && el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { scope: "col", text }))));
+  const scrolls = el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": title }, el("table", {}, columns, el("tbody", {}, ...body.map(line))));
+  return el("div", {}, el("h3", { text: title }), scrolls);
 }
 
 function annotators() {
@@ -60,8 +63,7 @@ async function show() {
   overview = answer;
   byId("title").textContent = `${overview.settings.title}: manage`;
   document.title = byId("title").textContent;
-  // a table of two columns has no head: its rows are names and values
-  const statistics = overview.tables.map(({ title, rows }) => table(title, rows[0].length > 2 ? rows : [["", ""], ...rows]));
+  const statistics = overview.tables.map(({ title, rows }) => table(title, rows));
   byId("main").replaceChildren(el("section", {}, annotators()), el("section", { class: "tables" }, ...statistics), items());
 }
 

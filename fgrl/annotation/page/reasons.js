@@ -48,6 +48,6 @@ export function drawLegend(host, settings, label) {
   host.replaceChildren(
     el("strong", { text: `${sideName(label)}:` }),
     ...[...reasonKeys(settings, label)].map(([key, { text }]) => el("span", { title: text }, el("kbd", { text: key }), text)),
-    el("span", {}, el("kbd", { text: REPEAT }), "Like the mark before"),
+    el("span", {}, el("kbd", { text: REPEAT }), "The same reasons as before"),
   );
 }

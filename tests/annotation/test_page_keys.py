@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from annotation_browser import MANAGER, TEXTS, Desk, Site, items, served, settings, units
 from browsers import chromium
-from keyboard_annotator import Keyboard, annotate, as_marked, paper_items
+from keyboard_annotator import Keyboard, Marked, annotate, as_marked, paper_items
 
 from fgrl.annotation.export import exported
 from fgrl.annotation.settings import load_settings
@@ -69,11 +69,12 @@ def test_items_of_the_papers_size_take_few_keys(browser: Any, tmp_path: Path, co
     assert max(pressed) <= MOST_KEYS
     for number, sample in enumerate(read_jsonl(tmp_path / "annotated.jsonl", Sample), start=1):
         found = {
-            (response.text[span.start : span.end], int(span.label), frozenset(span.reasons))
+            Marked(response.text[span.start : span.end], int(span.label), frozenset(span.reasons))
             for response in sample.responses
             for span in response.spans
         }
-        assert found == {(mark.quote, mark.label, frozenset(mark.reasons)) for mark in meant[number]}
+        assert found == meant[number]
+        assert (len(found), sum(len(mark.reasons) for mark in found)) == (10, 40)
         assert [(verdict.by, verdict.reason) for verdict in sample.verdicts or []] == [("ann", "clearer")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from annotation_browser import Desk, Site, items
 
@@ -52,16 +52,15 @@ class Keyboard:
         self.press(*text)
 
 
-@dataclass
-class Marked:
+class Marked(NamedTuple):
     """What an annotator meant to mark."""
 
     quote: str
     label: int
-    reasons: set[str]
+    reasons: frozenset[str]
 
 
-def annotate(keyboard: Keyboard, site: Site, number: int, annotator: str = "ann") -> list[Marked]:
+def annotate(keyboard: Keyboard, site: Site, number: int, annotator: str = "ann") -> set[Marked]:
     """Annotate the open item as the paper's annotators did: ten marks, one of them a like, four reasons each and no two
     marks with the same ones, one mark of a few words, the others sentences; then the verdict with a reason. Returns the
     marks.
@@ -95,16 +94,17 @@ def annotate(keyboard: Keyboard, site: Site, number: int, annotator: str = "ann"
             keys = [first, *draw.sample([key for key in range(19) if key != first], 3)]
             keyboard.press(*("1234567890qwertyuiop"[key] for key in keys))
             ids = [attribute.id for attribute in taxonomy.of(label).attributes]
-            meant.append(Marked(quote, label, {ids[key] for key in keys}))
+            meant.append(Marked(quote, label, frozenset(ids[key] for key in keys)))
     keyboard.press("v", draw.choice("12"))
     keyboard.type("clearer")
     keyboard.press("Control+Enter")
-    return meant
+    return set(meant)
 
 
-def as_marked(site: Site, number: int, annotator: str = "ann") -> list[Any]:
-    """What the store has, in the order of marking."""
+def as_marked(site: Site, number: int, annotator: str = "ann") -> set[Marked]:
+    """What the store has."""
     state = site.store.state(f"item-{number}", annotator)
-    return [
-        Marked(span.body["quote"], span.body["label"], set(span.body["reasons"])) for span in state.live_spans.values()
-    ]
+    return {
+        Marked(own.body["quote"], own.body["label"], frozenset(own.body["reasons"]))
+        for own in state.live_spans.values()
+    }

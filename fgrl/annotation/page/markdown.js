@@ -1,6 +1,6 @@
 // How Markdown looks, without a change of the text: every character stays where it is, and some are drawn otherwise or not at all.
 
-const LONGEST = 200_000;
+const LONGEST = 100_000;
 const LONGEST_LINE = 2000;
 const LINE = /^(\s{0,12})(?:(#{1,6}\s+)|([-*+]\s+(?!\s*$))|(>\s?))?/;
 const INLINE = new RegExp(

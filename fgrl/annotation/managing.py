@@ -9,7 +9,6 @@ from fgrl.annotation.export import exported
 from fgrl.annotation.shown import about_item, about_work, in_a_list
 from fgrl.annotation.statistics import Work, counts, statistics_of, tables, times, works
 from fgrl.annotation.store import Store
-from fgrl.types import Sample
 
 RESAMPLES = 500
 """Bootstrap draws for the intervals on the page; `fgrl annotate stats` makes more."""
@@ -23,6 +22,9 @@ def overview(store: Store) -> dict[str, Any]:
     samples = list(exported(store))
     done = works(samples, settings.domain, of=store.annotators)
     own: dict[str, list[Work]] = {name: [work for work in done if work.by == name] for name in store.annotators}
+    by_item: dict[str, list[Work]] = {}
+    for work in done:
+        by_item.setdefault(work.item, []).append(work)
     return {
         "settings": settings.model_dump(mode="json"),
         "annotators": [
@@ -33,14 +35,14 @@ def overview(store: Store) -> dict[str, Any]:
             for name, mine in own.items()
         ],
         "items": [
-            {"id": str(number), **in_a_list(sample, settings), **_by(sample, [work for work in done if work.item == sample.id])}
+            {"id": str(number), **in_a_list(sample, settings), **_by(by_item.get(sample.id, []))}
             for number, sample in enumerate(samples, start=1)
         ],
         "tables": [{"title": title, "rows": rows} for title, rows in tables(statistics_of(done, resamples=RESAMPLES))],
     }  # fmt: skip
 
 
-def _by(sample: Sample, some: list[Work]) -> dict[str, Any]:
+def _by(some: list[Work]) -> dict[str, Any]:
     """Return the state of an item by annotator, and whether the preferences for a response differ."""
     verdicts = {work.verdict.verdict for work in some if work.verdict is not None}
     states = {

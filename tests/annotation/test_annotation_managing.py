@@ -21,7 +21,9 @@ from fgrl.annotation.export import exported
 from fgrl.annotation.settings import PageSettings
 from fgrl.annotation.statistics import statistics, tables
 from fgrl.annotation.store import Store
-from fgrl.types import Annotation, Response, Sample, Span
+from fgrl.components.annotators.human import HumanAnnotations
+from fgrl.components.annotators.mark_by_rules import MarkByRules
+from fgrl.types import Annotation, Criterion, Response, Sample, Span
 
 HOST = "http://127.0.0.1:8347"
 BY_RULES = Annotation(
@@ -117,6 +119,23 @@ def test_suggestions_follow_the_modes_of_the_page(
     assert list(shown) == keys
     assert [(own["reasons"], own["note"]) for own in shown.values()][:1] == ([(reasons, note)] if keys else [])
     assert suggesting(**modes).suggestions(with_suggestions(1)[0], [1]) == {}
+
+
+def test_what_annotators_of_recipes_mark_can_be_suggested(tmp_path: Path) -> None:
+    """A rule's product, and a file that is attached, as the page takes them."""
+    never = Criterion(text="Never say loud.", check={"name": "keywords:forbidden_words", "forbidden_words": ["loud"]})
+    (by_rule,) = MarkByRules().annotate(
+        [Sample(id="s", prompt="Write.", responses=[Response(text=TEXTS[0])], rubric=[never])]
+    )
+    single = suggesting(responses=1, preference=False)
+    with Store.create(tmp_path / "rules.sqlite", [by_rule], single, ["ann"]) as store:
+        item = World(store).annotator().get("/api/items/1").json()
+    assert [(own["quote"], own["label"]) for own in item["suggested"].values()] == [("loud", 1)]
+    (tmp_path / "marks.jsonl").write_text(
+        json.dumps({"id": "item-1", "response": TEXTS[1], "by": "critic", "poor": ["dear"]}) + "\n"
+    )
+    (attached,) = HumanAnnotations(path=str(tmp_path / "marks.jsonl")).annotate(samples(1))
+    assert [own["quote"] for own in suggesting().suggestions(attached, [0, 1]).values()] == ["dear"]
 
 
 def test_every_suggestion_is_decided_before_an_item_is_done(world: World) -> None:

@@ -54,6 +54,12 @@ def by_annotator(sample: Sample) -> Mapping[str, Mapping[str, Any]]:
     return own if isinstance(own, Mapping) else {}
 
 
+def decisions(noted: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what an annotator decided about suggestions, from their entry in `by_annotator`."""
+    own = noted.get("suggestions")
+    return [one for one in own if isinstance(one, Mapping)] if isinstance(own, list) else []
+
+
 def named_in(sample: Sample) -> list[str]:
     """Return the annotators of its responses and of its verdicts, each once."""
     names = [annotation.by for response in sample.responses for annotation in response.annotations]

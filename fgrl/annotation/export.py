@@ -3,7 +3,9 @@
 `meta.annotation` of an exported sample holds
 
 | key | value | |---|---| | `page` | `modes` of the page's settings | | `by` | by annotator: `order` (places of the
-responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601) | | `before` |
+responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601), `cannot_judge` (why the
+annotator cannot judge the item, which then has no verdict), `suggestions` (of those decided: `id`, `by`, `place`,
+`start`, `end`, `label`, `accepted`, and `span`, the id of the own span that came of it) | | `before` |
 what the sample had under this key before it was annotated, if anything | | `revisions` | only with `revisions`: every
 stored revision, in order: `annotator`, `kind`, `key`, `version`, `time`, `body` | | `store` | only with `revisions`, in
 the first sample: `settings` of the page, `annotators`, `overlap`, `each`, `seed` |
@@ -21,6 +23,7 @@ from fgrl.annotation.conversion import KEY
 from fgrl.annotation.revisions import ItemState, Revision, state_of
 from fgrl.annotation.settings import PageSettings
 from fgrl.annotation.store import Store, shown_places
+from fgrl.annotation.suggestions import suggested
 from fgrl.types import Annotation, PairVerdict, Sample, Span
 
 
@@ -73,9 +76,12 @@ def _annotated(
             if (own := _annotation(name, state, place, settings)) is not None:
                 seconds = state.seconds if len(shown) == 1 else None
                 annotations[place].append(own.model_copy(update={"seconds": seconds}))
-        if state.verdict is not None:
+        if state.verdict is not None and state.unjudged is None:
             verdicts.append(_verdict(name, state.verdict.body, shown))
-        known = {"order": state.order, "seconds": state.seconds, "done": state.done, "at": times[name]}
+        known = {
+            "order": state.order, "seconds": state.seconds, "done": state.done, "at": times[name],
+            "cannot_judge": state.unjudged, "suggestions": _decided(sample, state) or None,
+        }  # fmt: skip
         people[name] = {key: value for key, value in known.items() if value is not None}
     about = _before(sample) | {"page": settings.modes.model_dump(mode="json"), "by": people}
     return sample.model_copy(
@@ -88,6 +94,17 @@ def _annotated(
             "meta": sample.meta | {KEY: about},
         }
     )
+
+
+def _decided(sample: Sample, state: ItemState) -> list[dict[str, Any]]:
+    """Return what an annotator decided about the suggestions of a sample, in their order."""
+    decided = []
+    for key, own in suggested(sample).items():
+        if (accepted := state.accepts(key)) is not None:
+            about = {"id": key, "by": own.by, "place": own.place, "start": own.span.start, "end": own.span.end}
+            mine = {"span": state.suggestions[key].body["span"]} if accepted else {}
+            decided.append({**about, "label": own.label, "accepted": accepted, **mine})
+    return decided
 
 
 def _before(sample: Sample) -> dict[str, Any]:
@@ -111,7 +128,7 @@ def _annotation(name: str, state: ItemState, place: int, settings: PageSettings)
         if span.body["place"] == place
     )
     answers = dict(state.answers[place].body) if place in state.answers else {}
-    if spans or answers or (state.done and settings.modes.spans != "none"):
+    if spans or answers or (state.done and state.unjudged is None and settings.modes.spans != "none"):
         return Annotation(by=name, spans=spans, answers=answers)
     return None
 

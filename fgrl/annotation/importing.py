@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fgrl.annotation.conversion import KEY, NotKept, about, annotations_by, by_annotator, named_in
+from fgrl.annotation.conversion import KEY, NotKept, about, annotations_by, by_annotator, decisions, named_in
 from fgrl.annotation.revisions import ID, ItemState, Kind, Revision, in_words
 from fgrl.annotation.settings import PageSettings
 from fgrl.annotation.store import Store, checked_name
@@ -171,6 +171,11 @@ def _newest(state: ItemState, revision: Revision) -> tuple[Any, bool]:
             known = state.answers.get(int(revision.key))
         case "verdict":
             known = state.last_verdict
+        case "suggestion":
+            # of an accepted one whose span was deleted a file without revisions says that it was rejected
+            return state.suggestions.get(revision.key), state.accepts(revision.key) == revision.body["accepted"]
+        case "cannot_judge":
+            known = state.cannot_judge
     return known, known is not None and known.body == revision.body
 
 
@@ -218,6 +223,11 @@ def _first(sample: Sample, moment: str, not_kept: NotKept) -> Iterator[Revision]
         for verdict in _verdicts(sample, given, not_kept):
             better = {"first": verdict.first, "second": verdict.second, "tie": None}[str(verdict.verdict)]
             yield revision("verdict", "", {"better": better, "reason": verdict.reason or ""})
+        for decided in decisions(noted):
+            body = {"accepted": decided.get("accepted"), "span": decided.get("span")}
+            yield revision("suggestion", str(decided.get("id")), body)
+        if "cannot_judge" in noted:
+            yield revision("cannot_judge", "", {"cannot": True, "comment": noted["cannot_judge"]})
         if seconds is not None:
             yield revision("time", "imported", {"seconds": float(seconds)})
         # done without an annotation of a response would mean that there was nothing to mark

@@ -46,6 +46,8 @@ class Listed:
     number: int
     state: Literal["new", "started", "done"]
     leased: bool
+    cannot_judge: bool = False
+    """The annotator has said that the item cannot be judged."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,9 @@ def listing(database: sqlite3.Connection, annotator: int, now: float) -> list[Li
         SELECT number, {_BEGUN},
             EXISTS (SELECT 1 FROM finished WHERE finished.item = number AND finished.annotator = :annotator),
             EXISTS (SELECT 1 FROM leases
-                    WHERE leases.item = number AND leases.annotator = :annotator AND leases.expires > :now)
+                    WHERE leases.item = number AND leases.annotator = :annotator AND leases.expires > :now),
+            (SELECT json_extract(body, '$.cannot') FROM revisions
+                WHERE item = items.number AND annotator = :annotator AND kind = 'cannot_judge' ORDER BY version DESC LIMIT 1)
         FROM items WHERE number IN (
             SELECT item FROM revisions WHERE annotator = :annotator AND kind IN ({_CONTENT}, 'done')
             UNION SELECT item FROM leases WHERE annotator = :annotator AND expires > :now
@@ -118,8 +122,8 @@ def listing(database: sqlite3.Connection, annotator: int, now: float) -> list[Li
     """
     rows = database.execute(query, {"annotator": annotator, "now": now})
     return [
-        Listed(number, "done" if finished else "started" if begun else "new", bool(leased))
-        for number, begun, finished, leased in rows
+        Listed(number, "done" if finished else "started" if begun else "new", bool(leased), bool(cannot))
+        for number, begun, finished, leased, cannot in rows
     ]
 
 

@@ -5,7 +5,9 @@ from left to right | | `span` | the span's id | place, start, end, quote, label,
 `answers` | place of the response | answers to questions about the whole response, by the question's id | | `verdict` |
 empty | `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` when it was withdrawn | | `time` |
 an id | `{"seconds": active time}`; those of an item add up | | `done` | empty | `{"done": true}` when the annotator
-finished the item, false when it was opened again |
+finished the item, false when it was opened again | | `suggestion` | place of the suggested span (`fgrl.annotation.suggestions`) |
+`{"accepted": true, false or null for undecided, "span": id of the own span that came of it}` | | `cannot_judge` | empty |
+`{"cannot": true or false, "comment": why}` |
 
 Offsets are code points of the response's text. What an annotator's record is now are the newest revisions
 (`ItemState`).
@@ -22,11 +24,12 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fgrl.annotation.suggestions import suggested
 from fgrl.errors import DataError
 from fgrl.types import Record, Sample
 
-Kind = Literal["order", "span", "answers", "verdict", "time", "done"]
-CONTENT = ("span", "answers", "verdict")
+Kind = Literal["order", "span", "answers", "verdict", "time", "done", "suggestion", "cannot_judge"]
+CONTENT = ("span", "answers", "verdict", "suggestion", "cannot_judge")
 """Kinds that hold what an annotator thinks of an item."""
 LONGEST_NOTE = 20_000
 """Characters of a free text."""
@@ -105,6 +108,23 @@ class DoneBody(_Body):
     done: bool
 
 
+class SuggestionBody(_Body):
+    """What an annotator decided about a suggested span."""
+
+    accepted: bool | None
+    """None: undecided again."""
+    span: str | None = None
+    """Id of the annotator's own span that came of accepting it."""
+
+
+class CannotJudgeBody(_Body):
+    """Whether the annotator cannot judge the item."""
+
+    cannot: bool
+    comment: str = Field("", max_length=LONGEST_NOTE)
+    """Why, in free text."""
+
+
 class Revision(Record):
     """One stored version of one thing."""
 
@@ -144,6 +164,10 @@ class ItemState:
     done: bool = False
     seconds: float | None = None
     """Active time; None: not measured."""
+    suggestions: dict[str, Revision] = field(default_factory=dict)
+    """What was decided, by the suggestion's key."""
+    cannot_judge: Revision | None = None
+    """The newest revision, which may say that the item can be judged."""
 
     def add(self, revision: Revision) -> None:
         """Take in the next revision of the item."""
@@ -161,11 +185,37 @@ class ItemState:
                 self.seconds = (self.seconds or 0.0) + revision.body["seconds"]
             case "done":
                 self.done = revision.body["done"]
+            case "suggestion":
+                self.suggestions[revision.key] = revision
+            case "cannot_judge":
+                self.cannot_judge = revision
 
     @property
     def live_spans(self) -> dict[str, Revision]:
         """Those that are not deleted."""
         return {id: span for id, span in self.spans.items() if not span.body["deleted"]}
+
+    @property
+    def begun(self) -> bool:
+        """Is there anything but the order of the responses and the time?"""
+        return bool(
+            self.spans or self.answers or self.last_verdict or self.suggestions or self.cannot_judge or self.done
+        )
+
+    @property
+    def unjudged(self) -> str | None:
+        """Why the annotator cannot judge the item; None: they can."""
+        own = self.cannot_judge
+        return own.body["comment"] if own is not None and own.body["cannot"] else None
+
+    def accepts(self, suggestion: str) -> bool | None:
+        """Return whether the annotator has accepted this suggestion and still has the span that came of it; None: it is
+        undecided.
+        """
+        own = self.suggestions.get(suggestion)
+        if own is None or own.body["accepted"] is None:
+            return None
+        return own.body["accepted"] and own.body["span"] in self.live_spans
 
 
 def state_of(revisions: Iterable[Revision]) -> ItemState:
@@ -235,6 +285,13 @@ def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> di
         case "done":
             _need_no_key(key, kind)
             return _read(DoneBody, body).model_dump()
+        case "suggestion":
+            if key not in suggested(sample):
+                raise Refused(f"there is no suggestion {key[:40]!r}")
+            return _read(SuggestionBody, body).model_dump()
+        case "cannot_judge":
+            _need_no_key(key, kind)
+            return _read(CannotJudgeBody, body).model_dump()
     raise Refused(f"there is no kind of revision {kind!r}")
 
 

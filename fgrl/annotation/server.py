@@ -4,8 +4,8 @@
 | request | body | answer | |---|---|---| | `GET /enter/TOKEN` | | starts a session, and goes to `/#session=...`, which
 the page keeps and sends as `X-Session` | | `GET /`, `GET /static/FILE` | | the page's own files; they need no session
 and hold nothing of the store | | `GET /api/session` | | annotator, store, settings, progress `{done, started,
-remaining, total}` | | `GET /api/items` | | `[{id, state: new, started or done, leased}]` of what was begun, finished or
-leased | | `POST /api/items/next` | `{current: id or null}` | `{item}`, the whole item as below, now leased; null:
+remaining, total}` | | `GET /api/items` | | `[{id, state: new, started or done, leased, cannot_judge, query, domain}]` of what was
+begun, finished or leased | | `POST /api/items/next` | `{current: id or null}` | `{item}`, the whole item as below, now leased; null:
 nothing is left | | `GET /api/items/ID` | | the item; leases it when it is available | | `PUT /api/items/ID/spans/SPAN`
 | a span with `id` and `base` | `{version}` | | `PUT /api/items/ID/answers/PLACE` | `{base, body: {question: answer}}` |
 `{version}` | | `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason, deleted?: true}}` |
@@ -15,18 +15,26 @@ nothing is left | | `GET /api/items/ID` | | the item; leases it when it is avail
 
 An item: id, prompt (a text, or turns `{role, content}`), document, domain, order (places as shown), responses `[{place,
 text}]` in that order, spans by id (`SpanBody` with id and version, deleted ones too), answers by place and verdict as
-`{version, body}`, done, seconds. Names of models, scores and other annotators' work are never sent.
+`{version, body}`, `suggested`, what the page suggests by its key, suggestions and cannot_judge as `{version, body}`, done,
+seconds. Names of models, scores and other annotators' work are never sent.
 
 `base` is the version that a write replaces, 0 for something new. 401: no session. 403: another origin or host, or an
 item of another annotator. 404. 408: the request arrived too slowly. 409: there is a newer version, `current`. 413: too
 large. 422: does not fit, with the reason in `error`. 503: another program writes to the store. 507: the disk is full.
 What is not answered with a version may be sent again.
+
+A manager has a session of another kind, which opens `/api/manage/` and nothing else (`fgrl.annotation.managing`):
+
+| request | body | answer | |---|---|---| | `GET /manage/TOKEN` | | starts a session, and goes to `/manage#session=...` |
+| `GET /api/manage/overview` | | annotators with their progress, items, tables of statistics | | `GET
+/api/manage/items/ID` | | an item with everybody's work | | `POST /api/manage/items/ID/reopen` | `{annotator}` |
+`{done: false}` |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,11 +47,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Mount, Route, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 
 from fgrl.annotation.access import Address, Sessions
 from fgrl.annotation.guard import Backend, Guard, no_session, read_body
-from fgrl.annotation.revisions import ItemState, Refused, Revision, SpanBody, in_words
+from fgrl.annotation.managing import overview, reviewed
+from fgrl.annotation.revisions import Refused, SpanBody, in_words
+from fgrl.annotation.shown import about_item, about_work, in_a_list, in_answers
 from fgrl.annotation.store import Busy, Conflict, NotGiven, Store, UnknownItem
 from fgrl.errors import DiskError, FgrlError
 
@@ -85,6 +95,10 @@ class _Done(_Wanted):
     done: bool
 
 
+class _Reopen(_Wanted):
+    annotator: str
+
+
 W = TypeVar("W", bound=BaseModel)
 
 
@@ -123,10 +137,14 @@ class Call:
         return {"annotator": self.annotator, "store": self.store.id, "settings": settings, "progress": self._progress()}
 
     def items(self) -> list[dict[str, Any]]:
+        settings = self.store.settings
         return [
-            {"id": str(listed.number), "state": listed.state, "leased": listed.leased}
-            for _item, listed in self.store.listing(self.annotator)
-        ]
+            {
+                "id": str(listed.number), "state": listed.state, "leased": listed.leased,
+                "cannot_judge": listed.cannot_judge, **in_a_list(self.store.sample(item), settings),
+            }
+            for item, listed in self.store.listing(self.annotator)
+        ]  # fmt: skip
 
     def show(self) -> dict[str, Any]:
         return self._shown(self.item)
@@ -166,6 +184,16 @@ class Call:
             raise Refused(wrong)
         return self._saved("verdict", "", body, change.base)
 
+    def suggestion(self) -> dict[str, Any]:
+        change, key = self.read(_Change), self.parts["key"]
+        if key not in self.store.settings.suggestions(self.store.sample(self.item), self.store.shown(self.item)):
+            raise Refused(f"there is no suggestion {key[:40]!r}")
+        return self._saved("suggestion", key, change.body, change.base)
+
+    def cannot_judge(self) -> dict[str, Any]:
+        change = self.read(_Change)
+        return self._saved("cannot_judge", "", change.body, change.base)
+
     def time(self) -> dict[str, Any]:
         spent = self.read(_Time)
         self._saved("time", spent.id, {"seconds": spent.seconds}, 0)
@@ -201,8 +229,14 @@ class Call:
 
     def _missing(self) -> list[str]:
         state, shown = self.store.state(self.item, self.annotator), self.store.shown(self.item)
+        if state.unjudged is not None:
+            return [] if state.unjudged.strip() else ["there is no comment that says why the item cannot be judged"]
+        settings = self.store.settings
+        suggestions = settings.suggestions(self.store.sample(self.item), shown)
+        open_ones = sum(state.accepts(key) is None for key in suggestions)
+        undecided = [f"{open_ones} suggestion{'s are' if open_ones > 1 else ' is'} neither accepted nor rejected"]
         verdict = None if state.verdict is None else (state.verdict.body["better"], state.verdict.body["reason"])
-        return self.store.settings.missing(
+        return undecided * bool(open_ones) + settings.missing(
             [(span.body["place"], span.body["reasons"], span.body["note"]) for span in state.live_spans.values()],
             {shown.index(place): own.body for place, own in state.answers.items() if place in shown},
             verdict,
@@ -213,47 +247,32 @@ class Call:
         state = self.store.open(item, self.annotator)
         sample, settings = self.store.sample(item), self.store.settings
         order = self.store.shown(item) if state.order is None else state.order
-        query = sample.meta.get(settings.query)
-        prompt = sample.prompt if isinstance(sample.prompt, str) else [turn.model_dump() for turn in sample.prompt]
-        prompt = query if isinstance(query, str) and query.strip() else prompt
         return {
             "id": str(self.store.number_of(item)),
-            "prompt": prompt,
-            "document": as_text(sample.meta.get(settings.document)),
-            "domain": as_text(sample.meta.get(settings.domain)),
+            **about_item(sample, settings),
             "order": order,
             "responses": [{"place": place, "text": sample.responses[place].text} for place in order],
-            **_state(state),
+            "suggested": settings.suggestions(sample, order),
+            **about_work(state),
         }
 
 
-def _state(state: ItemState) -> dict[str, Any]:
-    return {
-        "spans": {id: _span(revision) for id, revision in state.spans.items()},
-        "answers": {str(place): _versioned(revision) for place, revision in state.answers.items()},
-        "verdict": None if state.last_verdict is None else _versioned(state.last_verdict),
-        "done": state.done,
-        "seconds": state.seconds or 0.0,
-    }
+class Managed(Call):
+    """One request of a manager."""
 
+    def overview(self) -> dict[str, Any]:
+        return overview(self.store)
 
-def _span(revision: Revision) -> dict[str, Any]:
-    return {"id": revision.key, "version": revision.version, **revision.body}
+    def show(self) -> dict[str, Any]:
+        return reviewed(self.store, self.item)
 
-
-def _versioned(revision: Revision) -> dict[str, Any]:
-    return {"version": revision.version, "body": revision.body}
-
-
-def as_text(value: Any) -> str | None:
-    """Return an entry of a sample's `meta` as text: a list of texts as paragraphs, anything else that is no text as
-    JSON.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return "\n\n".join(value)
-    return json.dumps(value, ensure_ascii=False, indent=1)
+    def reopen(self) -> dict[str, Any]:
+        """Give an item back to an annotator who has finished it."""
+        name = self.read(_Reopen).annotator
+        if name not in self.store.annotators or not self.store.state(self.item, name).done:
+            raise Refused(f"annotator: {name[:40]!r} has not finished this item")
+        self.store.append(self.item, name, "done", "", {"done": False})
+        return {"done": False}
 
 
 def problem(error: Exception) -> tuple[int, dict[str, Any]] | None:
@@ -261,7 +280,7 @@ def problem(error: Exception) -> tuple[int, dict[str, Any]] | None:
     match error:
         case Conflict():
             current = error.current
-            shape = None if current is None else _span(current) if current.kind == "span" else _versioned(current)
+            shape = None if current is None else in_answers(current)
             return 409, {"error": str(error), "current": shape}
         case Incomplete():
             return 422, {"error": str(error), "missing": error.missing}
@@ -278,34 +297,42 @@ def problem(error: Exception) -> tuple[int, dict[str, Any]] | None:
     return None
 
 
-def application(store: Store, sessions: Sessions, address: Address, page: Path = PAGE) -> Guard:
-    """Return the server as an ASGI application. `page` is the folder of the page's files, which are read once."""
+def application(
+    store: Store, sessions: Sessions, address: Address, page: Path = PAGE, managers: Sessions | None = None
+) -> Guard:
+    """Return the server as an ASGI application. `page` is the folder of the page's files, which are read once.
+
+    managers: sessions of the manager's page; None: there is no such page.
+    """
     files = {
         file.name: (file.read_bytes(), KINDS_OF_FILE[file.suffix])
         for file in sorted(page.iterdir() if page.is_dir() else [])
         if file.suffix in KINDS_OF_FILE
     }
 
-    def api(path: str, method: str, act: Callable[[Call], Any]) -> Route:
+    def api(path: str, method: str, act: Callable[[Any], Any], call: type[Call] = Call) -> Route:
         async def endpoint(request: Request) -> Response:
             body = await read_body(request)
-            return _json(await run_in_threadpool(lambda: act(Call(store, request, body))))
+            return _json(await run_in_threadpool(lambda: act(call(store, request, body))))
 
         return Route(f"/{path}", endpoint, methods=[method])
 
-    async def enter(request: Request) -> Response:
-        token = request.path_params["token"]
-        whose = sessions.annotator(token)
-        if whose is None:
-            return _json({"error": "this link is not valid (any more): ask for a new one"}, 401)
-        secure = address.url.startswith("https:")
-        cookie, kept = await run_in_threadpool(lambda: sessions.begin(whose, secure=secure))
-        response = RedirectResponse(f"/#session={kept}", status_code=303)  # what stands behind # reaches no server
-        response.headers["set-cookie"] = cookie
-        return response
+    def entrance(own: Sessions, home: str) -> Callable[[Request], Awaitable[Response]]:
+        async def enter(request: Request) -> Response:
+            whose = own.annotator(request.path_params["token"])
+            if whose is None:
+                return _json({"error": "this link is not valid (any more): ask for a new one"}, 401)
+            secure = address.url.startswith("https:")
+            cookie, kept = await run_in_threadpool(lambda: own.begin(whose, secure=secure))
+            # what stands behind # reaches no server
+            response = RedirectResponse(f"{home}#session={kept}", status_code=303)
+            response.headers["set-cookie"] = cookie
+            return response
+
+        return enter
 
     async def static(request: Request) -> Response:
-        name = request.path_params.get("file", "index.html")
+        name = request.path_params.get("file", "manage.html" if request.url.path == "/manage" else "index.html")
         if name not in files:
             raise HTTPException(404, "there is no such file")
         content, kind = files[name]
@@ -329,17 +356,34 @@ def application(store: Store, sessions: Sessions, address: Address, page: Path =
         api("items/{item}/spans/{span}", "PUT", Call.span),
         api("items/{item}/answers/{place:int}", "PUT", Call.answers),
         api("items/{item}/verdict", "PUT", Call.verdict),
+        api("items/{item}/suggestions/{key}", "PUT", Call.suggestion),
+        api("items/{item}/cannot_judge", "PUT", Call.cannot_judge),
         api("items/{item}/time", "POST", Call.time),
         api("items/{item}/done", "POST", Call.done),
         api("items/{item}/release", "POST", Call.release),
     ]
-    session = Middleware(AuthenticationMiddleware, backend=Backend(sessions), on_error=no_session)
-    routes = [
+    manage = [
+        api("overview", "GET", Managed.overview, Managed),
+        api("items/{item}", "GET", Managed.show, Managed),
+        api("items/{item}/reopen", "POST", Managed.reopen, Managed),
+    ]
+
+    def behind(own: Sessions, path: str, inside: list[Route]) -> Mount:
+        session = Middleware(AuthenticationMiddleware, backend=Backend(own), on_error=no_session)
+        return Mount(path, Router(inside, redirect_slashes=False), middleware=[session])
+
+    routes: list[BaseRoute] = [
         Route("/", static, methods=["GET"]),
         Route("/static/{file}", static, methods=["GET"]),
-        Route("/enter/{token}", enter, methods=["GET"]),
-        Mount("/api", Router(calls, redirect_slashes=False), middleware=[session]),
+        Route("/enter/{token}", entrance(sessions, "/"), methods=["GET"]),
     ]
+    if managers is not None:
+        routes += [
+            Route("/manage", static, methods=["GET"]),
+            Route("/manage/{token}", entrance(managers, "/manage"), methods=["GET"]),
+            behind(managers, "/api/manage", manage),
+        ]
+    routes.append(behind(sessions, "/api", calls))
     app = Starlette(
         routes=routes, exception_handlers=dict.fromkeys((HTTPException, FgrlError, ClientDisconnect), known_problem)
     )

@@ -24,6 +24,8 @@ connections = lazy.load("fgrl.annotation.connections")
 server = lazy.load("fgrl.annotation.server")
 uvicorn = lazy.load("uvicorn")
 
+MANAGER = "manager"
+"""Whose session the manager's page has."""
 DEFAULT_SETTINGS = "retrieval"
 """Settings of the page that come with fgrl and are used when a new store names none."""
 
@@ -169,11 +171,15 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def application(store: Store, address: Address) -> Any:
-    """Return the server of this store as an ASGI application. Raises `Unavailable` without the extra `annotate`."""
+def application(store: Store, address: Address, manager: str | None = None) -> Any:
+    """Return the server of this store as an ASGI application. Raises `Unavailable` without the extra `annotate`.
+
+    manager: token of the link to the manager's page. It is stored nowhere, and its sessions end with the server.
+    """
     sessions = Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}", store)
     with Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate"):
-        return server.application(store, sessions, address)
+        managers = None if manager is None else Sessions({MANAGER: token_hash(manager)}, f"fgrl_manage_{store.id}")
+        return server.application(store, sessions, address, managers=managers)
 
 
 def need_packages() -> None:

@@ -11,8 +11,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fgrl.annotation.revisions import LONGEST_NOTE
+from fgrl.annotation.suggestions import Suggestion, suggested
 from fgrl.registry import Settings, unknown
 from fgrl.registry.settings_file import Shelf, extended, read_settings
+from fgrl.types import Sample
 
 SHIPPED = Shelf(Path(__file__).parent / "taxonomies")
 """The settings that come with fgrl."""
@@ -144,6 +146,8 @@ class PageModes(Settings):
     """An item cannot be finished without a reason for the preference."""
     tie: bool = True
     """Offer "tie" as a third choice."""
+    suggestions: bool = False
+    """Show the spans of annotations that the samples have already, by a model or a rule, each to be accepted or rejected."""
 
 
 class PageSettings(Settings):
@@ -161,6 +165,8 @@ class PageSettings(Settings):
     """
     modes: PageModes = PageModes()
     """Which parts of the page are shown."""
+    markdown: bool = True
+    """Show Markdown formatted (headings, lists, bold text). Offsets of spans are those of the text as it is written."""
     document: str = "document"
     """Entry of a sample's `meta` that holds the knowledge source; a sample without it is shown without one."""
     query: str = "question"
@@ -182,6 +188,8 @@ class PageSettings(Settings):
             raise ValueError("modes.reasons: taxonomy needs a `taxonomy`; or set `modes: {reasons: free_text}`")
         if modes.spans == "none" and modes.most_spans is not None:
             raise ValueError("modes.most_spans: this page marks no spans (modes.spans: none)")
+        if modes.spans == "none" and modes.suggestions:
+            raise ValueError("modes.suggestions: this page marks no spans (modes.spans: none)")
         if modes.responses == 1 and modes.preference:
             raise ValueError("modes.responses: 1 leaves nothing to compare: set `modes: {preference: false}` as well")
         if modes.spans == "none" and not modes.preference and not self.questions:
@@ -190,6 +198,34 @@ class PageSettings(Settings):
             )
         _check_unique((f"questions.{number}.id", question.id) for number, question in enumerate(self.questions))
         return self
+
+    def suggestions(self, sample: Sample, shown: Iterable[int]) -> dict[str, dict[str, Any]]:
+        """Return the spans that the page suggests, by their keys, as the annotator's own ones would be stored.
+
+        shown: places of the responses that the page shows.
+        """
+        if not self.modes.suggestions:
+            return {}
+        places, found = set(shown), {}
+        for key, own in suggested(sample).items():
+            if own.place not in places or (own.label > 0 and self.modes.spans == "dislikes"):
+                continue
+            start, end = own.span.start, own.span.end
+            quote, reasons, note = sample.responses[own.place].text[start:end], *self._reasons(own)
+            found[key] = {"place": own.place, "start": start, "end": end, "quote": quote, "label": own.label}
+            found[key] |= {"reasons": reasons, "note": note}
+        return found
+
+    def _reasons(self, own: Suggestion) -> tuple[list[str], str]:
+        """Return reasons and note; reasons that this page does not know become part of the note."""
+        if self.modes.reasons == "none":
+            return [], ""
+        ticked = self.taxonomy.of(own.label).attributes if self.modes.reasons == "taxonomy" and self.taxonomy else []
+        known = [attribute.id for attribute in ticked]
+        reasons = [name for name in own.span.reasons if name in known]
+        rest = [name for name in own.span.reasons if name not in (*known, OTHER)]
+        note = "; ".join([*rest, *filter(None, [own.span.note])])
+        return ([*reasons, OTHER] if note and known else reasons), note
 
     # ----- what annotators may store; each returns what is wrong in a sentence, or None -----------------------------------
 

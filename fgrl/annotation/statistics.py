@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median, quantiles
 from typing import Any
 
-from fgrl.annotation.conversion import about, annotations_by, by_annotator, named_in
+from fgrl.annotation.conversion import about, annotations_by, by_annotator, decisions, named_in
 from fgrl.annotation.settings import OTHER
 from fgrl.evaluation.statistics import Estimate, estimate, of_sums
 from fgrl.types import Annotation, PairVerdict, Record, Sample, Span
@@ -55,6 +55,10 @@ class Work:
     """Active time; None: not measured."""
     done: bool | None
     """None: not known."""
+    unjudged: str | None = None
+    """Why the annotator cannot judge the item; None: they can."""
+    suggestions: tuple[tuple[str, bool], ...] = ()
+    """Who suggested, and whether the annotator accepted it; of the suggestions that were decided."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -175,6 +179,10 @@ class Statistics(Record):
     agreement: Agreement
     verdicts: dict[str, int]
     """How often each verdict was given, over all works."""
+    unjudged: int = 0
+    """Works in which the annotator cannot judge the item. They count, except in times."""
+    suggestions: dict[str, dict[str, int]] = {}
+    """How many suggestions were `accepted` and `rejected`, by who made them."""
     left: Estimate
     """Share of preferences (no ties) for the response that was shown on the left, where the order is known."""
 
@@ -182,18 +190,23 @@ class Statistics(Record):
 # ----- works ----------------------------------------------------------------------------------------------------------
 
 
-def works(samples: Iterable[Sample], domain: str = "domain", *, source: str = "") -> list[Work]:
-    """Every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or file.
+def works(
+    samples: Iterable[Sample], domain: str = "domain", *, source: str = "", of: Collection[str] | None = None
+) -> list[Work]:
+    """Every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or file; of:
+    names of the annotators, where they are known: a model that has marked the samples before is none.
 
     Raises `DataError` for an annotator who annotated a response twice.
     """
-    return [work for sample in samples for work in _works(sample, domain, source)]
+    found = (work for sample in samples for work in _works(sample, domain, source))
+    return [work for work in found if of is None or work.by in of]
 
 
 def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:
     people = by_annotator(sample)
     page = page_name(about(sample).get("page"))
-    for name in named_in(sample):
+    unjudged = [name for name, noted in people.items() if "cannot_judge" in noted]
+    for name in dict.fromkeys([*named_in(sample), *unjudged]):
         if people and name not in people:
             continue
         annotations = annotations_by(sample, name)
@@ -212,6 +225,8 @@ def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:
             order=noted.get("order"),
             seconds=noted.get("seconds", alone[0] if len(alone) == 1 else None),
             done=noted.get("done"),
+            unjudged=noted.get("cannot_judge"),
+            suggestions=tuple((str(one.get("by", "")), bool(one.get("accepted"))) for one in decisions(noted)),
         )
 
 
@@ -257,6 +272,8 @@ def statistics_of(all_works: Sequence[Work], *, resamples: int = 2000) -> Statis
         preference=preference_agreement(all_works, resamples=resamples),
         agreement=agreement(all_works, resamples=resamples),
         verdicts=_count_verdicts(all_works),
+        unjudged=sum(work.unjudged is not None for work in all_works),
+        suggestions=_suggestions(all_works),
         left=_left(all_works, resamples),
     )
 
@@ -289,7 +306,7 @@ def counts(some: Sequence[Work]) -> DomainCounts:
 
 def times(some: Sequence[Work]) -> Times:
     """Seconds per item without outliers, and per preference pair that comes of it."""
-    finished = [work for work in some if work.done is not False]
+    finished = [work for work in some if work.done is not False and work.unjudged is None]
     known = [work.seconds for work in finished if work.seconds is not None]
     kept = without_outliers(known)
     mean = _ratio(math.fsum(kept), len(kept))
@@ -404,6 +421,12 @@ def _ordered_verdict(verdict: PairVerdict) -> str:
 def _count_verdicts(some: Sequence[Work]) -> dict[str, int]:
     given = Counter(_ordered_verdict(work.verdict) for work in some if work.verdict is not None)
     return {name: given[name] for name in VERDICTS}
+
+
+def _suggestions(some: Sequence[Work]) -> dict[str, dict[str, int]]:
+    decided = Counter(decision for work in some for decision in work.suggestions)
+    names = sorted({by for by, _accepted in decided})
+    return {by: {"accepted": decided[by, True], "rejected": decided[by, False]} for by in names}
 
 
 def _left(some: Sequence[Work], resamples: int) -> Estimate:
@@ -527,7 +550,8 @@ def tables(own: Statistics) -> list[Table]:
     ]  # fmt: skip
     result = [
         (
-            f"{own.items:,} items, annotated {own.works:,} times by {len(own.annotators)} annotators; {own.unfinished:,} not finished",
+            f"{own.items:,} items, annotated {own.works:,} times by {len(own.annotators)} annotators; {own.unfinished:,} not finished"
+            + f", {own.unjudged:,} cannot be judged" * bool(own.unjudged),
             [head, *rows],
         )
     ]
@@ -575,6 +599,10 @@ def tables(own: Statistics) -> list[Table]:
                 ],
             )
         )
+    if own.suggestions:
+        head = ["suggested by", "accepted", "rejected"]
+        rows = [[by or "(unknown)", *(f"{count:,}" for count in row.values())] for by, row in own.suggestions.items()]
+        result.append(("suggestions that were decided", [head, *rows]))
     marked = own.agreement
     if marked.pairs:
         result.append(

@@ -113,7 +113,8 @@ def serve(
         )
         with opened.store as ready:
             links = serving.issue_links(ready, address, renew=_names(new_links))
-            app = serving.application(ready, address)
+            token = access.new_token()
+            app, managing = serving.application(ready, address, token), f"{address.url}/manage/{token}"
             for note in opened.notes:
                 echo(note, err=True)
             if earlier := [name for name in ready.annotators if name not in links]:
@@ -127,9 +128,18 @@ def serve(
                     err=True,
                 )
             if as_json:
-                emit({"url": address.url, "store": str(store), "items": len(ready.items), "links": links})
+                emit(
+                    {
+                        "url": address.url,
+                        "store": str(store),
+                        "items": len(ready.items),
+                        "links": links,
+                        "manager": managing,
+                    }
+                )
             else:
                 echo(f"{address.url}   (Ctrl-C stops the server)", err=True)
+                echo(f"your own page, with everybody's progress, until the server stops: {managing}", err=True)
                 for name, link in links.items():
                     echo(f"{name}  {link}")
             serving.run(app, bound)

@@ -116,7 +116,7 @@ def export(
         written.append(out.with_suffix(".xml"))
     for file in written:
         _keep(file, source)
-    samples, settings = _annotated(source, revisions=revisions, finished=finished)
+    samples, settings, _names = _annotated(source, revisions=revisions, finished=finished)
     out.parent.mkdir(parents=True, exist_ok=True)
     if form is Format.jsonl:
         types.write_jsonl(out, samples)
@@ -194,9 +194,9 @@ def stats(
     """Print counts, times and agreement of annotators."""
     works: list[Any] = []
     for source in dict.fromkeys(source.resolve() for source in sources):
-        samples, settings = _annotated(source)
+        samples, settings, names = _annotated(source)
         key = domain or (settings.domain if settings is not None else None)
-        works += numbers.works(samples, key or "domain", source=str(source))
+        works += numbers.works(samples, key or "domain", source=str(source), of=names)
     result = numbers.statistics_of(works)
     if not result.works:
         raise DataError(f"{', '.join(map(str, sources))}: nobody has annotated anything yet")
@@ -208,15 +208,16 @@ def stats(
 
 def _annotated(
     source: Path, *, revisions: bool = False, finished: bool = False
-) -> tuple[list[Sample], PageSettings | None]:
-    """Annotated samples of a store or a file, and the settings of the page where they are known."""
+) -> tuple[list[Sample], PageSettings | None, list[str] | None]:
+    """Annotated samples of a store or a file, and where they are known the settings of the page and the annotators."""
     if _is_store(source):
         with stores.Store(source) as store:
-            return list(exporting.exported(store, revisions=revisions, finished=finished)), store.settings
+            samples = list(exporting.exported(store, revisions=revisions, finished=finished))
+            return samples, store.settings, store.annotators
     if revisions or finished:
         raise UsageError(f"{source}: --revisions and --finished need a store; this is a file of samples")
     samples = list(types.read_jsonl(source, types.Sample))
-    return samples, importing.settings_of(samples)
+    return samples, importing.settings_of(samples), None
 
 
 def _keep(out: Path, source: Path) -> None:

@@ -14,7 +14,16 @@ from pydantic_core import PydanticUndefined
 from fgrl.annotation.export import exported
 from fgrl.annotation.importing import create_store, import_into, settings_of, without_annotations
 from fgrl.annotation.label_studio import from_tasks, to_tasks
-from fgrl.annotation.revisions import DoneBody, OrderBody, Revision, SpanBody, TimeBody, VerdictBody
+from fgrl.annotation.revisions import (
+    CannotJudgeBody,
+    DoneBody,
+    OrderBody,
+    Revision,
+    SpanBody,
+    SuggestionBody,
+    TimeBody,
+    VerdictBody,
+)
 from fgrl.annotation.settings import PageSettings, load_settings
 from fgrl.annotation.store import Store
 from fgrl.components.annotators.human import HumanAnnotations
@@ -84,6 +93,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         own.append("z/2 ü", "ada", "order", "", {"order": [0, 1]}, 0)
         own.append("z/2 ü", "ada", "span", "s", marked("😺", "😺", 1, label=1, reasons=["other"], note="Katze"), 0)
         own.append("z/2 ü", "Zoë", "order", "", {"order": [1, 0]}, 0)
+        own.append("1", "Zoë", "suggestion", "0.0.0", {"accepted": True, "span": "gone"}, 0)
+        own.append("1", "ada", "span", "taken", marked(A, "Katze", 0, reasons=["generic"]), 0)
+        own.append("1", "ada", "suggestion", "0.0.0", {"accepted": False, "span": None}, 0)
+        own.append("1", "ada", "suggestion", "0.0.0", {"accepted": True, "span": "taken"}, 1)
+        own.append("z/2 ü", "Zoë", "cannot_judge", "", {"cannot": True, "comment": "kein Text"}, 0)
+        own.append("z/2 ü", "Zoë", "done", "", {"done": True}, 0)
         yield own
 
 
@@ -106,10 +121,13 @@ def test_the_example_has_every_field_of_every_kind_with_another_value_than_its_d
     for revision in store.revisions():
         bodies.setdefault(revision.kind, []).append(revision.body)
     kinds = {"span": SpanBody, "verdict": VerdictBody, "order": OrderBody, "time": TimeBody, "done": DoneBody}
+    kinds |= {"suggestion": SuggestionBody, "cannot_judge": CannotJudgeBody}
     assert bodies.keys() == kinds.keys() | {"answers"}
     for kind, cls in kinds.items():
         for name, field in cls.model_fields.items():
-            default = {"place": 0, "label": 1, "done": False}.get(name, field.default)
+            default = {"place": 0, "label": 1, "done": False, "cannot": False, "accepted": False}.get(
+                name, field.default
+            )
             assert any(body.get(name, default) != default or default is PydanticUndefined for body in bodies[kind]), (
                 kind,
                 name,
@@ -124,7 +142,7 @@ def test_every_field_of_every_revision_comes_back_into_an_empty_store(store: Sto
         for item in store.items:
             before, after = list(store.revisions(item)), list(own.revisions(item))
             assert [one.model_dump() for one in after] == [one.model_dump() for one in before]
-        assert sum(1 for _ in own.revisions()) == sum(1 for _ in store.revisions()) == 23
+        assert sum(1 for _ in own.revisions()) == sum(1 for _ in store.revisions()) == 29
         assert set(Revision.model_fields) == {"item", "annotator", "kind", "key", "version", "time", "body"}
         assert [own.sample(item) for item in own.items] == SAMPLES
         assert own.annotators == ["Zoë", "ada", "idle"]
@@ -164,7 +182,7 @@ def test_an_exported_sample(store: Store) -> None:
     assert B[each.start : each.end] == "👩‍👩‍👧 answer"
     assert zoe.answers == {"liked": ["clear", "faithful"]}
     assert sample.responses[0].annotations[1] == Annotation(by="Zoë"), "finished, and nothing marked on this response"
-    assert (ada.by, [one.note for one in ada.spans]) == ("ada", [None])
+    assert (ada.by, [one.note for one in ada.spans]) == ("ada", [None, None])
     assert [one.by for one in sample.responses[1].annotations] == ["Zoë"], "ada has not finished"
     assert sample.verdicts == [
         PairVerdict(first=0, second=1, verdict="first", by="judge", p=0.75),
@@ -173,17 +191,27 @@ def test_an_exported_sample(store: Store) -> None:
     about = sample.meta["annotation"]
     assert about["before"] == {"by": {"old": {"done": True}}}
     assert about["page"]["spans"] == "both"
-    assert about["by"]["Zoë"] == {"order": [1, 0], "seconds": 12.75, "done": True, "at": about["by"]["Zoë"]["at"]}
-    assert about["by"]["ada"] == {"order": [0, 1], "done": False, "at": about["by"]["ada"]["at"]}
+    start = A.index("Katze")
+    suggestion = {"id": "0.0.0", "by": "critic", "place": 0, "start": start, "end": start + 5, "label": -1}
+    assert about["by"]["Zoë"] == {
+        "order": [1, 0], "seconds": 12.75, "done": True, "at": about["by"]["Zoë"]["at"],
+        "suggestions": [{**suggestion, "accepted": False}],
+    }, "the mark that came of the suggestion was deleted"  # fmt: skip
+    assert about["by"]["ada"] == {
+        "order": [0, 1], "done": False, "at": about["by"]["ada"]["at"],
+        "suggestions": [{**suggestion, "accepted": True, "span": "taken"}],
+    }  # fmt: skip
     assert [(one.by, len(one.spans)) for response in other.responses for one in response.annotations] == [("ada", 1)]
     assert other.meta["annotation"]["by"].keys() == {"ada", "Zoë"}
+    assert other.meta["annotation"]["by"]["Zoë"]["cannot_judge"] == "kein Text"
     assert unseen == SAMPLES[2]
 
 
 def test_only_what_is_finished(store: Store) -> None:
     sample, other, _unseen = exported(store, finished=True)
     assert {one.by for response in sample.responses for one in response.annotations} == {"critic", "Zoë"}
-    assert other == SAMPLES[1]
+    assert other.responses == SAMPLES[1].responses, "who cannot judge an item says nothing about its responses"
+    assert other.meta["annotation"]["by"].keys() == {"Zoë"}
 
 
 def test_without_annotations_is_what_the_store_was_made_of(store: Store) -> None:

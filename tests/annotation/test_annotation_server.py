@@ -133,7 +133,8 @@ def test_an_annotator_works_through_an_item(page: Page) -> None:
     assert ann.post("/api/items/1/done", json={"done": True}).json() == {
         "done": True, "progress": {"done": 1, "started": 0, "remaining": 2, "total": 3},
     }  # fmt: skip
-    assert ann.get("/api/items").json() == [{"id": "1", "state": "done", "leased": False}]
+    listed = {"id": "1", "state": "done", "leased": False, "cannot_judge": False}
+    assert ann.get("/api/items").json() == [{**listed, "query": "When does café 1 open?", "domain": "yelp"}]
 
     again = page.client().get("/api/items/1").json()
     assert again["spans"]["s1"] == {"id": "s1", "version": 2, **span(note="more")}
@@ -428,7 +429,7 @@ def test_no_request_without_a_token_reads_or_writes(page: Page) -> None:
     before = list(page.store.revisions())
     *public, calls = page.app.app.routes  # type: ignore[attr-defined]
     routes = [*(route.path for route in public), *(f"/api{route.path}" for route in calls.routes)]
-    assert len(routes) == 13
+    assert len(routes) == 15
     ((name, cookie),) = ann.cookies.items()
     kept, token = ann.headers["x-session"], page.links["ann"].rpartition("/")[2]
     stored = {session.id: session for session in page.store.sessions()}[kept.partition(".")[0]]
@@ -477,7 +478,7 @@ def test_no_request_without_a_token_reads_or_writes(page: Page) -> None:
                     assert answer.status_code in (401, 404, 405, 413), (who, method, url, answer.status_code)
                     if path.startswith("/api/"):
                         assert answer.status_code == 401, (who, method, url)
-    assert tried == len(strangers) * 20 * 9
+    assert tried == len(strangers) * 22 * 9
     assert list(page.store.revisions()) == before
 
 

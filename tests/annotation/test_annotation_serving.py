@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -208,6 +209,8 @@ def test_links_are_printed_for_people(
     assert ann.startswith("ann  http://127.0.0.1:")
     assert ben.startswith("<b>ben</b>  http://127.0.0.1:")
     assert "everything that was acknowledged" in printed.err
+    (own,) = re.findall(r"your own page, .*: (http\S+)", printed.err)
+    assert re.fullmatch(r"http://127.0.0.1:\d+/manage/[\w-]{43}", own)
     with pytest.raises(SystemExit):
         main([*words, "--annotators", "cleo", "--host", "0.0.0.0"])
     printed = capsys.readouterr()
@@ -216,7 +219,10 @@ def test_links_are_printed_for_people(
     assert "without encryption" in printed.err
     with pytest.raises(SystemExit):
         main([*words, "--new-links", "all", "--json"])
-    assert list(json.loads(capsys.readouterr().out)["links"]) == ["ann", "<b>ben</b>", "cleo"]
+    printed_json = json.loads(capsys.readouterr().out)
+    assert list(printed_json["links"]) == ["ann", "<b>ben</b>", "cleo"]
+    assert "/manage/" in printed_json["manager"]
+    assert printed_json["manager"] != own, "each start has another one"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation_browser import TEXTS, Desk, items, served, settings, units
+from annotation_browser import MANAGER, TEXTS, Desk, items, served, settings, units
 from browsers import chromium
 
 from fgrl.annotation.settings import PageSettings
+from fgrl.types import Annotation, Response, Span
 
 HOSTILE = [
     "<script>window.broken = 1</script>",
@@ -160,6 +161,36 @@ def test_axe_finds_nothing_serious(browser: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Delete").click()
         desk.state("Offline")
         wrong += findings(page, "offline")
+    assert wrong == []
+
+
+def test_axe_finds_nothing_serious_about_suggestions_and_on_the_managers_page(browser: Any, tmp_path: Path) -> None:
+    wrong: list[str] = []
+    text = "# Title\n\n- **Bold** words, `code` and [a page](https://example.org).\n> A quote.\n"
+    marks = Annotation(by="rules", spans=[Span(start=0, end=7, label=-1.0), Span(start=11, end=19, label=1.0)])
+    responses = [Response(text=text, annotations=[marks]), Response(text=text)]
+    samples = [items(1)[0].model_copy(update={"responses": responses})]
+    with (
+        served(tmp_path, samples, settings(suggestions=True)) as site,
+        browser.new_context(viewport={"width": 1440, "height": 900}) as context,
+    ):
+        desk = Desk(site, context)
+        desk.page.keyboard.press("h")
+        wrong += findings(desk.page, "a suggestion")
+        desk.page.keyboard.press("Delete")
+        desk.page.keyboard.press("s")
+        wrong += findings(desk.page, "legend")
+        desk.page.keyboard.press("Escape")
+        desk.page.keyboard.press("j")
+        wrong += findings(desk.page, "cannot be judged")
+        desk.saved()
+        page = context.new_page()
+        page.goto(site.links[MANAGER])
+        page.locator(".items button").wait_for()
+        wrong += findings(page, "manager")
+        page.locator(".items button").click()
+        page.locator("#review[open]").wait_for()
+        wrong += findings(page, "review")
     assert wrong == []
 
 

@@ -20,6 +20,7 @@ PARTS_OF_OTHER_FILES = {
     "as_of": "prices of a client",
     "taxonomy": "an annotation page",
     "guidelines": "an annotation page",
+    "modes": "an annotation page",
     "published": "a table of a paper",
 }
 """Keys of files that are no recipes; the tests of their how-to pages read these blocks."""

@@ -19,6 +19,8 @@ TEXTS = (
     "It opens at nine.\nIt is dear; nobody goes there twice.",
 )
 """Response 0 and response 1 of every item."""
+MANAGER = "manager-of-this-test"
+"""Of the link to the manager's page, and the name of that link among the annotators' ones."""
 POSITION = """([place, unit]) => {
   const walker = document.createTreeWalker(document.getElementById(`text-${place}`), NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(), left = unit; node; left -= node.length, node = walker.nextNode()) {
@@ -95,8 +97,8 @@ def served(
     store = Store.create(folder / "page.sqlite", samples or items(), page or settings(), annotators, overlap)
     bound = serving.listen("127.0.0.1", 0)
     address = Address("127.0.0.1", bound.getsockname()[1])
-    links = serving.issue_links(store, address)
-    server = uvicorn.Server(serving.configuration(serving.application(store, address)))
+    links = {**serving.issue_links(store, address), MANAGER: f"{address.url}/manage/{MANAGER}"}
+    server = uvicorn.Server(serving.configuration(serving.application(store, address, MANAGER)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     try:

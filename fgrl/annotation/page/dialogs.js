@@ -1,9 +1,10 @@
 // Dialogs: the pop-up with the reasons of a span, and the sheets with guidelines, keys, items and conflicts.
 
 import { byId, el, newId, plural, shorten } from "./dom.js";
+import { OTHER, REPEAT, keyOf, reasonKeys, reasonTexts, reasonsOf, sideName } from "./reasons.js";
 
 const FOCUSABLE = "a[href], button:not([disabled]), input:not([disabled]), textarea:not([disabled]), select, [tabindex='0']";
-export const OTHER = "other";
+const GO_ON = "sfnabvhj"; // keys of the page that save the pop-up and then do their work
 
 /** Keeps the Tab key inside a dialog. */
 export function trapFocus(dialog) {
@@ -22,31 +23,12 @@ export function trapFocus(dialog) {
 
 const anyChecked = (dialog, name) => dialog.querySelector(`input[name="${CSS.escape(name)}"]:checked`) !== null;
 
-export function sideName(label) {
-  return label < 0 ? "Dislike" : "Like";
-}
-
-/** The reasons that a span with this label may have. */
-export function reasonsOf(settings, label) {
-  return label < 0 ? settings.taxonomy?.dislikes : settings.taxonomy?.likes;
-}
-
-/** What a span's reasons read like, in the taxonomy's order. */
-export function reasonTexts(settings, span) {
-  const attributes = (reasonsOf(settings, span.label)?.groups ?? []).flatMap((group) => group.attributes);
-  const texts = attributes.filter(({ id }) => span.reasons.includes(id)).map(({ text }) => text);
-  const unknown = span.reasons.filter((id) => id !== OTHER && !attributes.some((attribute) => attribute.id === id));
-  return [...texts, ...unknown, ...(span.note ? [`“${span.note}”`] : [])];
-}
-
-export function hasReason(span) {
-  return span.note.trim() !== "" || (span.reasons.length > 0 && !span.reasons.includes(OTHER));
-}
-
 /** The pop-up in which a span's reasons are ticked. */
 export class ReasonsPopup {
-  constructor(settings) {
-    this.settings = settings;
+  /** `app` gives settings, letterKeys() and last, the reasons that were saved last by label. */
+  constructor(app) {
+    this.app = app;
+    this.settings = app.settings;
     this.dialog = byId("reasons");
     trapFocus(this.dialog);
     this.dialog.addEventListener("cancel", (event) => {
@@ -58,7 +40,7 @@ export class ReasonsPopup {
         event.preventDefault();
         event.stopPropagation();
         this.close("save");
-      }
+      } else this.key(event);
     });
     addEventListener("resize", () => this.dialog.open && this.place());
   }
@@ -70,7 +52,8 @@ export class ReasonsPopup {
   /**
    * Asks for the reasons of `span`. `others` are further spans at the same place, to which one can switch; `draft` is what had
    * been entered before a reload; `rects()` gives the places of the passage on the screen; `entered(draft)` is called at every
-   * change. Returns {action: save, cancel, delete, switch or passage, dirty, label, reasons, note, to}.
+   * change. Returns {action: save, cancel, delete, switch or passage, dirty, label, reasons, note, to, then}; `then`: the key of the
+   * page that ended it.
    */
   ask({ span, others, draft, rects, entered, labels }) {
     this.span = span;
@@ -100,11 +83,30 @@ export class ReasonsPopup {
     return { label: this.label, reasons: free ? [] : [...known, OTHER].filter((id) => all.has(id)), note };
   }
 
-  close(action, to = null) {
+  close(action, to = null, then = null) {
     const { resolve } = this;
     this.resolve = null;
     this.dialog.close();
-    resolve?.({ action, to, dirty: this.dirty, ...this.chosen() });
+    resolve?.({ action, to, then, dirty: this.dirty, ...this.chosen() });
+  }
+
+  /** A reason's key ticks it, the repeating key ticks those of the mark before, and a key of the page saves and goes on. */
+  key(event) {
+    const key = keyOf(event);
+    if (key === null || event.target.matches("textarea") || !this.app.letterKeys()) return;
+    const reason = reasonKeys(this.settings, this.label).get(key);
+    const last = this.app.last[this.label];
+    if (reason) this.dialog.querySelector(`input[value="${CSS.escape(reason.id)}"]`).click();
+    else if (key === REPEAT && last) {
+      this.reasons.set(this.label, new Set(last.reasons));
+      this.note = last.note;
+      this.changed();
+      this.build();
+      this.dialog.querySelector(".primary").focus();
+    } else if ("ld".includes(key) && this.labels.length > 1) this.flip(key === "l" ? 1 : -1);
+    else if (GO_ON.includes(key)) this.close("save", null, event);
+    else return;
+    event.preventDefault();
   }
 
   changed() {
@@ -187,10 +189,12 @@ export class ReasonsPopup {
     const { lead, groups, other } = reasonsOf(this.settings, this.label);
     const ticked = this.reasons.get(this.label) ?? this.reasons.set(this.label, new Set()).get(this.label);
     if (this.note.trim()) ticked.add(OTHER); // a note that is shown is saved
+    const keys = new Map([...reasonKeys(this.settings, this.label)].map(([key, { id }]) => [id, key]));
     const box = (id, text) =>
       el(
         "label",
         { class: "tick" },
+        this.app.letterKeys() && el("kbd", { text: keys.get(id) ?? "", "aria-hidden": "true" }),
         el("input", {
           type: "checkbox",
           value: id,

@@ -1,19 +1,22 @@
 // One item on the page: the query, its knowledge source, the responses with their marked spans, the questions, the preference.
 
 import { announce, byId, el, newId, plural, same, shorten } from "./dom.js";
-import { OTHER, hasReason, reasonTexts, sideName } from "./dialogs.js";
 import { History } from "./history.js";
-import { MarkedText, fillWithText, inOrder } from "./text.js";
+import { looksOf } from "./markdown.js";
+import { OTHER, hasReason, keyOf, reasonTexts, sideName } from "./reasons.js";
+import { Suggestions } from "./suggestions.js";
+import { MarkedText, inOrder } from "./text.js";
+import { snapped, unitBefore, unitBehind, unitFrom } from "./units.js";
 
 const TYPING = 700;
 const LONG = 30_000;
 const NARROW = 720;
-const HINT = "Select with Shift and the arrow keys, mark with M. N goes through the marks, ? lists all keys.";
+const HINT = "S selects a sentence, F a word, Shift and the arrow keys anything. M marks. N goes through the marks, ? lists all keys.";
 const ABOUT_TIES =
   "Choose a tie very rarely: only where you see no difference between the two responses, or both are equally poor.";
 
 export class ItemView {
-  /** `app` gives settings, mode(), popup, drafts and changed(); `saving` holds the item's entries. */
+  /** `app` gives settings, mode(), exact(), formatted(), last, popup, drafts, press() and changed(); `saving` holds the item's entries. */
   constructor(app, data, saving) {
     this.app = app;
     this.settings = app.settings;
@@ -31,6 +34,8 @@ export class ItemView {
     this.typing = new Map();
     this.leaveField = null;
     this.focused = data.responses[0]?.place;
+    this.unitKind = "word";
+    this.suggestions = new Suggestions(this, data.suggested);
     this.adopt(data);
   }
 
@@ -39,7 +44,8 @@ export class ItemView {
   adopt(data) {
     for (const { version, ...body } of Object.values(data.spans)) this.saving.adopt(`spans/${body.id}`, version, body);
     for (const [place, { version, body }] of Object.entries(data.answers)) this.saving.adopt(`answers/${place}`, version, body);
-    if (data.verdict) this.saving.adopt("verdict", data.verdict.version, data.verdict.body);
+    for (const [key, { version, body }] of Object.entries(data.suggestions)) this.saving.adopt(`suggestions/${key}`, version, body);
+    for (const key of ["verdict", "cannot_judge"]) if (data[key]) this.saving.adopt(key, data[key].version, data[key].body);
   }
 
   span(id) {
@@ -90,12 +96,9 @@ export class ItemView {
         ...data.responses.map((response, number) => this.response(response, number)),
       ),
       ...(this.modes.preference && data.responses.length > 1 ? [this.preference()] : []),
+      this.cannotJudge(),
     );
-    for (const { place, text } of data.responses) {
-      const host = byId(`text-${place}`);
-      if (this.marks) this.texts.set(place, new MarkedText(host, text, { caret: true }));
-      else fillWithText(host, text);
-    }
+    for (const { place, text } of data.responses) this.texts.set(place, this.drawText(byId(`text-${place}`), text, this.marks));
     this.refresh();
     this.reopenPopup();
   }
@@ -106,11 +109,15 @@ export class ItemView {
     return el("div", {}, ...prompt.map(({ role, content }) => el("div", { class: "turn" }, el("h3", { text: role }), text(content))));
   }
 
+  drawText(host, text, caret = false) {
+    return new MarkedText(host, text, { caret, looks: this.app.formatted() ? looksOf(text) : [] });
+  }
+
   source(document) {
     const body = el("div", { class: "text source-text", tabindex: "0", role: "region", "aria-label": "Knowledge source" });
     const details = el("details", { class: "source", id: "source" }, el("summary", { text: "Knowledge source" }), body);
     details.open = this.app.preference("source") !== "closed";
-    fillWithText(body, document);
+    this.drawText(body, document);
     details.addEventListener("toggle", () => this.app.setPreference("source", details.open ? "open" : "closed"));
     return details;
   }
@@ -144,13 +151,15 @@ export class ItemView {
     } else if (text.length > LONG) {
       for (const [attribute, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", name]]) host.setAttribute(attribute, value);
     }
-    this.parts.set(place, { list, count, host });
+    const suggested = el("div", { class: "marked", hidden: true });
+    this.parts.set(place, { list, count, host, suggested });
     return el(
       "section",
       { class: "response", "aria-labelledby": `response-${place}` },
       el("h2", { id: `response-${place}`, tabindex: "-1", text: name }),
       this.marks && el("p", { class: "hide", id: hint, text: HINT }),
       host,
+      this.marks && suggested,
       this.marks && el("div", { class: "marked" }, count, list),
       this.settings.questions.length > 0 && this.questions(place, name),
     );
@@ -201,10 +210,11 @@ export class ItemView {
   }
 
   preference() {
-    const choice = (value, text) =>
+    const choice = (value, text, number) =>
       el(
         "label",
         { class: "choice" },
+        this.app.letterKeys() && el("kbd", { text: number + 1, "aria-hidden": "true" }),
         el("input", {
           type: "radio",
           name: "better",
@@ -222,9 +232,9 @@ export class ItemView {
         el("legend", { id: "preference-title", text: "Which response do you prefer?" }),
         el(
           "div",
-          { class: "choices-row" },
-          ...this.data.responses.map(({ place }, number) => choice(String(place), `Response ${this.letters[number]}`)),
-          this.modes.tie && choice("tie", "Tie"),
+          { class: "choices-row", on: { keydown: (event) => this.keyInPreference(event) } },
+          ...this.data.responses.map(({ place }, number) => choice(String(place), `Response ${this.letters[number]}`, number)),
+          this.modes.tie && choice("tie", "Tie", this.data.responses.length),
         ),
         this.modes.tie &&
           el("p", { class: "quiet", text: ABOUT_TIES }),
@@ -236,6 +246,34 @@ export class ItemView {
         this.textField("preference-reason", "verdict", "reason", "reason for the preference"),
       ),
     );
+  }
+
+  cannotJudge() {
+    const key = "cannot_judge";
+    const box = el("input", {
+      type: "checkbox",
+      id: "cannot-judge",
+      data: { key, field: "cannot" },
+      on: { change: () => this.setField(key, "cannot", box.checked, "choice that the item cannot be judged") },
+    });
+    return el(
+      "section",
+      { class: "cannot-judge" },
+      el("label", { class: "tick" }, box, el("span", { text: "I cannot judge this item" })),
+      el(
+        "div",
+        { class: "question", id: "cannot-judge-why" },
+        el("label", { for: "cannot-judge-comment", text: "Why not? (needed)" }),
+        this.textField("cannot-judge-comment", key, "comment", "reason why the item cannot be judged"),
+      ),
+    );
+  }
+
+  /** Turns "cannot be judged" on or off, as its box does. */
+  toggleCannotJudge() {
+    const box = byId("cannot-judge");
+    box.click();
+    (box.checked ? byId("cannot-judge-comment") : box).focus();
   }
 
   /** A text field that is saved while one types, and becomes one action of the history when it is left. */
@@ -285,6 +323,7 @@ export class ItemView {
 
   fieldsOf(key) {
     const body = this.saving.body(key);
+    if (key === "cannot_judge") return body ?? emptied(key);
     if (key !== "verdict") return body ?? {};
     return this.verdict() ?? { reason: this.app.drafts.get(this.data.id, "page/reason") ?? body?.reason ?? "" };
   }
@@ -329,17 +368,20 @@ export class ItemView {
 
   /** Draws what an entry of this key shows. */
   refresh(key = null) {
-    const places = key === null || key.startsWith("spans/") ? this.data.responses.map(({ place }) => place) : [];
+    const marks = key === null || key.startsWith("spans/") || key.startsWith("suggestions/");
+    const places = marks ? this.data.responses.map(({ place }) => place) : [];
     const only = key?.startsWith("spans/") ? this.saving.body(key)?.place : undefined;
     for (const place of places) if (only === undefined || only === place) this.drawSpans(place);
-    if (key === null || !key.startsWith("spans/")) this.fillFields();
+    if (key === null || !marks) this.fillFields();
     this.app.changed(this);
   }
 
   drawSpans(place) {
     if (!this.marks) return;
     const spans = this.spansOf(place);
-    this.texts.get(place).draw(spans, { editing: this.editing, current: this.current });
+    const suggested = this.suggestions.of(place, { open: true });
+    this.texts.get(place).draw([...spans, ...suggested], { editing: this.editing, current: this.current ?? this.suggestions.current });
+    this.suggestions.draw(this.parts.get(place).suggested, place);
     const { list, count } = this.parts.get(place);
     const likes = spans.filter((span) => span.label > 0).length;
     const dislikes = spans.length - likes;
@@ -377,13 +419,15 @@ export class ItemView {
   fillFields() {
     for (const input of byId("main").querySelectorAll("[data-key]")) {
       const value = this.fieldsOf(input.dataset.key)[input.dataset.field];
-      if (input.type === "checkbox") input.checked = Array.isArray(value) && value.includes(input.value);
+      if (input.dataset.field === "cannot") input.checked = value;
+      else if (input.type === "checkbox") input.checked = Array.isArray(value) && value.includes(input.value);
       else if (!this.typing.has(input.id) && input.value !== (value ?? "")) input.value = value ?? "";
     }
     const verdict = this.verdict();
     for (const input of byId("main").querySelectorAll("input[name=better]")) {
       input.checked = verdict !== null && input.value === (verdict.better === null ? "tie" : String(verdict.better));
     }
+    byId("cannot-judge-why").hidden = !byId("cannot-judge").checked;
   }
 
   // ----- actions and their history ------------------------------------------------------------------------------------
@@ -448,8 +492,11 @@ export class ItemView {
   clicked(event, place) {
     const selection = this.texts.get(place).selection();
     if (selection && selection.start !== selection.end) return;
-    const ids = this.texts.get(place).spansAtNode(event.target);
-    if (ids.length && !this.moving && event.detail < 2) this.edit(ids[0], { at: ids });
+    const at = this.texts.get(place).spansAtNode(event.target);
+    const ids = at.filter((id) => this.span(id));
+    const suggestion = this.suggestions.all.find(({ id }) => id === at[0]);
+    if (suggestion) this.suggestions.go(suggestion);
+    else if (ids.length && !this.moving && event.detail < 2) this.edit(ids[0], { at: ids });
     else if (this.current) this.setCurrent(null);
   }
 
@@ -464,18 +511,87 @@ export class ItemView {
     text.select(caret.anchor, caret.focus);
   }
 
-  /** Marks the selection in a response, or gives it to the span whose passage is being changed. */
-  async markSelection(place = this.focused, { quiet = false } = {}) {
+  /** {anchor, focus, start, end} of what is selected in the response in use, or null. */
+  selected() {
+    const text = this.marks ? this.texts.get(this.focused) : null;
+    const selection = text && text.host === document.activeElement ? text.selection() : null;
+    return selection && selection.start !== selection.end ? selection : null;
+  }
+
+  /** Selects from one place to another, in UTF-16 units, and scrolls there. */
+  selectRange(place, start, end) {
+    const text = this.texts.get(place);
+    text.host.focus({ preventScroll: true });
+    text.select(start, end);
+    const rects = text.rangeOf(text.points.toPoint(start), text.points.toPoint(Math.max(end, start + 1))).getClientRects();
+    const [first, last, box] = [rects[0], rects[rects.length - 1], text.host.getBoundingClientRect()];
+    if (!first) return;
+    const inside = text.host.scrollHeight > text.host.clientHeight + 1 && (first.top < box.top || last.bottom > box.bottom);
+    if (inside) text.host.scrollTop += first.top - box.top - text.host.clientHeight / 3;
+    else if (first.top < 70 || last.bottom > innerHeight - 190) scrollBy({ top: first.top - innerHeight / 4 });
+  }
+
+  /** Selects the sentence or word at the caret, or the next (1) or previous (-1) one; behind a response the next one follows. */
+  selectUnit(kind, step) {
+    this.unitKind = kind;
+    const order = this.data.responses.map(({ place }) => place);
+    for (let number = order.indexOf(this.focused), first = true; order[number] !== undefined; number += step, first = false) {
+      const marked = this.texts.get(order[number]);
+      const { text } = marked;
+      const edge = step > 0 ? 0 : text.length;
+      const from = (first && marked.selection()) || { start: edge, end: edge };
+      let unit = unitFrom(text, kind, from, step);
+      // behind a mark of some words of a sentence the next sentence follows
+      if (step > 0 && unit?.start < from.start && from.start === from.end && this.markEndsAt(order[number], from.end)) {
+        unit = unitBehind(text, kind, unit.end);
+      }
+      if (!unit) continue;
+      this.setCurrent(null);
+      this.selectRange(order[number], unit.start, unit.end);
+      announce(`${kind === "word" ? "" : `Response ${this.letter(order[number])}: `}${shorten(text.slice(unit.start, unit.end), 200)}`);
+      return;
+    }
+    announce(`There is no further ${kind}.`);
+  }
+
+  markEndsAt(place, unit) {
+    return this.spansOf(place).some(({ end }) => this.texts.get(place).points.toUnit(end) === unit);
+  }
+
+  /** Makes the selection longer (1) or shorter (-1) by the kind of unit that was selected last. */
+  extend(step) {
+    const { text } = this.texts.get(this.focused);
+    const own = this.selected() ?? this.texts.get(this.focused).selection() ?? { start: 0, end: 0 };
+    const last = step > 0 ? null : unitBefore(text, this.unitKind, own.end);
+    const unit = step > 0 ? unitBehind(text, this.unitKind, own.end) : unitBefore(text, this.unitKind, last?.start ?? 0);
+    if (!unit || unit.end <= own.start) announce("The selection ends here.");
+    else this.selectRange(this.focused, own.start, unit.end);
+  }
+
+  /** Marks the selection with the reasons of the last mark of the same kind. */
+  repeat() {
+    const last = this.app.last[this.app.mode()];
+    if (!last) announce("There are no reasons to repeat yet.");
+    else this.markSelection(this.focused, { repeated: last });
+  }
+
+  /**
+   * Marks the selection in a response, or gives it to the span whose passage is being changed. `reason`: one that is ticked already;
+   * `repeated`: {reasons, note} with which the mark is saved at once.
+   */
+  async markSelection(place = this.focused, { quiet = false, reason = null, repeated = null } = {}) {
     const text = this.texts.get(place);
     const selection = text?.selection();
-    if (!selection || selection.start === selection.end) {
+    const range = selection && (this.app.exact() ? selection : snapped(text.text, selection.start, selection.end, text.looks));
+    if (!range || range.start === range.end) {
       if (!quiet) announce("Nothing is selected. Select a passage of a response first.");
       return;
     }
     if (this.app.popup.open) return;
+    this.suggestions.current = null;
     const caret = { place, anchor: selection.anchor, focus: selection.focus };
-    const start = text.points.toPoint(selection.start);
-    const end = text.points.toPoint(selection.end, true);
+    const start = text.points.toPoint(range.start);
+    const end = text.points.toPoint(range.end, true);
     const passage = { place, start, end, quote: text.points.slice(start, end) };
     if (this.moving) {
       this.movePassage(passage, caret);
@@ -488,13 +604,13 @@ export class ItemView {
       await this.edit(earlier.id, { caret });
       return;
     }
-    const span = { id: newId(), ...passage, label, reasons: [], note: "", deleted: false };
+    const span = { id: newId(), ...passage, label, reasons: repeated?.reasons ?? [], note: repeated?.note ?? "", deleted: false };
     this.saving.change(`spans/${span.id}`, span);
     announce(`${sideName(span.label)} marked in response ${this.letter(place)}: ${shorten(span.quote, 120)}`);
-    if (!this.asksWhy) {
+    if (!this.asksWhy || repeated) {
       this.finishEdit({ action: "save", dirty: false, ...span }, { before: span, isNew: true, back: caret });
       this.restore({ ...caret, anchor: caret.focus });
-    } else await this.edit(span.id, { isNew: true, caret });
+    } else await this.edit(span.id, { isNew: true, caret, draft: reason && { label, reasons: [reason], note: "" } });
   }
 
   movePassage(passage, caret) {
@@ -529,6 +645,7 @@ export class ItemView {
     const back = caret ?? this.caretIn(place);
     const page = { id, isNew, caret: back };
     const walked = this.current === id;
+    this.suggestions.current = null;
     this.editing = id;
     this.current = null;
     this.drawSpans(place);
@@ -560,6 +677,7 @@ export class ItemView {
     if (from === "list") this.parts.get(place).list.querySelector(`[data-span="${CSS.escape(id)}"]`)?.focus();
     else if (!back) text.host.focus({ preventScroll: true });
     this.app.resolveConflicts();
+    if (answer.then) this.app.press(answer.then);
   }
 
   /** Scrolls only where the passage is hidden: outside the window or its text's part of it, or behind the pop-up of a small window. */
@@ -579,6 +697,7 @@ export class ItemView {
     const what = `${sideName(before.label).toLowerCase()} “${shorten(before.quote, 60)}”`;
     const act = (name, from, to) => this.commit(name, [{ key, before: from, after: to }], back);
     if (action === "save" || (action === "switch" && dirty) || action === "passage") {
+      if (reasons.length || note) this.app.last[label] = { reasons, note };
       if (isNew) act(`marking ${what}`, null, entered);
       else if (!same(before, entered)) act(`editing ${what}`, before, entered);
       else this.refresh(key);
@@ -632,6 +751,7 @@ export class ItemView {
   // ----- keys ---------------------------------------------------------------------------------------------------------
 
   setCurrent(id) {
+    this.suggestions.current = null;
     const places = new Set([this.span(this.current ?? "")?.place, this.span(id ?? "")?.place]);
     this.current = id;
     for (const place of places) if (place !== undefined) this.drawSpans(place);
@@ -679,8 +799,18 @@ export class ItemView {
   spansAtCaret(place) {
     const text = this.texts.get(place);
     const selection = text.selection();
-    const at = selection ? text.spansAtUnit(selection.focus) : [];
+    const at = selection ? text.spansAtUnit(selection.focus).filter((id) => this.span(id)) : [];
     return this.current && this.span(this.current)?.place === place ? [this.current, ...at.filter((id) => id !== this.current)] : at;
+  }
+
+  /** A digit chooses; a reason that is needed comes next. */
+  keyInPreference(event) {
+    const input = this.app.letterKeys() ? document.querySelectorAll("input[name=better]")[Number(keyOf(event) ?? 0) - 1] : null;
+    if (!input) return;
+    event.preventDefault();
+    input.focus();
+    input.click();
+    if (this.modes.preference_reason) byId("preference-reason").focus();
   }
 
   keyInText(event, place) {
@@ -688,7 +818,11 @@ export class ItemView {
     const selection = this.texts.get(place).selection();
     const selected = selection && selection.start !== selection.end;
     const { key } = event;
-    if (key === "Enter") {
+    const suggestion = selected ? null : this.suggestions.chosen();
+    if (suggestion && ["Enter", "Delete", "Backspace"].includes(key)) {
+      event.preventDefault();
+      this.suggestions.decide(suggestion, key === "Enter");
+    } else if (key === "Enter") {
       event.preventDefault();
       if (selected) this.markSelection(place);
       else {
@@ -706,11 +840,16 @@ export class ItemView {
         this.stopMoving();
       } else if (selected) this.texts.get(place).select(selection.focus);
       else if (this.current) this.setCurrent(null);
-    } else if (/^(Arrow|Home|End|Page)/.test(key) && this.current) this.setCurrent(null);
+    } else if (/^(Arrow|Home|End|Page)/.test(key)) {
+      if (this.current) this.setCurrent(null);
+      else if (this.suggestions.current) this.suggestions.go(null);
+    }
   }
 }
 
 /** What an entry becomes when the action that first wrote it is undone. */
 function emptied(key, body) {
+  if (key.startsWith("suggestions/")) return { accepted: null, span: null };
+  if (key === "cannot_judge") return { cannot: false, comment: "" };
   return key.startsWith("answers/") ? {} : { ...body, deleted: true };
 }

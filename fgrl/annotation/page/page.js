@@ -1,9 +1,11 @@
 // The annotation page: session, items, saving, keys. Texts of models and people reach the page through textContent only.
 
 import { Clock } from "./clock.js";
-import { announce, byId, el, plural } from "./dom.js";
+import { announce, byId, el, plural, shorten } from "./dom.js";
 import { ReasonsPopup, Sheet, askConflict, trapFocus } from "./dialogs.js";
 import { ItemView } from "./item.js";
+import { itemList } from "./itemlist.js";
+import { REPEAT, drawLegend, keyOf, reasonKeys } from "./reasons.js";
 import { Drafts, Saving, Unreachable, request, requestWith } from "./saving.js";
 import { browserStorage, tabStorage } from "./storage.js";
 
@@ -12,10 +14,17 @@ const KEYS = [
     ["Q", "Go to the query"],
     ["K", "Open or close the knowledge source"],
     ["A, B", "Go into the text of response A or B"],
-    ["V", "Go to the preference"],
+    ["V, then 1, 2 or 3", "Prefer response A, B or neither"],
+    ["J", "The item cannot be judged"],
     ["Ctrl+Enter", "Mark the item as done and go to the next one"],
   ]],
   ["In a response", [
+    ["S, Shift+S", "Select the next or the previous sentence, over both responses"],
+    ["F, Shift+F", "Select the next or the previous word; in a selected sentence its first one"],
+    ["X, Shift+X", "One sentence or word more, or less"],
+    ["1 to 0, Q to P, -", "Mark the selection with this reason; the list at the bottom says which"],
+    [".", "Mark the selection with the reasons of the mark before"],
+    ["C", "Marks cover whole words, or exactly what is selected"],
     ["Arrow keys", "Move the caret; with Ctrl by words (Option on a Mac)"],
     ["Home, End", "Go to the beginning or the end of the line; with Ctrl of the text"],
     ["Shift with any of these", "Select"],
@@ -26,11 +35,15 @@ const KEYS = [
   ]],
   ["Marks", [
     ["L, D", "Mark as like, mark as dislike"],
+    ["H", "Go to the next suggestion; Enter accepts it, Delete rejects it"],
     ["N, P", "Go to the next or the previous mark, also to one under another"],
     ["Ctrl+Z", "Undo"],
     ["Ctrl+Y or Ctrl+Shift+Z", "Redo"],
   ]],
   ["In the pop-up", [
+    ["1 to 0, Q to P, -", "Tick a reason; . those of the mark before"],
+    ["S, F, N, A, B, V, H, J", "Save, and do what the key does on the page"],
+    ["L, D", "Change it to a like or a dislike"],
     ["Tab, Space", "Go through the reasons and tick them"],
     ["Enter", "Save; in the text field Ctrl+Enter"],
     ["Escape", "Cancel"],
@@ -40,6 +53,9 @@ const KEYS = [
 
 const SESSION = "annotate:session";
 const WHO = "annotate:annotator";
+
+const STATES = { new: "not begun", started: "begun", done: "done", cannot_judge: "cannot be judged" };
+const stateOf = (item) => (item.cannot_judge ? "cannot_judge" : item.state);
 
 /** Parts of this list that a page without marks has no use for. */
 const ABOUT_MARKS = ["In a response", "Marks", "In the pop-up"];
@@ -56,6 +72,7 @@ class Page {
     this.deferred = new Set();
     this.resolving = false;
     this.finishing = false;
+    this.last = {};
     trapFocus(byId("conflict"));
     this.applyDisplay();
   }
@@ -114,7 +131,7 @@ class Page {
     byId("who").hidden = false;
     this.settings = answer.data.settings;
     this.drafts = new Drafts(`${answer.data.store}:${answer.data.annotator}`);
-    this.popup = new ReasonsPopup(this.settings);
+    this.popup = new ReasonsPopup(this);
     this.showProgress(answer.data.progress);
     document.title = this.settings.title;
     byId("title").textContent = this.settings.title;
@@ -359,27 +376,22 @@ class Page {
   async showItems() {
     const answer = await this.ask("GET", "/api/items");
     if (!answer) return;
-    const states = { new: "not begun", started: "begun", done: "done" };
-    const rows = answer.data.map((item) =>
+    const open = (item) => (this.sheets.items.dialog.close(), this.open(item.id));
+    const row = (item) =>
       el(
-        "li",
-        {},
-        el(
-          "button",
-          {
-            type: "button",
-            "aria-current": String(item.id) === String(this.view?.data.id) ? "true" : null,
-            on: { click: () => (this.sheets.items.dialog.close(), this.open(item.id)) },
-          },
-          el("span", { class: "name", text: `Item ${item.id}` }),
-          el("span", { class: `item-state ${item.state}`, text: states[item.state] }),
-          this.unsavedIn(String(item.id)) && el("span", { class: "lacking", text: "unsaved changes" }),
-        ),
-      ),
-    );
+        "button",
+        {
+          type: "button",
+          "aria-current": String(item.id) === String(this.view?.data.id) ? "true" : null,
+          on: { click: () => open(item) },
+        },
+        el("span", { class: "name" }, `Item ${item.id} `, el("bdi", { class: "quiet", text: shorten(item.query, 110) })),
+        el("span", { class: `item-state ${stateOf(item)}`, text: STATES[stateOf(item)] }),
+        this.unsavedIn(String(item.id)) && el("span", { class: "lacking", text: "unsaved changes" }),
+      );
     this.sheets.items.show(
       "Your items",
-      rows.length ? el("ol", { class: "items" }, ...rows) : el("p", { text: "You have not begun any item yet." }),
+      answer.data.length ? itemList(answer.data, { states: STATES, is: (item, state) => stateOf(item) === state, row }) : el("p", { text: "You have not begun any item yet." }),
     );
   }
 
@@ -402,6 +414,9 @@ class Page {
     // pressing Mark with the mouse must not take the selection away
     byId("mark").addEventListener("mousedown", (event) => event.preventDefault());
     byId("mark").addEventListener("click", () => this.view?.markSelection());
+    byId("exact").hidden = spans === "none";
+    byId("exact").addEventListener("click", () => this.setExact(!this.exact()));
+    this.setExact(this.exact(), { quiet: true });
     byId("undo").addEventListener("click", () => this.view?.undo());
     byId("redo").addEventListener("click", () => this.view?.redo());
     byId("state").addEventListener("click", () => this.explainState());
@@ -421,6 +436,27 @@ class Page {
     for (const input of document.querySelectorAll("input[name=mode]")) input.checked = Number(input.value) === label;
     document.documentElement.dataset.mode = label < 0 ? "dislike" : "like";
     if (!quiet) announce(label < 0 ? "Marking what you dislike." : "Marking what you like.");
+  }
+
+  exact() {
+    return this.preference("exact") === "on";
+  }
+
+  setExact(exact, { quiet = false } = {}) {
+    this.setPreference("exact", exact ? "on" : "off");
+    byId("exact").setAttribute("aria-pressed", String(!exact));
+    if (!quiet) announce(exact ? "Marks cover exactly what is selected." : "Marks cover whole words.");
+  }
+
+  formatted() {
+    return this.settings.markdown && this.preference("markdown") !== "raw";
+  }
+
+  /** Shows which key ticks which reason, while a passage is selected by keyboard. */
+  showLegend(shown) {
+    const legend = byId("legend");
+    legend.hidden = !(shown && this.letterKeys() && this.settings.modes.reasons === "taxonomy" && this.view?.selected());
+    if (!legend.hidden) drawLegend(legend, this.settings, this.label);
   }
 
   /** Called when a view's history or state has changed. */
@@ -544,6 +580,8 @@ class Page {
   /** Title and value of a field of answers or of a preference, as the page shows them. */
   nameField(name, value) {
     if (name === "better") return ["Preferred", value === null ? "Tie" : `Response ${this.view.letter(value)}`];
+    if (name === "accepted") return ["Suggestion", value === null ? "Undecided" : value ? "Accepted" : "Rejected"];
+    if (name === "cannot") return ["Cannot be judged", value ? "Yes" : "No"];
     if (name === "deleted") return ["Withdrawn", value ? "Yes" : "No"];
     const question = this.settings.questions.find((other) => other.id === name);
     const texts = Array.isArray(value) ? value.map((id) => question?.options.find((option) => option.id === id)?.text ?? id) : [value];
@@ -571,6 +609,7 @@ class Page {
       const options = values.map(([value, text]) => input("radio", text, current === value, choose(value), { name, value }));
       return el("fieldset", {}, el("legend", { text: title }), ...options);
     };
+    const raw = [["formatted", "Formatted"], ["raw", "As it is written"]];
     const letters = input("checkbox", "Use single letters as keys (L, D, N, ...)", this.letterKeys(), (event) =>
       this.setPreference("letters", event.target.checked ? "on" : "off"),
     );
@@ -583,6 +622,7 @@ class Page {
         { class: "display" },
         choice("Colours", "theme", "system", [["system", "Like the system"], ["light", "Light"], ["dark", "Dark"]]),
         choice("Size of the texts", "size", "medium", [["small", "Small"], ["medium", "Medium"], ["large", "Large"]]),
+        this.settings.markdown && choice("Markdown, from the next item on", "markdown", "formatted", raw),
         el("fieldset", {}, el("legend", { text: "Keyboard" }), letters),
       ),
       ...KEYS.filter(([title]) => marks || !ABOUT_MARKS.includes(title)).map(([title, keys]) =>
@@ -599,6 +639,8 @@ class Page {
 
   listen() {
     document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("keyup", () => this.showLegend(!this.popup.open));
+    document.addEventListener("pointerdown", () => this.showLegend(false));
     addEventListener("online", () => this.retry());
     addEventListener("offline", () => this.showState());
     addEventListener("pagehide", () => this.view?.flush());
@@ -634,24 +676,42 @@ class Page {
     if (control && event.key === "Enter") this.act(event, () => event.repeat || this.finish());
     else if (control && letter === "z" && !typing) this.act(event, () => (event.shiftKey ? view?.redo() : view?.undo()));
     else if (control && letter === "y" && !typing) this.act(event, () => view?.redo());
-    if (event.defaultPrevented || control || event.altKey || typing || !this.letterKeys()) return;
+    if (event.defaultPrevented || typing) return;
+    this.press(event);
+  }
+
+  /** Does what a single key of the page does. */
+  press(event) {
+    const key = keyOf(event);
+    const { view } = this;
+    if (key === null || !this.letterKeys() || (!view && !"?g".includes(key))) return;
     const marks = view?.marks;
+    const step = event.shiftKey ? -1 : 1;
+    const reason = view?.selected() && reasonKeys(this.settings, this.label).get(key);
     const both = this.settings.modes.spans === "both";
     const jobs = {
       "?": () => this.showHelp(),
       g: () => this.showGuidelines(),
-      q: () => view && byId("query-title").focus(),
+      q: () => byId("query-title").focus(),
       k: () => byId("source") && (byId("source").open = !byId("source").open),
       v: () => document.querySelector("input[name=better]:checked, input[name=better]")?.focus(),
-      a: () => view && this.goToResponse(0),
-      b: () => view && this.goToResponse(1),
+      a: () => this.goToResponse(0),
+      b: () => this.goToResponse(1),
+      j: () => view.toggleCannotJudge(),
+      s: marks && (() => view.selectUnit("sentence", step)),
+      f: marks && (() => view.selectUnit("word", step)),
+      x: marks && (() => view.extend(step)),
+      c: marks && (() => this.setExact(!this.exact())),
+      h: this.settings.modes.suggestions && (() => view.suggestions.next()),
+      [REPEAT]: marks && (() => view.repeat()),
       l: both && (() => this.setMode(1)),
       d: both && (() => this.setMode(-1)),
       m: marks && (() => view.markSelection()),
       n: marks && (() => view.walk(1)),
       p: marks && (() => view.walk(-1)),
     };
-    if (jobs[letter]) this.act(event, jobs[letter]);
+    if (reason) this.act(event, () => view.markSelection(undefined, { reason: reason.id }));
+    else if (jobs[key]) this.act(event, jobs[key]);
   }
 
   act(event, job) {

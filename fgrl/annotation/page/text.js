@@ -118,13 +118,14 @@ export function lanes(spans) {
 
 /**
  * A response's text inside `host`. Overlapping spans are drawn as segments: each stretch of text lies in one `<mark>` for every
- * span that covers it, the longest outermost. With `caret`, the host is an editing area that refuses every change, so that the
+ * span that covers it, the longest outermost. `looks` (markdown.js) style characters, of which none is added or left out. With `caret`, the host is an editing area that refuses every change, so that the
  * browser's own caret, selection keys and screen reader support work in it.
  */
 export class MarkedText {
-  constructor(host, text, { caret }) {
+  constructor(host, text, { caret, looks = [] }) {
     this.host = host;
     this.text = text;
+    this.looks = looks;
     this.points = new Points(text);
     this.spans = [];
     this.flags = { editing: null, current: null };
@@ -147,7 +148,10 @@ export class MarkedText {
   build() {
     fillWithText(this.host, this.text);
     const blocks = [...this.host.children];
-    this.blocks = pieces(this.text).map((piece, number) => ({ ...piece, element: blocks[number], drawn: "[]" }));
+    this.blocks = pieces(this.text).map((piece, number) => {
+      const looks = this.looks.filter((look) => look.start < piece.end && look.end > piece.start);
+      return { ...piece, looks, element: blocks[number], drawn: looks.length ? null : "[]" };
+    });
     this.draw(this.spans, this.flags);
   }
 
@@ -167,6 +171,7 @@ export class MarkedText {
           `lane-${lane.get(span.id)}`,
           span.id === flags.editing ? "editing" : "",
           span.id === flags.current ? "current" : "",
+          span.suggested ? "suggested" : "",
         ]
           .filter(Boolean)
           .join(" "),
@@ -186,15 +191,22 @@ export class MarkedText {
 
   drawBlock(block, spans) {
     const places = new Set([block.start, block.end]);
-    for (const span of spans) {
-      places.add(Math.max(span.start, block.start));
-      places.add(Math.min(span.end, block.end));
+    for (const range of [...spans, ...block.looks]) {
+      places.add(Math.max(range.start, block.start));
+      places.add(Math.min(range.end, block.end));
     }
     const cuts = [...places].sort((left, right) => left - right);
     const parts = [];
     for (let number = 0; number + 1 < cuts.length; number += 1) {
       const [start, end] = [cuts[number], cuts[number + 1]];
       let part = document.createTextNode(this.text.slice(start, end));
+      const looks = block.looks.filter((look) => look.start <= start && look.end >= end);
+      if (looks.length) {
+        const styled = document.createElement("span");
+        styled.className = looks.map(({ look }) => `md-${look}`).join(" ");
+        styled.append(part);
+        part = styled;
+      }
       for (const span of spans.filter((span) => span.start <= start && span.end >= end).reverse()) {
         const mark = document.createElement("mark");
         mark.className = span.look;

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, AsJson, Numbers, RunsFolder, Seeds, SetValues, Sources, echo, emit, read_sources
+from fgrl.cli.shared import (
+    RUNS,
+    AsJson,
+    MachineFile,
+    Numbers,
+    RunsFolder,
+    Seeds,
+    SetValues,
+    Sources,
+    echo,
+    emit,
+    read_sources,
+)
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +63,7 @@ def compare(
     run: Annotated[bool, typer.Option("--run", help="First run what is missing, as `fgrl run` does.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     set_values: SetValues = None,
+    machines: MachineFile = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -62,7 +75,7 @@ def compare(
     sides = read()
     common, notes = comparing.common_evaluations(sides, stage or [])
     if run:
-        if code := comparing.run_missing(sides, common, ["fgrl", *sys.argv[1:]], console.Console()):
+        if code := comparing.run_missing(sides, common, ["fgrl", *sys.argv[1:]], console.Console(), machines):
             raise typer.Exit(code)
         sides = read()
     comparison = comparing.compare_recipes(sides, common, model or [], number or [])

@@ -15,6 +15,7 @@ from fgrl import lazy
 from fgrl.cli.shared import (
     RUNS,
     AsJson,
+    MachineFile,
     Numbers,
     RunsFolder,
     Seeds,
@@ -92,6 +93,7 @@ def table(
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Print a table file's recipes as a sweep file.")] = False,
     set_values: SetValues = None,
+    machines: MachineFile = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -107,10 +109,12 @@ def table(
         if sweep:
             echo(recipe_tables.read_table_file(files[0], small=small).sweep(files[0].parent, chosen))
             return
-        _paper_table(lambda: tables.open_table(files[0], runs, own, chosen, small=small), style, run, figure)
+        _paper_table(lambda: tables.open_table(files[0], runs, own, chosen, small=small), style, run, figure, machines)
         return
-    if style or small or run or figure or sweep:
-        raise WrongWord("--format, --small, --run, --figure and --sweep are for a table file", param_hint="SOURCE")
+    if style or small or run or figure or sweep or machines:
+        raise WrongWord(
+            "--format, --small, --run, --machines, --figure and --sweep are for a table file", param_hint="SOURCE"
+        )
     read = read_sources(sources, seeds, runs, context)
     measured = numbers.number_table(finished.results_of(read), number or [])
     if as_json:
@@ -131,10 +135,12 @@ def _say_other_runs(sources: Sequence[Source]) -> None:
             )
 
 
-def _paper_table(read: Callable[[], OpenTable], style: Format, run: bool, figure: Path | None) -> None:
+def _paper_table(
+    read: Callable[[], OpenTable], style: Format, run: bool, figure: Path | None, machines: Path | None
+) -> None:
     opened = read()
     if run:
-        if code := tables.run_missing(opened, ["fgrl", *sys.argv[1:]], console.Console()):
+        if code := tables.run_missing(opened, ["fgrl", *sys.argv[1:]], console.Console(), machines):
             raise typer.Exit(code)
         opened = read()
     made = tables.paper_table(opened)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.pipeline.execution import execute
 from fgrl.pipeline.finished import FinishedRecipe, Source
-from fgrl.pipeline.planning import Options
+from fgrl.pipeline.unfinished import run_unfinished
 from fgrl.registry import unknown
 from fgrl.results.comparing import OWN_SEED, ComparedEvaluation, ComparedRecipe, Missing, RecipeComparison, compare
 from fgrl.results.differing import differing
@@ -84,19 +84,14 @@ def common_evaluations(sides: Sequence[Side], wanted: Sequence[str] = ()) -> tup
     return common, notes
 
 
-def run_missing(sides: Sequence[Side], common: Sequence[str], command: Sequence[str], console: Console) -> int:
+def run_missing(
+    sides: Sequence[Side], common: Sequence[str], command: Sequence[str], console: Console, machines: Path | None = None
+) -> int:
     """Run the recipes that lack an evaluation, seed by seed. Returns the exit code of the first that fails, else 0."""
     labels = dict.fromkeys(label for side in sides for label in side.seeds)
-    for finished in (side.seeds[label] for label in labels for side in sides if label in side.seeds):
-        if not set(finished.unfinished) & set(common) or not finished.command or finished.recipe is None:
-            continue
-        console.say(finished.command)
-        options = Options(arguments=finished.overrides, command=command)
-        summary = execute(finished.recipe, finished.runs.root, options, console)
-        if summary.exit:
-            console.say(f"not finished: {finished.command}")
-            return summary.exit
-    return 0
+    every = (side.seeds[label] for label in labels for side in sides if label in side.seeds)
+    lacking = (each for each in every if set(each.unfinished) & set(common) and each.command)
+    return run_unfinished(lacking, command, console, machines)
 
 
 def compare_recipes(

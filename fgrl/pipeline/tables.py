@@ -12,9 +12,8 @@ from fgrl import recipe as recipes
 from fgrl.annotation.statistics import Statistics, statistics
 from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.pipeline.execution import execute
 from fgrl.pipeline.finished import FinishedRecipe, Source, read_sources
-from fgrl.pipeline.planning import Options
+from fgrl.pipeline.unfinished import run_unfinished
 from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
 from fgrl.registry import Problems
 from fgrl.results import curves
@@ -122,18 +121,10 @@ def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
     return [text for text in overrides if text in plain or text.split(".")[1].partition("=")[0] in known]
 
 
-def run_missing(table: OpenTable, command: Sequence[str], console: Console) -> int:
+def run_missing(table: OpenTable, command: Sequence[str], console: Console, machines: Path | None = None) -> int:
     """Run the recipes of rows that lack a stage. Returns the exit code of the first that fails, else 0."""
     every = {finished.command: finished for place in table.places.values() for finished in place.finished}
-    for finished in every.values():
-        if not table.unfinished(finished) or finished.recipe is None:
-            continue
-        console.say(finished.command)
-        options = Options(arguments=finished.overrides, command=command)
-        if code := execute(finished.recipe, finished.runs.root, options, console).exit:
-            console.say(f"not finished: {finished.command}")
-            return code
-    return 0
+    return run_unfinished(filter(table.unfinished, every.values()), command, console, machines)
 
 
 def paper_table(table: OpenTable) -> PaperTable:

@@ -105,7 +105,7 @@ def _cell(
     middle = f'x="{x + width / 2:.1f}" text-anchor="middle"'
     if each is None:
         return f'<rect class="cell none" {size}/><text {middle} y="{y + height / 2 + 4:.1f}">–</text>'
-    shade = 0.08 + 0.52 * _goodness(each, shown, better)
+    shade = 0.08 + 0.44 * _goodness(each, shown, better)  # text on it keeps a contrast of 4.5
     second = _interval(each)
     texts = f'<text class="value" {middle} y="{y + (19 if second else 27):.1f}">{number(each.mean)}</text>'
     texts += f'<text class="ends" {middle} y="{y + 35:.1f}">{second}</text>' if second else ""

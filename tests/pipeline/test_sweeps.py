@@ -360,6 +360,7 @@ def test_the_index_and_the_list_of_runs(tmp_path: Path) -> None:
     inside = json.loads(fgrl("runs", entry["folder"], "--json", cwd=tmp_path).stdout)["runs"]
     assert len(inside) == 4 + 3
     index = Path(tmp_path / entry["folder"] / "index.html")
+    assert "<small>2 trainings</small>" in index.read_text(), "those of the two levels: equal ones are drawn once"
     index.unlink()
     assert fgrl("report", entry["folder"], cwd=tmp_path).stdout.strip() == str(Path(entry["folder"]) / "index.html")
     assert index.is_file()

@@ -180,10 +180,10 @@ def to_mlflow(
     identity: str | None = None,
 ) -> Iterator[Log]:
     """One MLflow run for a run of fgrl, with every stage's metrics under the stage's name. identity: as in `to_wandb`, in
-    the tag `fgrl.run`.
+    the tag `fgrl_run`.
 
     Parameters are the recipe's values by their paths, as `stages.policy.train.lr`, so MLflow's table and charts compare
-    the points of a sweep, which share the tag `fgrl.sweep`. Neither a secret nor a path of this machine is sent.
+    the points of a sweep, which share the tag `fgrl_sweep`. Neither a secret nor a path of this machine is sent.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     with Requires("mlflow", "logging to MLflow needs the package mlflow", extra="mlflow"):
@@ -192,10 +192,10 @@ def to_mlflow(
 
     sanitizer = Sanitizer(config, [run.parent.parent])
     client = mlflow.MlflowClient()
-    tags = {"fgrl.run": identity or f"{recipe}/{run.name}"} | ({} if swept is None else {"fgrl.sweep": swept.sweep})
+    tags = {"fgrl_run": identity or f"{recipe}/{run.name}"} | ({} if swept is None else {"fgrl_sweep": swept.sweep})
     known = client.get_experiment_by_name(experiment)
     place = client.create_experiment(experiment) if known is None else known.experiment_id
-    earlier = client.search_runs([place], f"tags.`fgrl.run` = '{tags['fgrl.run']}'", max_results=1)
+    earlier = client.search_runs([place], f"tags.fgrl_run = '{tags['fgrl_run']}'", max_results=1)
     session = earlier[0] if earlier else client.create_run(place, tags=tags, run_name=f"{recipe}/{run.name}")
     name = session.info.run_id
     settings = [] if earlier else _leaves(sanitizer.value(config), "", ".")

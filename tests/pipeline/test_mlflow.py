@@ -32,7 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def runs_of(store: Any, experiment: str = "small") -> list[Any]:
     found = store.search_runs([store.get_experiment_by_name(experiment).experiment_id])
-    return sorted(found, key=lambda run: run.data.tags["fgrl.run"])
+    return sorted(found, key=lambda run: run.data.tags["fgrl_run"])
 
 
 def tracked(folder: Path, stages: str) -> Path:
@@ -77,7 +77,7 @@ def test_the_points_of_a_sweep_are_runs_with_their_parameters(tmp_path: Path, st
     (sweep,) = (tmp_path / "runs" / "sweeps").iterdir()
     for number, (run, level) in enumerate(zip(runs_of(store), (1.0, 3.0), strict=True), start=1):
         tags = run.data.tags
-        assert (tags["fgrl.run"], tags["fgrl.sweep"]) == (f"{sweep.name}-{number}", sweep.name)
+        assert (tags["fgrl_run"], tags["fgrl_sweep"]) == (f"{sweep.name}-{number}", sweep.name)
         assert (run.data.params["stages.last.level"], run.data.metrics["last/loss"]) == (str(level), level / 2)
 
 

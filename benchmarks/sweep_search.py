@@ -14,13 +14,17 @@ from __future__ import annotations
 import math
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from fgrl.evaluation.statistics import Estimate, student
-from fgrl.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
-from fgrl.recipe.sweeps import EarlyTermination, Objective, Parameter, SweepFile
+from fgrl.evaluation.statistics import student
+from fgrl.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping
+from fgrl.recipe.sweeps import EarlyTermination, Parameter
 from fgrl.results.sweep_records import PointRecord
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from searches import searched, sweep_of
 
 MINIMUM = 0.397887357729738
 """Of the Branin function (Dixon and Szego 1978), at three places."""
@@ -39,18 +43,6 @@ def objective(values: dict) -> float:
     y = 15 * (math.log10(values["kl_coef"]) + 3) / 3
     branin = (y - 5.1 / (4 * math.pi**2) * x * x + 5 / math.pi * x - 6) ** 2
     return branin + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10 + COSTS[values["spread"]] - MINIMUM
-
-
-def searched(method: str, seed: int, most: int) -> list[PointRecord]:
-    file = SweepFile(
-        command=["fgrl", "run", "r", "${args}"], method=method, parameters=PARAMETERS,
-        metric=Objective(name="stage/loss", goal="minimize"),
-    )  # fmt: skip
-    search, points = Search(file, seed, most), []
-    while (point := search.draw(points)) is not None:
-        point.state, point.value = "finished", Estimate(mean=objective(point.parameters))
-        points.append(point)
-    return points
 
 
 def best(points: list[PointRecord]) -> float:
@@ -86,7 +78,7 @@ def main() -> None:
     began, regrets, saved = time.perf_counter(), {"random": [], "bayes": []}, []
     for seed in range(seeds):
         for method, own in regrets.items():
-            points = searched(method, seed, most)
+            points = searched(sweep_of(PARAMETERS, method, "minimize"), seed, most, objective)
             own.append(best(points))
             if method == "random":
                 saved.append(stopped(points, seed))

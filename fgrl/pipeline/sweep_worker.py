@@ -103,10 +103,10 @@ class Worker:
     """One of these processes, seen from the process that hands out the tasks."""
 
     def __init__(
-        self, place: int, replies: queue.Queue[tuple[Worker, Reply]], threads: int, log: Path, devices: str | None
+        self, replies: queue.Queue[tuple[Worker, Reply]], threads: int, log: Path, devices: str | None
     ) -> None:
         """devices: those that it may use; None: as this process sees them."""
-        self.place, self.log = place, log
+        self.log = log
         self._replies = replies
         self._environment = {**os.environ, **native.inherited(), **dict.fromkeys(THREADS, str(threads))}
         if devices is not None:

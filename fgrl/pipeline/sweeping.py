@@ -108,7 +108,7 @@ class Sweeping:
         self.stopping = EarlyStopping(rule, metric.goal) if rule is not None and metric is not None else None
         self._replies: queue.Queue[tuple[Worker, Reply]] = queue.Queue()
         self.workers = [
-            Worker(place, self._replies, record.threads, sweep.folder / f"worker-{place}.log", own)
+            Worker(self._replies, record.threads, sweep.folder / f"worker-{place}.log", own)
             for place, own in enumerate(shares(devices, jobs), start=1)
         ]
         self._running: dict[Worker, _Running] = {}
@@ -262,7 +262,7 @@ class Sweeping:
                     other.state, other.exit, other.run = "failed", reply.exit, folder
                     other.error = f"{', '.join(shared.stages)}, which it shares with other points: {reply.error}"
                 self.console.alert(
-                    f"{', '.join(shared.stages)}: failed with exit code {reply.exit}: {_first_line(reply)}"
+                    f"{', '.join(shared.stages)}: failed with exit code {reply.exit}: {_first_line(reply.error)}"
                 )
             elif reply.exit == INTERRUPTED:
                 self._given.update(shared.points)  # it was stopped: not again by itself
@@ -329,7 +329,7 @@ class Sweeping:
     def _say_result(self, point: PointRecord) -> None:
         label = self._label(point)
         if point.state == "failed":
-            self.console.alert(f"{label}: failed with exit code {point.exit}: {(point.error.splitlines() or [''])[0]}")
+            self.console.alert(f"{label}: failed with exit code {point.exit}: {_first_line(point.error)}")
             return
         value = (
             "" if point.value is None or point.value.mean is None else f"  {self.record.metric} {point.value.mean:.4g}"
@@ -400,5 +400,5 @@ def lead(record: SweepRecord, runs: Path) -> Lead | None:
     return result
 
 
-def _first_line(reply: Reply) -> str:
-    return (reply.error.splitlines() or ["no message"])[0]
+def _first_line(error: str) -> str:
+    return (error.splitlines() or ["no message"])[0]

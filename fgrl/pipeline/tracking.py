@@ -1,5 +1,5 @@
-"""Trackers of metrics besides a stage's own logs: TensorBoard and Weights & Biases, from the recipe's `track` or the
-command line.
+"""Trackers of metrics besides a stage's own logs: TensorBoard, Weights & Biases and MLflow, from the recipe's `track` or
+the command line.
 
 A tracker is opened for the time of one stage: a distributed stage opens the same one from its own process. What the
 stage logged in an earlier run, before it was interrupted, is sent first, so that its curves are whole.
@@ -8,6 +8,7 @@ stage logged in an earlier run, before it was interrupted, is sent first, so tha
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -18,10 +19,12 @@ from typing import Any
 from fgrl.errors import Requires
 from fgrl.pipeline.log import read_log
 from fgrl.pipeline.planning import SweptPoint
-from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
+from fgrl.recipe.tracking import MLflow, TensorBoard, Tracking, Wandb
 from fgrl.sanitizing import Sanitizer
 
 NOT_METRICS = ("step", "time")
+MLFLOW_PARAMETERS, MLFLOW_LONGEST = 100, 6000
+"""Parameters of one request to MLflow, and letters of a value, as far as it takes them."""
 
 
 Log = Callable[[Mapping[str, float], int, float], None]
@@ -75,17 +78,18 @@ def trackers(
     that the run is: W&B groups the runs of a sweep, and its charts find the parameters by their paths.
     """
     made: list[Tracker] = []
+    identity = f"{swept.sweep}-{swept.number}" if swept is not None and swept.number else None
     for settings in tracking.values():
         if isinstance(settings, TensorBoard):
             folder = Path(settings.folder) / recipe / run.name if settings.folder is not None else run / "tensorboard"
             made.append(partial(to_tensorboard, folder))
         elif isinstance(settings, Wandb):
-            identity = None
             if swept is not None:
                 settings = settings.model_copy(update={"group": settings.group or swept.sweep})
                 config = {**config, "sweep": {"id": swept.sweep, "point": swept.number}, **swept.parameters}
-                identity = f"{swept.sweep}-{swept.number}" if swept.number else None
             made.append(partial(to_wandb, settings, recipe, run, config, identity=identity))
+        elif isinstance(settings, MLflow):
+            made.append(partial(to_mlflow, settings.experiment, recipe, run, config, swept, identity=identity))
     return Trackers(made)
 
 
@@ -157,12 +161,70 @@ def to_wandb(
         )
         failed = False
     finally:
-        for path, value in _numbers(sanitizer.value(summary), stage):
-            session.summary[path] = value
+        for path, value in _leaves(sanitizer.value(summary), stage, "/"):
+            if isinstance(value, int | float | str):
+                session.summary[path] = value
         session.finish(exit_code=int(failed))
 
 
-def _numbers(value: Any, path: str) -> list[tuple[str, Any]]:
+@contextmanager
+def to_mlflow(
+    experiment: str,
+    recipe: str,
+    run: Path,
+    config: Mapping[str, Any],
+    swept: SweptPoint | None,
+    stage: str,
+    summary: Mapping[str, Any],
+    *,
+    identity: str | None = None,
+) -> Iterator[Log]:
+    """One MLflow run for a run of fgrl, with every stage's metrics under the stage's name. identity: as in `to_wandb`, in
+    the tag `fgrl_run`.
+
+    Parameters are the recipe's values by their paths, as `stages.policy.train.lr`, so MLflow's table and charts compare
+    the points of a sweep, which share the tag `fgrl_sweep`. Neither a secret nor a path of this machine is sent.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    with Requires("mlflow", "logging to MLflow needs the package mlflow", extra="mlflow"):
+        import mlflow
+        from mlflow.entities import Metric, Param
+
+    sanitizer = Sanitizer(config, [run.parent.parent])
+    client = mlflow.MlflowClient()
+    tags = {"fgrl_run": identity or f"{recipe}/{run.name}"} | ({} if swept is None else {"fgrl_sweep": swept.sweep})
+    known = client.get_experiment_by_name(experiment)
+    place = client.create_experiment(experiment) if known is None else known.experiment_id
+    earlier = client.search_runs([place], f"tags.fgrl_run = '{tags['fgrl_run']}'", max_results=1)
+    session = earlier[0] if earlier else client.create_run(place, tags=tags, run_name=f"{recipe}/{run.name}")
+    name = session.info.run_id
+    settings = [] if earlier else _leaves(sanitizer.value(config), "", ".")
+    for first in range(0, len(settings), MLFLOW_PARAMETERS):
+        part = settings[first : first + MLFLOW_PARAMETERS]
+        client.log_batch(name, params=[Param(_for_mlflow(path), str(value)[:MLFLOW_LONGEST]) for path, value in part])
+    client.update_run(name, "RUNNING")
+
+    def log(metrics: Mapping[str, float], step: int, when: float) -> None:
+        numbers = ((_for_mlflow(f"{stage}/{each}"), float(value)) for each, value in metrics.items())
+        client.log_batch(name, metrics=[Metric(each, value, int(when * 1000), step) for each, value in numbers])
+
+    failed = True
+    try:
+        yield log
+        failed = False
+    finally:
+        ends = _leaves(sanitizer.value(summary), "", "/")
+        log({path: value for path, value in ends if isinstance(value, int | float)}, 0, time.time())
+        client.set_terminated(name, "FAILED" if failed else "FINISHED")
+
+
+def _for_mlflow(name: str) -> str:
+    return re.sub(r"[^\w./ :-]", "_", name, flags=re.ASCII)
+
+
+def _leaves(value: Any, path: str, sign: str) -> list[tuple[str, Any]]:
+    """Return what is inside of nested mappings, each with the names that lead to it."""
     if isinstance(value, Mapping):
-        return [leaf for name, item in value.items() for leaf in _numbers(item, f"{path}/{name}")]
-    return [(path, value)] if isinstance(value, int | float | str | bool) else []
+        inside = ((f"{path}{sign}{name}" if path else str(name), item) for name, item in value.items())
+        return [leaf for name, item in inside for leaf in _leaves(item, name, sign)]
+    return [(path, value)]

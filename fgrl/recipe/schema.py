@@ -55,7 +55,7 @@ def schema() -> Schema:
         "seed": _any({"type": "integer", "minimum": 0}, _INTERPOLATED) | {"description": "Of everything random."},
         "dtype": _any({"enum": list(DTYPES)}, _INTERPOLATED) | {"description": DTYPE},
         "track": _nullable("array") | trackers
-        | {"description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}."},
+        | {"description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}, {mlflow: {experiment: ...}}."},
         "stages": {"type": "object", "additionalProperties": _any(stage, _NULL)}
         | {"description": "The steps by name; ${out:name} is what a step makes."},
     }  # fmt: skip

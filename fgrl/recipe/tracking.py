@@ -35,7 +35,14 @@ class Wandb(Settings):
     """Tags of the W&B run."""
 
 
-TRACKERS: dict[str, type[Settings]] = {"tensorboard": TensorBoard, "wandb": Wandb}
+class MLflow(Settings):
+    """MLflow (extra `mlflow`): one MLflow run for each run. Where it goes is MLflow's own `MLFLOW_TRACKING_URI`."""
+
+    experiment: str = Field(min_length=1)
+    """The experiment, made where there is none of this name."""
+
+
+TRACKERS: dict[str, type[Settings]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": MLflow}
 Tracking = dict[str, Settings]
 
 

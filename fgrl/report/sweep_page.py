@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
@@ -66,8 +66,7 @@ class SweepView:
     rows: list[Row]
     figure: Markup | None
     figure_note: str
-    curves: list[Compared] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    curves: list[Compared]
 
 
 def write(folder: Path) -> Path:
@@ -152,7 +151,7 @@ def _view(folder: Path, record: SweepRecord) -> SweepView:
         )
     figure, note = _figure(record, settings, best)
     lead = record.lead
-    view = SweepView(
+    return SweepView(
         record,
         Markup((templates.HERE / "page.css").read_text(encoding="utf-8")),
         lead_lines(record),
@@ -163,9 +162,8 @@ def _view(folder: Path, record: SweepRecord) -> SweepView:
         rows,
         figure,
         note,
+        _curves(record, runs),
     )
-    view.curves = _curves(record, runs, view.notes)
-    return view
 
 
 def _short(metric: str) -> str:
@@ -215,39 +213,36 @@ def _figure(record: SweepRecord, settings: list[list[PointRecord]], best: set[in
     return sweep_plots.parallel(shown, names, _short(record.metric), better=record.goal), note
 
 
-def _curves(record: SweepRecord, runs: Path, notes: list[str]) -> list[Compared]:
-    """Return the curves of the trainings on top of each other: the best points in colours, the others thin."""
-    ranked = [point.number for point in record.ranked]
-    order = sorted(record.points, key=lambda p: ranked.index(p.number) if p.number in ranked else len(ranked))
+def _curves(record: SweepRecord, runs: Path) -> list[Compared]:
+    """Return the curves of the trainings on top of each other: the best points in colours, the others thin. A training
+    that points share is drawn once.
+    """
+    ranked = record.ranked
+    order = [*ranked, *(point for point in record.points if point not in ranked)]
     logged: dict[str, dict[int, Series]] = {}
     for point in order:
         if not point.run or not (runs / point.run).is_dir():
             continue
         for stage in load(runs / point.run).stages:
             for series in stage.series:
-                if series.values:
-                    logged.setdefault(f"{stage.name}/{series.name}", {})[point.number] = series
-    different = {
-        name: own
-        for name, own in logged.items()
-        if len({tuple(series.values) for series in own.values()}) == len(own) > 1
-    }
+                own = logged.setdefault(f"{stage.name}/{series.name}", {})
+                if series.values and all(series.values != other.values for other in own.values()):
+                    own[point.number] = series
+    different = {name: own for name, own in logged.items() if len(own) > 1}
     place = {name: number for number, name in enumerate(FIRST)}
     evaluated = [name for name, own in different.items() if any(series.interval for series in own.values())]
-    usual = sorted(
-        (name for name in different if name.partition("/")[2] in place), key=lambda name: place[name.partition("/")[2]]
-    )
-    chosen = list(dict.fromkeys([*([record.metric] if record.metric in different else []), *evaluated[:2], *usual]))
+    known = [name for name in different if name.partition("/")[2] in place]
+    usual = sorted(known, key=lambda name: (-len(different[name]), place[name.partition("/")[2]]))
+    chosen = dict.fromkeys([*([record.metric] if record.metric in different else []), *evaluated[:2], *usual])
     labels = {p.number: in_words({name: p.parameters.get(name) for name in record.varied}) for p in record.points}
     figures = []
-    for name in chosen[:MOST_CURVES]:
+    for name in list(chosen)[:MOST_CURVES]:
         own = different[name]
         front = {f"{number}: {labels[number]}": series for number, series in list(own.items())[: plots.MOST_SERIES]}
-        behind = list(own.values())[plots.MOST_SERIES :]
         key = [
             (label, plots.line_sample(place), series.values[0], series.values[-1])
             for place, (label, series) in enumerate(front.items())
         ]
-        drawn = plots.compared(front, faint=behind)
+        drawn = plots.compared(front, faint=list(own.values())[plots.MOST_SERIES :])
         figures.append(Compared(name, drawn, key, []))
     return figures

@@ -23,6 +23,9 @@ MOST_CELLS = 14
 LONGEST = 22
 """Letters of a value beside a plot; the whole one is shown while the mouse is over it."""
 
+LETTER = 7
+"""Pixels of a letter."""
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -74,8 +77,9 @@ def heat_map(shown: Sequence[Shown], names: tuple[str, str], *, better: str) -> 
     rows, columns = _ordered([each.values[0] for each in shown]), _ordered([each.values[1] for each in shown])
     by_cell = {(as_word(each.values[0]), as_word(each.values[1])): each for each in shown}
     longest = max(len(as_word(value)) for value in rows)
-    left, top, cell_height = 22 + 6 * min(max(longest, 5), LONGEST), 34, 40
-    cell_width = max(64, min(110, 560 // len(columns)))
+    inside = max(len(_interval(each)) for each in shown)
+    left, top, cell_height = 24 + LETTER * min(max(longest, 5), LONGEST), 36, 44
+    cell_width = max(72, 14 + LETTER * max(inside, *(min(len(as_word(value)), LONGEST) for value in columns)))
     width, height = left + cell_width * len(columns) + 2, top + cell_height * len(rows) + 4
     parts = [
         f'<text class="name" x="{left - 8}" y="{top - 8}" text-anchor="end">{escape(names[0])}</text>',
@@ -86,7 +90,7 @@ def heat_map(shown: Sequence[Shown], names: tuple[str, str], *, better: str) -> 
         parts.append(f'<text x="{x:.1f}" y="{top - 8}" text-anchor="middle">{_label(value)}</text>')
     for row, value in enumerate(rows):
         y = top + cell_height * row
-        parts.append(f'<text x="{left - 8}" y="{y + 24}" text-anchor="end">{_label(value)}</text>')
+        parts.append(f'<text x="{left - 8}" y="{y + 26}" text-anchor="end">{_label(value)}</text>')
         for column, other in enumerate(columns):
             each = by_cell.get((as_word(value), as_word(other)))
             parts.append(_cell(each, shown, left + cell_width * column, y, cell_width, cell_height, better=better))
@@ -101,19 +105,23 @@ def _cell(
     middle = f'x="{x + width / 2:.1f}" text-anchor="middle"'
     if each is None:
         return f'<rect class="cell none" {size}/><text {middle} y="{y + height / 2 + 4:.1f}">–</text>'
-    shade = 0.08 + 0.52 * _goodness(each, shown, better)
-    second = "" if each.low is None or each.high is None else f"{number(each.low)} to {number(each.high)}"
-    texts = f'<text class="value" {middle} y="{y + (17 if second else 25):.1f}">{number(each.mean)}</text>'
-    texts += f'<text class="ends" {middle} y="{y + 31:.1f}">{second}</text>' if second else ""
+    shade = 0.08 + 0.44 * _goodness(each, shown, better)  # text on it keeps a contrast of 4.5
+    second = _interval(each)
+    texts = f'<text class="value" {middle} y="{y + (19 if second else 27):.1f}">{number(each.mean)}</text>'
+    texts += f'<text class="ends" {middle} y="{y + 35:.1f}">{second}</text>' if second else ""
     best = f'<rect class="cell best" {size}/>' if each.best else ""
     return (
         f'<g><title>{escape(each.title)}</title><rect class="cell" {size} fill-opacity="{shade:.2f}"/>{best}{texts}</g>'
     )
 
 
+def _interval(each: Shown) -> str:
+    return "" if each.low is None or each.high is None else f"{number(each.low)} to {number(each.high)}"
+
+
 def parallel(shown: Sequence[Shown], names: Sequence[str], metric: str, *, better: str) -> Markup:
     """Return an axis for each parameter and one for the number, and a line for each setting; the stronger, the better."""
-    top, bottom, left, gap = 34, 26, 60, 132
+    top, bottom, left, gap = 34, 26, 60, 24 + LETTER * LONGEST
     height = 300
     width = 2 * left + gap * len(names)
     axes = [_Axis.of([each.values[place] for each in shown], top, height - bottom) for place in range(len(names))]

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from patience import HUNG
 from pipeline_helpers import FAKES, fgrl, start
+from searches import searched, sweep_of
 
-from fgrl.evaluation.statistics import Estimate
 from fgrl.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
 from fgrl.pipeline.sweep_worker import shares
-from fgrl.recipe.sweeps import EarlyTermination, Objective, Parameter, SweepFile
+from fgrl.recipe.sweeps import EarlyTermination, Parameter
 from fgrl.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
 
 RECIPE = f"""
@@ -241,22 +241,16 @@ def test_successive_halving_stops_all_but_the_best_share_at_each_rung() -> None:
 # -- searches ----------------------------------------------------------------------------------------------------------
 
 
-def searched(method: Any, seed: int, most: int, objective: Any) -> list[PointRecord]:
-    parameters = {
-        "x": Parameter(min=0.0, max=1.0),
-        "k": Parameter(values=["a", "b", [1]]),
-        "lr": Parameter(distribution="log_uniform_values", min=1e-6, max=1e-2),
-        "fixed": Parameter(value=3),
-    }
-    file = SweepFile(
-        command=["fgrl", "run", "r.yaml", "${args}"], method=method, parameters=parameters,
-        metric=Objective(name="a/b", goal="maximize"),
-    )  # fmt: skip
-    search, points = Search(file, seed, most), []
-    while (point := search.draw(points)) is not None:
-        point.state, point.value = "finished", Estimate(mean=objective(point.parameters))
-        points.append(point)
-    return points
+PARAMETERS = {
+    "x": Parameter(min=0.0, max=1.0),
+    "k": Parameter(values=["a", "b", [1]]),
+    "lr": Parameter(distribution="log_uniform_values", min=1e-6, max=1e-2),
+    "fixed": Parameter(value=3),
+}
+
+
+def found(method: str, seed: int, most: int) -> list[PointRecord]:
+    return searched(sweep_of(PARAMETERS, method, "maximize"), seed, most, peak)
 
 
 def peak(parameters: dict[str, Any]) -> float:
@@ -264,9 +258,9 @@ def peak(parameters: dict[str, Any]) -> float:
 
 
 def test_draws_are_seeded_and_do_not_depend_on_how_many_there_are() -> None:
-    ten, three = (searched("random", 5, most, peak) for most in (10, 3))
+    ten, three = (found("random", 5, most) for most in (10, 3))
     assert [point.parameters for point in three] == [point.parameters for point in ten][:3]
-    assert [point.parameters for point in searched("random", 6, 3, peak)] != [point.parameters for point in three]
+    assert [point.parameters for point in found("random", 6, 3)] != [point.parameters for point in three]
     shares = [float(np.random.default_rng([5, 2]).random(4)[place]) for place in range(4)]
     assert list(ten[1].shares.values()) == shares
     assert ten[1].parameters["x"] == pytest.approx(shares[0], abs=1e-6)
@@ -275,28 +269,23 @@ def test_draws_are_seeded_and_do_not_depend_on_how_many_there_are() -> None:
 
 def test_bayesian_search_begins_as_random_does_and_then_finds_the_peak() -> None:
     pytest.importorskip("optuna", reason="needs optuna: pip install 'fgrl[sweep]'")
-    random, bayes = (searched(method, 1, 22, peak) for method in ("random", "bayes"))
+    random, bayes = (found(method, 1, 22) for method in ("random", "bayes"))
     assert [p.parameters for p in bayes[:FIRST_RANDOM]] == [p.parameters for p in random[:FIRST_RANDOM]]
     assert bayes[FIRST_RANDOM].parameters != random[FIRST_RANDOM].parameters
     best = max(bayes, key=lambda point: peak(point.parameters))
     assert best.parameters["k"] == "b"
     assert peak(best.parameters) > 0.9
-    again = searched("bayes", 1, 13, peak)
+    again = found("bayes", 1, 13)
     assert [point.parameters for point in again] == [point.parameters for point in bayes[:13]], "seeded"
 
 
 def test_failed_and_running_points_are_told_to_the_search() -> None:
     pytest.importorskip("optuna", reason="needs optuna: pip install 'fgrl[sweep]'")
-    points = searched("bayes", 2, FIRST_RANDOM, peak)
+    points = found("bayes", 2, FIRST_RANDOM)
     points[0].state, points[0].value = "failed", None
     points[1].state, points[1].value = "unfinished", None
     points[2].state, points[2].reported, points[2].value = "stopped early", [(1, -3.0), (2, -2.0)], None
-    file = SweepFile(
-        command=["fgrl", "run", "r", "${args}"], method="bayes", metric=Objective(name="a/b", goal="maximize"),
-        parameters={"x": Parameter(min=0.0, max=1.0), "k": Parameter(values=["a", "b", [1]]),
-                    "lr": Parameter(distribution="log_uniform_values", min=1e-6, max=1e-2), "fixed": Parameter(value=3)},
-    )  # fmt: skip
-    search = Search(file, 2, 20)
+    search = Search(sweep_of(PARAMETERS, "bayes", "maximize"), 2, 20)
     assert search._imputed(points[0], points) == min(search._told(p) for p in points if search._told(p) is not None)
     assert search._told(points[1]) is None
     assert search._told(points[2]) == -2.0
@@ -371,6 +360,7 @@ def test_the_index_and_the_list_of_runs(tmp_path: Path) -> None:
     inside = json.loads(fgrl("runs", entry["folder"], "--json", cwd=tmp_path).stdout)["runs"]
     assert len(inside) == 4 + 3
     index = Path(tmp_path / entry["folder"] / "index.html")
+    assert "<small>2 trainings</small>" in index.read_text(), "those of the two levels: equal ones are drawn once"
     index.unlink()
     assert fgrl("report", entry["folder"], cwd=tmp_path).stdout.strip() == str(Path(entry["folder"]) / "index.html")
     assert index.is_file()

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from browsers import chromium
 
 from fgrl.evaluation.statistics import Estimate
 from fgrl.report import sweep_page
@@ -107,6 +108,50 @@ def test_errors_parameters_and_names_are_escaped_and_nothing_is_loaded_from_else
 def test_a_sweep_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     text = page(tmp_path, record([point(1, {"a": 1}, None, state="waiting", exit=None)], []))
     assert "0 of 1 points done" in text
+
+
+LEGIBLE = """texts => texts.filter(text => text.textContent.trim()).map(text =>
+    parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"""
+"""Heights of texts in pixels of the screen."""
+CONTRAST = """cells => cells.map(cell => {
+    const colour = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number)
+    const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0)
+    const share = parseFloat(cell.getAttribute("fill-opacity"))
+    const behind = colour(getComputedStyle(document.body).backgroundColor)
+    const filled = colour(getComputedStyle(cell).fill).map((c, place) => share * c + (1 - share) * behind[place])
+    const [low, high] = [filled, colour(getComputedStyle(cell.parentNode.querySelector("text")).fill)].map(light).sort((a, b) => a - b)
+    return (high + 0.05) / (low + 0.05)
+})"""
+"""Contrast of cells with their texts, as in WCAG."""
+
+
+def test_its_plots_can_be_read_on_a_phone_and_in_the_dark(tmp_path: Path) -> None:
+    over_one = [point(number, {"vars.a": number / 10}, number / 10) for number in range(1, 6)]
+    words = ("even", "repeat_the_whole_reward", "last")
+    over_three = [point(n, {"vars.a": n, "vars.b": words[n % 3], "seeds": n % 2 == 0}, n / 10) for n in range(1, 8)]
+    pages = {
+        "heat map": record(grid([0.2, 0.5, 0.3, 0.4]), ["vars.a", "vars.b"]),
+        "one": record(over_one, ["vars.a"]),
+        "three": record(over_three, ["vars.a", "vars.b", "seeds"]),
+    }
+    with chromium() as browser:
+        for name, own in pages.items():
+            page(tmp_path / name, own)
+            address = (tmp_path / name / "runs" / "sweeps" / own.id / "index.html").as_uri()
+            for scheme, width in (("light", 1200), ("dark", 1200), ("light", 390)):
+                shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                shown.goto(address)
+                assert shown.evaluate("document.documentElement.scrollWidth") == width, (
+                    name,
+                    "the plot scrolls, not the page",
+                )
+                assert min(shown.eval_on_selector_all("#map svg text", LEGIBLE)) >= 10, (name, width)
+                if name == "heat map":
+                    contrasts = shown.eval_on_selector_all("rect.cell[fill-opacity]", CONTRAST)
+                    assert len(contrasts) == 4
+                    assert min(contrasts) >= 4.5, scheme
+                shown.close()
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from model_helpers import LORA, stir, tiny
 from patience import HUNG
 from pipeline_helpers import environment, lives
-from stub_engine import expected, interpreter, requests, stage
+from stub_engine import Stage, expected, interpreter, requests, stage
 
 from fgrl import models, stops
 from fgrl.errors import EngineFailed, Unavailable, UsageError
@@ -28,6 +30,13 @@ def model(tiny_model_dir: Path) -> models.LanguageModel:
     policy = tiny(tiny_model_dir, trainable=True, lora=LORA)
     stir(policy)
     return policy
+
+
+@contextmanager
+def opened(model: models.LanguageModel, folder: Path, **options: Any) -> Iterator[tuple[Stage, Any]]:
+    """A stage with vLLM, and its engine on the model."""
+    with stage(folder, **options) as running, running.engine.open(model) as drawer:
+        yield running, drawer
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -46,10 +55,7 @@ def kill(slot: Slot) -> None:
 
 
 def test_while_idle(model, tmp_path: Path) -> None:
-    with (
-        stage(tmp_path, transfer="adapter", checksum_every=1, copies=2) as running,
-        running.engine.open(model) as drawer,
-    ):
+    with opened(model, tmp_path, transfer="adapter", checksum_every=1, copies=2) as (running, drawer):
         drawer.take(model, 0)
         kill(running.slots()[1])
         asked = requests(8)
@@ -64,10 +70,7 @@ def test_while_idle(model, tmp_path: Path) -> None:
 
 
 def test_while_drawing_only_what_is_missing_is_asked_again(model, tmp_path: Path) -> None:
-    with (
-        stage(tmp_path, transfer="adapter", checksum_every=1, concurrency=4) as running,
-        running.engine.open(model) as drawer,
-    ):
+    with opened(model, tmp_path, transfer="adapter", checksum_every=1, concurrency=4) as (running, drawer):
         drawer.take(model, 0)
         first = running.slots()[0]
         running.order(completions=["", "", "", "hang", "hang", "hang", "hang"])
@@ -91,8 +94,7 @@ def test_a_server_that_dies_again_and_again_ends_the_run(
 ) -> None:
     monkeypatch.setenv("STUB_FAULTS", '{"completions": ["always", "die"]}')
     with (
-        stage(tmp_path, transfer="adapter") as running,
-        running.engine.open(model) as drawer,
+        opened(model, tmp_path, transfer="adapter") as (_, drawer),
         pytest.raises(
             EngineFailed, match=r"server 0 of vLLM ends or hangs again and again(.|\n)*stub:(.|\n)*exit code 9"
         ),
@@ -103,8 +105,7 @@ def test_a_server_that_dies_again_and_again_ends_the_run(
 def test_a_server_that_does_not_start_says_why(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_START", "ends at once")
     with (
-        stage(tmp_path, transfer="adapter") as running,
-        running.engine.open(model) as drawer,
+        opened(model, tmp_path, transfer="adapter") as (_, drawer),
         pytest.raises(
             EngineFailed, match=r"ended before it was ready:\n(.|\n)*there is no memory for the cache(.|\n)*exit code 1"
         ),
@@ -113,7 +114,7 @@ def test_a_server_that_does_not_start_says_why(model, tmp_path: Path, monkeypatc
 
 
 def test_a_stop_is_heard_while_drawing(model, tmp_path: Path) -> None:
-    with stage(tmp_path, transfer="adapter") as running, running.engine.open(model) as drawer:
+    with opened(model, tmp_path, transfer="adapter") as (running, drawer):
         drawer.take(model, 0)
         running.order(completions=["always", "hang"])
         here = threading.get_ident()
@@ -147,7 +148,7 @@ def test_a_draw_in_another_thread_ends_when_the_model_is_closed(model, tmp_path:
 
 
 def test_the_end_of_a_stage_ends_the_servers_and_leaves_the_logs(model, tmp_path: Path) -> None:
-    with stage(tmp_path, transfer="files") as running, running.engine.open(model) as drawer:
+    with opened(model, tmp_path, transfer="files") as (running, drawer):
         drawer.take(model, 0)
         slots, folder = running.slots(), running.servers().folder
     assert not any(lives(slot.process) for slot in slots)
@@ -215,8 +216,7 @@ def test_servers_that_run_already_are_used_and_left_alone(model, tiny_model_dir:
 def test_a_server_on_another_machine_needs_a_key(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FGRL_VLLM_KEY", raising=False)
     with (
-        stage(tmp_path, transfer="files", servers=["http://192.0.2.1:8000"]) as running,
-        running.engine.open(model) as drawer,
+        opened(model, tmp_path, transfer="files", servers=["http://192.0.2.1:8000"]) as (_, drawer),
         pytest.raises(Unavailable, match=r"192.0.2.1:8000 is on another machine: set FGRL_VLLM_KEY"),
     ):
         drawer.take(model, 0)
@@ -242,8 +242,7 @@ def test_a_server_that_answers_without_the_key_is_refused(
 def test_an_environment_without_the_right_vllm(model, tmp_path: Path, version: str | None, message: str) -> None:
     python = str(tmp_path / "no-such" / "python") if version is None else interpreter(tmp_path / "old", version)
     with (
-        stage(tmp_path / "stage", transfer="adapter", python=python) as running,
-        running.engine.open(model) as drawer,
+        opened(model, tmp_path / "stage", transfer="adapter", python=python) as (_, drawer),
         pytest.raises(Unavailable, match=message),
     ):
         drawer.take(model, 0)

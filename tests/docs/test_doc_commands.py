@@ -61,6 +61,7 @@ NOT_HERE = {
     ("docs/how-to/judged-evaluation.md", "fgrl frontier"): "it shows trainings of hours: parsed",
     ("docs/how-to/reward-functions.md", "fgrl compare"): TRAINS,
     ("docs/how-to/train-with-vllm.md", "fgrl run"): TRAINS,
+    ("docs/how-to/train-with-vllm.md", "fgrl compare"): TRAINS,
     ("docs/how-to/use-a-policy.md", "fgrl export"): POLICY_TEST,
     ("docs/how-to/write-a-component.md", "fgrl check"): "own.py stands for a file of the reader: parsed",
     ("docs/how-to/use-a-policy.md", "fgrl chat"): POLICY_TEST,

@@ -17,6 +17,8 @@ LITERAL = re.compile(r"\s#\s(True|False|None|-?\d+(?:\.\d+)?|'[^']*'|\"[^\"]*\")
 SLOW = ("report.write(",)
 """Text in blocks that run in `make docs`."""
 NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/how-to/from-trl.md", ""): "the test of the pages on other toolkits runs it",
+    ("docs/how-to/from-verl.md", ""): "the test of the pages on other toolkits runs it",
     ("docs/tutorial.md", ""): "the tutorial is followed from top to bottom by its own test",
     ("docs/how-to/use-a-policy.md", 'model="my-policy"'): "tests of the export load a folder in this way",
     ("docs/how-to/python.md", "fgrl.run("): "tests/library runs a small recipe in this way",

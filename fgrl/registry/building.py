@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from fgrl import files
+from fgrl import files, foreign
 from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
@@ -292,11 +292,14 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         with suppress(NotRegistered):  # a slot for one component alone
             node["name"] = name_of(slot)[1]
         if "name" not in node:
-            typo = nearest("name", [key for key in node if isinstance(key, str)])
-            if typo:
-                return context.problem((*path, typo), f'unknown key "{typo}"', 'did you mean "name"?')
+            keys = [key for key in node if isinstance(key, str)]
+            if typo := next((key for key in keys if foreign.among(key, ["name"])), nearest("name", keys)):
+                meant = f"name: {node[typo]}" if isinstance(node[typo], str) else "name"
+                return context.problem((*path, typo), f'unknown key "{typo}"', f'did you mean "{meant}"?')
+            named = next((key for key in keys if key in names(kind)), None)
+            hint = f'did you mean "name: {named}"?  ' if named else ""
             return context.problem(
-                path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", _choices(None, kind, slot)
+                path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", hint + _choices(None, kind, slot)
             )
     name = node["name"]
     if name is FAILED:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from fgrl import foreign
 from fgrl.registry.annotations import SIGNS, described, full, is_component, members, shown, wanted
 from fgrl.registry.context import FAILED, Context
 from fgrl.registry.docstrings import field_help, first_sentence
@@ -40,10 +41,12 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
             meant.add(cls.former[key])
             context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key))
             continue
-        guess = nearest(key, known)
+        elsewhere = foreign.elsewhere(key)
+        guess = foreign.among(key, cls.model_fields) or (None if elsewhere else nearest(key, known))
         if guess:
             meant.add(guess)
-        hint = alternatives(guess, known, command(cls)) + (f'; "{guess}" is set already' if guess in fields else "")
+        before = f"{elsewhere}  " if elsewhere and not guess else ""
+        hint = alternatives(guess, known, command(cls), before) + (f'; "{guess}" is set already' if guess in fields else "")
         context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
     return meant
 

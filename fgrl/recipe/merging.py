@@ -151,7 +151,7 @@ def _in_a_stage(recipe: Tree, path: Key) -> str | None:
     stages, name = _entries(recipe, "stages"), ".".join(map(str, path))
     if str(path[0]) in stages:
         return f"stages.{name}"
-    for meant in (name, *foreign.places(name), *foreign.places(str(path[-1]))):
+    for meant in (name, *foreign.places(name.lstrip("-+")), *foreign.places(str(path[-1]).lstrip("-"))):
         parts = tuple(meant.split("."))
         for stage, tree in stages.items():
             _, rest = tree.at(parts)

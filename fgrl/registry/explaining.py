@@ -14,7 +14,7 @@ from fgrl import foreign
 from fgrl.registry.annotations import SIGNS, described, full, is_component, members, shown, wanted
 from fgrl.registry.context import FAILED, Context
 from fgrl.registry.docstrings import field_help, first_sentence
-from fgrl.registry.names import kind_of, name_of, names
+from fgrl.registry.names import get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, alternatives, nearest
 from fgrl.registry.settings import Component, Settings
 
@@ -39,23 +39,23 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
             continue
         if key in cls.former:
             meant.add(cls.former[key])
-            context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key))
+            context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key, path, context))
             continue
         elsewhere = foreign.elsewhere(key)
         guess = foreign.among(key, cls.model_fields) or (None if elsewhere else nearest(key, known))
         if guess:
             meant.add(guess)
         before = f"{elsewhere}  " if elsewhere and not guess else ""
-        hint = alternatives(guess, known, command(cls), before) + (f'; "{guess}" is set already' if guess in fields else "")
+        hint = alternatives(guess, known, command(cls, path, context), before) + (f'; "{guess}" is set already' if guess in fields else "")
         context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
     return meant
 
 
-def _renamed(cls: type[Settings], before: str) -> str:
+def _renamed(cls: type[Settings], before: str, path: Key, context: Context) -> str:
     """Return the hint for what an older recipe contains: the new name, or what to write instead."""
     after = cls.former[before]
     parts = [f'renamed to "{after}"' if after in cls.model_fields else after]
-    if explaining_command := command(cls):
+    if explaining_command := command(cls, path, context):
         parts.append(f"({explaining_command})")
     return "  ".join(parts)
 
@@ -105,7 +105,8 @@ def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> Non
         hint = alternatives(None, [*names(kind)], f"fgrl list {kind}")
         words = f"{a(words)}: {{name: ...}}"
     else:
-        hint = first_sentence(field_help(cls, name))
+        shows = command(cls, path, context)
+        hint = first_sentence(field_help(cls, name)) + (f"  ({shows})" if shows else "")
     context.problem((*path, name), f"missing; wants {words}", hint)
 
 
@@ -123,7 +124,7 @@ def _refused(
         error = chosen[0][1]
         message, hint = _message(error, refused, wanted(annotation) if not first else None)
         if (former_value := f"{name}: {refused}") in cls.former:
-            hint = _renamed(cls, former_value)
+            hint = _renamed(cls, former_value, path[:-1], context)
     elif not first:
         message, hint = f"wants {wanted(annotation)}, got {described(refused)}", _quoted(refused, wanted(annotation))
         bounds = [bound for _, error in chosen if (bound := _bound(error))]
@@ -230,11 +231,23 @@ def _quoted(value: Any, words: str) -> str | None:
     return None
 
 
-def command(cls: type[Settings]) -> str | None:
-    """Return the command that explains a component."""
-    if not is_component(cls):
-        return None
-    return "fgrl show {} {}".format(*name_of(cls))
+def command(cls: type[Settings], path: Key, context: Context) -> str | None:
+    """Return the command that explains a component, or a block of settings in one."""
+    if is_component(cls):
+        return "fgrl show {} {}".format(*name_of(cls))
+    outer, name = context.component
+    inside = path[len(outer) :]
+    return f"fgrl show {name}.{inside[0]}" if name and len(inside) == 1 else None
+
+
+def stages_with(kind: str) -> list[str]:
+    """Return the stages that have a component of a kind among their fields."""
+    return [
+        name
+        for name in (names("stage") if "stage" in kinds() else [])
+        for field in get("stage", name).model_fields.values()
+        if any(is_component(inner) and kind_of(inner) == kind for inner, _ in members(full(field)))
+    ]
 
 
 def keys_of(cls: type[Settings]) -> str:

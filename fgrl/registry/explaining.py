@@ -41,6 +41,10 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
             meant.add(cls.former[key])
             context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key, path, context))
             continue
+        if (stuck := re.fullmatch(r"(\w+):(\S+)", key)) and stuck[1] in known:
+            meant.add(stuck[1])
+            context.problem((*path, key), f'unknown key "{key}": no space after the colon', f"write {stuck[1]}: {stuck[2]}")
+            continue
         elsewhere = foreign.elsewhere(key)
         guess = foreign.among(key, cls.model_fields) or (None if elsewhere else nearest(key, known))
         if guess:
@@ -105,9 +109,13 @@ def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> Non
         hint = alternatives(None, [*names(kind)], f"fgrl list {kind}")
         words = f"{a(words)}: {{name: ...}}"
     else:
-        shows = command(cls, path, context)
-        hint = first_sentence(field_help(cls, name)) + (f"  ({shows})" if shows else "")
+        hint = _help(cls, name, path, context)
     context.problem((*path, name), f"missing; wants {words}", hint)
+
+
+def _help(cls: type[Settings], name: str, path: Key, context: Context) -> str:
+    shows = command(cls, path, context)
+    return first_sentence(field_help(cls, name)) + (f"  ({shows})" if shows else "")
 
 
 def _refused(
@@ -123,6 +131,9 @@ def _refused(
     if len(chosen) == 1 and not chosen[0][0]:
         error = chosen[0][1]
         message, hint = _message(error, refused, wanted(annotation) if not first else None)
+        if hint is None and _bound(error) == "a number <= 1" and refused <= 100:
+            hint = f"in percent? {refused}% is {refused / 100:g}"
+        hint = "\n".join(filter(None, (hint, _help(cls, name, path[:-1], context))))
         if (former_value := f"{name}: {refused}") in cls.former:
             hint = _renamed(cls, former_value, path[:-1], context)
     elif not first:
@@ -219,13 +230,15 @@ def _plain_message(error: ErrorDetails) -> str:
 
 
 def _quoted(value: Any, words: str) -> str | None:
-    """Return the next step for text where something else is wanted."""
+    """Return the next step for text where something else is wanted, and for what is written like no text."""
+    kinds = set(words.split(" or "))
+    if isinstance(value, dict) and value and not any(value.values()) and "str" in kinds:
+        return f'write "{{{", ".join(map(str, value))}}}": text that begins with {{ needs quotes'
     if not isinstance(value, str):
         return None
-    kinds = set(words.split(" or "))
     if "bool" in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n", "true", "false"):
         return "write true" if value.lower() in ("yes", "on", "y", "true") else "write false"
-    number = value.replace("_", "").replace(",", "")
+    number = value.replace("_", "").replace(",", "" if re.search(r",\d{3}(?!\d)", value) else ".")
     if kinds & {"int", "float"} and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", number):
         return f"write {number}, without quotes, commas or underscores"
     return None

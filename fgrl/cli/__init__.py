@@ -36,7 +36,7 @@ from fgrl.cli import (
     table,
     trying,
 )
-from fgrl.cli.completion import Commands, RecipeCommand
+from fgrl.cli.completion import Commands, RecipeCommand, StartCommand
 from fgrl.cli.shared import WITH_OVERRIDES, echo, fail, show_bug
 
 app = typer.Typer(
@@ -83,7 +83,7 @@ app.command(epilog=cleaning.EXAMPLES)(cleaning.clean)
 app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=new.EXAMPLES, no_args_is_help=True)(new.new)
-app.command(epilog=starting.EXAMPLES, no_args_is_help=True)(starting.init)
+app.command(cls=StartCommand, epilog=starting.EXAMPLES, no_args_is_help=True)(starting.init)
 
 
 @app.callback()

@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from fgrl import files, lazy
 
+foreign_words = lazy.load("fgrl.cli.foreign_words")
 problems = lazy.load("fgrl.registry.problems")
 recipes = lazy.load("fgrl.recipe")
 registry = lazy.load("fgrl.registry")
@@ -46,6 +47,23 @@ class Commands(TyperGroup):
             if isinstance(option, TyperOption) and option.is_flag and option.default is None:
                 option.default = False
         return parameters
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None and (meant := foreign_words.command_meant(args)):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean: {meant}")
+        return super().resolve_command(ctx, args)
+
+
+class StartCommand(TyperCommand):
+    """A command whose options other toolkits call otherwise."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = [name for parameter in self.params for name in parameter.opts]
+        for word in args:
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in known and (meant := foreign_words.option_meant(option, known)):
+                ctx.fail(f"No such option: {option}. Did you mean {meant}?")
+        return super().parse_args(ctx, args)
 
 
 class RecipeCommand(TyperCommand):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fgrl import errors, files, lazy
+from fgrl import errors, files, foreign, lazy
 from fgrl.cli import completion
 from fgrl.errors import FgrlError
 from fgrl.visible import HIDDEN, visible
@@ -175,20 +175,36 @@ def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
 
 def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
     """`a.b=1`, `--a.b=1` and `--set a.b=1`; anything else behind the recipe is a mistake."""
-    texts = []
-    for text in (*extra, *context.meta.get(_SET, [])):
-        if "=" not in text.lstrip("-") or text.startswith("="):
-            names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-            if text.startswith("-"):
-                raise WrongWord(f"no such option: {_brief(text)}{_guess(text, names)}")
-            raise WrongWord(f'"{_brief(text)}" is neither an option nor an override; overrides are written a.b=value')
-        name = text.lstrip("-").split("=", 1)[0]
-        if text.startswith("-") and "." not in name:
-            names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-            if name != "seed" and (guess := _guess(f"--{name}", names)):
-                raise WrongWord(f"no such option: --{name}{guess}")
+    texts: list[str] = []
+    given = [*extra, *context.meta.get(_SET, [])]
+    names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+    for number, text in enumerate(given):
+        name, equals, _ = text.lstrip("-").partition("=")
+        sets = bool(foreign.places(name)) if text.startswith("--") and "." not in name else False
+        if sets and not equals and name != "seed" and "=" not in "".join(given[number + 1 : number + 2] or "="):
+            return [*texts, f"--{name}={given[number + 1]}", *given[number + 2 :]]  # the recipe's reader refuses it with a hint
+        if not equals or not name:
+            raise WrongWord(_no_override(given, number, names))
+        if text.startswith("-") and "." not in name and not sets and (guess := _guess(f"--{name}", names)):
+            raise WrongWord(f"no such option: --{name}{guess}")
         texts.append(text.removeprefix("--"))
     return texts
+
+
+def _no_override(given: Sequence[str], number: int, options: Sequence[str]) -> str:
+    """Return what is wrong with a word that sets nothing, and what was probably meant."""
+    before, word, behind, value = ["", *given, "", "", ""][number : number + 4]
+    name, colon, after = word.lstrip("-").partition(":")
+    meant = f"{name}={after}" if colon and after else f"{before}{word}" if before.endswith("=") else ""
+    if not meant and behind and not behind.startswith("-"):
+        meant = f"{name}={value}" if behind == "=" else f"{name}={behind}" if "=" not in behind else ""
+    if word.startswith("-"):
+        said, guess = f"no such option: {_brief(word)}", "" if foreign.places(name) else _guess(word, options)
+    else:
+        said, guess = f'"{_brief(word)}" is neither an option nor an override; overrides are written a.b=value', ""
+        if not meant and "--only" in options:
+            guess = f"; one stage alone: --only {_brief(word)}"
+    return said + (guess or (f'; did you mean "{_brief(meant)}", without spaces?' if meant else ""))
 
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:

@@ -144,6 +144,12 @@ class TrainSettings(Settings):
         gradients = ["gradient divided once"] if self.deepspeed else []
         return gradients + (["columns not rounded"] if gradients or self.precision == "bf16-true" else [])
 
+    def warnings(self) -> list[str]:
+        """Return remarks on values that are seldom meant."""
+        if self.lr < 0.1:
+            return []
+        return [f"train.lr: {self.lr:g} is a very large learning rate; 1e-6 to 1e-3 are usual for language models"]
+
 
 class OfflineSettings(TrainSettings):
     """Training on fixed data."""

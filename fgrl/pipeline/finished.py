@@ -216,7 +216,7 @@ def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Se
     known = Runs(runs).invocations(recipe_name(path))
     if not overrides and not seeds:
         if not known:
-            raise UsageError(f"{path} has no runs in {runs / recipe_name(path)}: fgrl run {path}")
+            raise UsageError(f"{path} has not run (no runs in {runs / recipe_name(path)}): fgrl run {path}")
         return known[:1]
     folders = []
     for words in _variations(overrides, seeds, ()):

@@ -10,7 +10,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from fgrl import files
+from fgrl import files, foreign
 from fgrl.recipe.merging import ROW, TOP, merge, misfit
 from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
@@ -315,6 +315,14 @@ def _rows(tree: Tree, problems: list[Problem]) -> Tree:
     return Tree(rows, tree.place)
 
 
+def _moved(key: str, tree: Tree) -> str:
+    """Return where a key belongs that is not one of a recipe's."""
+    if "name" in tree.children:
+        return f"a stage is written below stages, 2 spaces further in: stages.{key}  "
+    meant = foreign.elsewhere(key)
+    return f"{meant}  " if meant else ""
+
+
 def _layer(
     tree: Tree, known: Sequence[str], what: str, path: Key, problems: list[Problem]
 ) -> tuple[dict[str, Tree], bool]:
@@ -326,9 +334,11 @@ def _layer(
     for key, inner in tree.children.items():
         meant: str | None = key
         if key not in known:
-            meant = nearest(key, [name for name in known if name not in tree.children])
+            free = [name for name in known if name not in tree.children]
+            meant = foreign.among(key, free) or nearest(key, free)
             message = f'unknown key "{key}" of {what}'
-            problems.append(Problem((*path, key), message, alternatives(meant, known), inner.place))
+            before = "" if meant else _moved(key, inner)
+            problems.append(Problem((*path, key), message, alternatives(meant, known, before=before), inner.place))
         entries[meant or key] = inner
     readable = True
     for key in ("vars", "stages", "about"):

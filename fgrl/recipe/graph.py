@@ -53,8 +53,8 @@ def circles(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
         around = [*circle, circle[0]]
         place = next(ref.path for ref in refs if ref.path[1] == around[0] and ref.ref.stage == around[1])
         names = " -> ".join(around)
-        message = f"stages need each other in a circle: {names}" if len(circle) > 1 else "refers to its own stage"
-        problems.append(Problem(place, message))
+        message = f"stages need each other in a circle: {names}" if len(circle) > 1 else "refers to the stage itself"
+        problems.append(Problem(place, message, "name another stage, a folder or a hub id"))
         remaining = {stage: [] if stage in circle else needs for stage, needs in remaining.items()}
     return problems
 

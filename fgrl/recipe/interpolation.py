@@ -215,6 +215,9 @@ class _Resolver:
                     raise self._unknown(wanted, tree, index)
                 return self._inside(self.value(path, tree), wanted, index)
             tree, path = inner[1], (*path, inner[0])
+        if len(path) == 2 and path[0] == "stages" and len(user) > 2 and "name" in tree.children:
+            hint = f"what the stage makes is ${{out:{path[1]}}}"
+            raise _Refused(f"${{{dotted(wanted)}}} is a whole stage, which has no place inside another", hint)
         if tree.value == _MISSING or (tree.value is None and path[0] == "vars"):
             self.empty.setdefault(path, []).append(user)
             raise _Refused

@@ -360,7 +360,12 @@ def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
         for path in interpolation.mentions(leaf.value)
     }
     return [
-        Problem(("vars", name), "nothing uses this variable", alternatives(name, sorted(inherited)) or None, tree.place)
+        Problem(
+            ("vars", name),
+            "nothing uses this variable",
+            alternatives(name, sorted(inherited)) or f"remove it, or use it: ${{vars.{name}}}",
+            tree.place,
+        )
         for name, tree in _variables(layers[0]).items()
         if name not in inherited and not used & {("vars",), ("vars", name)}
     ]

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
-from fgrl import native
+from fgrl import foreign, native
 from fgrl.registry.annotations import described
 from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
@@ -127,10 +127,10 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
         message = "rows cannot be set on the command line"
         raise _Refused(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
     if top not in TOP:
-        variables = list(_entries(recipe, "vars"))
+        wanted = place.text.partition("=")[2]
         others = alternatives(top, ["vars", "seed", "dtype", "stages", "about"])
-        meant = f'did you mean "vars.{place.text}"?' if top in variables else others
-        raise _Refused(path, f'unknown key "{top}"', meant, place)
+        whole = f"vars.{top}" if path[0] in _entries(recipe, "vars") else _in_a_stage(recipe, path)
+        raise _Refused(path, f'unknown key "{top}"', f'did you mean "{whole}={wanted}"?' if whole else others, place)
     below, rest = recipe.at(path)
     if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
         raise _Refused(path, "an empty mapping changes nothing here", "null removes what is there", place)
@@ -144,6 +144,20 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
             near = nearest(second, known)
             hint = alternatives(second, known) if near or known else None
             raise _Refused(path, f'the recipe has no {what} "{second}"', hint, place)
+
+
+def _in_a_stage(recipe: Tree, path: Key) -> str | None:
+    """Return the place in a stage that is meant by a path without `stages`, or by a name of another toolkit."""
+    stages, name = _entries(recipe, "stages"), ".".join(map(str, path))
+    if str(path[0]) in stages:
+        return f"stages.{name}"
+    for meant in (name, *foreign.places(name.lstrip("-+")), *foreign.places(str(path[-1]).lstrip("-"))):
+        parts = tuple(meant.split("."))
+        for stage, tree in stages.items():
+            _, rest = tree.at(parts)
+            if len(rest) <= (len(parts) > 1):
+                return f"stages.{stage}.{meant}"
+    return None
 
 
 def _entries(recipe: Tree, key: str) -> dict[str, Tree]:

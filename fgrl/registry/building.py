@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from fgrl import files
+from fgrl import files, foreign
 from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
@@ -136,7 +136,7 @@ def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
     """Try every alternative; the first without problems, else the one with the fewest."""
     tries = []
     for option in fitting:
-        trial = Context(context.folder, context.dropped, context.stages, context.auto)
+        trial = Context(context.folder, context.dropped, context.stages, context.auto, context.component)
         tries.append((_built(option, node, path, trial), trial))
     value, best = min(tries, key=lambda pair: len(pair[1].problems))
     context.problems += best.problems
@@ -292,9 +292,12 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         with suppress(NotRegistered):  # a slot for one component alone
             node["name"] = name_of(slot)[1]
         if "name" not in node:
-            typo = nearest("name", [key for key in node if isinstance(key, str)])
-            if typo:
-                return context.problem((*path, typo), f'unknown key "{typo}"', 'did you mean "name"?')
+            keys = [key for key in node if isinstance(key, str)]
+            if named := next((key for key in keys if key in names(kind)), None):
+                return context.problem((*path, named), "has no name", f'did you mean "name: {named}"?')
+            if typo := next((key for key in keys if foreign.among(key, ["name"])), nearest("name", keys)):
+                meant = f"name: {node[typo]}" if isinstance(node[typo], str) else "name"
+                return context.problem((*path, typo), f'unknown key "{typo}"', f'did you mean "{meant}"?')
             return context.problem(
                 path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", _choices(None, kind, slot)
             )
@@ -308,9 +311,14 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
     if name not in names(kind) or not issubclass(get(kind, name), slot):
         if name in absent(kind):
             return context.problem(at, f'{kind} "{name}" is not available: {absent(kind)[name]}', f"(fgrl list {kind})")
-        elsewhere = [other for other in kinds() if other != kind and name in names(other)]
-        note = f'; "{name}" is {explaining.a(elsewhere[0])}' if elsewhere else ""
-        return context.problem(at, f'unknown {kind} "{name}"{note}', _choices(name, kind, slot))
+        elsewhere = next((other for other in kinds() if other != kind and name in names(other)), None)
+        note = f'; "{name}" is {explaining.a(elsewhere)}' if elsewhere else ""
+        hint = _choices(None if elsewhere else name, kind, slot)
+        if name.partition(":")[0].endswith(".py") and "function" in names(kind):
+            hint = f'write {{name: function, path: "{name}"}}  {hint}'
+        elif elsewhere and (stages := explaining.stages_with(elsewhere)):
+            hint = f"write it in a stage of the name {' or '.join(stages)}  {hint}"
+        return context.problem(at, f'unknown {kind} "{name}"{note}', hint)
     cls = get(kind, name)
     fields = {key: value for key, value in node.items() if key != "name"}
     if "version" in fields:
@@ -321,7 +329,11 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
             return context.problem(
                 (*path, "version"), f'wants version {shown(version)} of {kind} "{name}", this is version {cls.version}'
             )
-    return _settings(cls, fields, node, path, context)
+    outer, context.component = context.component, (path, name)
+    try:
+        return _settings(cls, fields, node, path, context)
+    finally:
+        context.component = outer
 
 
 def _choices(word: str | None, kind: str, slot: type[Component]) -> str:

@@ -44,6 +44,8 @@ class Context:
     """Names of the recipe's stages, for hints."""
     auto: Callable[[Key, ByDevice], str] = lambda path, values: values.value(native.here().dtype)
     """The value that `auto` at this path stands for."""
+    component: tuple[Key, str] = ((), "")
+    """The innermost component that is being built: where it is, and its name."""
     problems: list[Problem] = field(default_factory=list)
     refs: list[PlacedRef] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)

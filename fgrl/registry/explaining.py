@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from fgrl import foreign
 from fgrl.registry.annotations import SIGNS, described, full, is_component, members, shown, wanted
 from fgrl.registry.context import FAILED, Context
 from fgrl.registry.docstrings import field_help, first_sentence
-from fgrl.registry.names import kind_of, name_of, names
+from fgrl.registry.names import get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, alternatives, nearest
 from fgrl.registry.settings import Component, Settings
 
@@ -38,21 +39,27 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
             continue
         if key in cls.former:
             meant.add(cls.former[key])
-            context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key))
+            context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key, path, context))
             continue
-        guess = nearest(key, known)
+        if (stuck := re.fullmatch(r"(\w+):(\S+)", key)) and stuck[1] in known:
+            meant.add(stuck[1])
+            context.problem((*path, key), f'unknown key "{key}": no space after the colon', f"write {stuck[1]}: {stuck[2]}")
+            continue
+        elsewhere = foreign.elsewhere(key)
+        guess = foreign.among(key, cls.model_fields) or (None if elsewhere else nearest(key, known))
         if guess:
             meant.add(guess)
-        hint = alternatives(guess, known, command(cls)) + (f'; "{guess}" is set already' if guess in fields else "")
+        before = f"{elsewhere}  " if elsewhere and not guess else ""
+        hint = alternatives(guess, known, command(cls, path, context), before) + (f'; "{guess}" is set already' if guess in fields else "")
         context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
     return meant
 
 
-def _renamed(cls: type[Settings], before: str) -> str:
+def _renamed(cls: type[Settings], before: str, path: Key, context: Context) -> str:
     """Return the hint for what an older recipe contains: the new name, or what to write instead."""
     after = cls.former[before]
     parts = [f'renamed to "{after}"' if after in cls.model_fields else after]
-    if explaining_command := command(cls):
+    if explaining_command := command(cls, path, context):
         parts.append(f"({explaining_command})")
     return "  ".join(parts)
 
@@ -102,8 +109,13 @@ def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> Non
         hint = alternatives(None, [*names(kind)], f"fgrl list {kind}")
         words = f"{a(words)}: {{name: ...}}"
     else:
-        hint = first_sentence(field_help(cls, name))
+        hint = _help(cls, name, path, context)
     context.problem((*path, name), f"missing; wants {words}", hint)
+
+
+def _help(cls: type[Settings], name: str, path: Key, context: Context) -> str:
+    shows = command(cls, path, context)
+    return first_sentence(field_help(cls, name)) + (f"  ({shows})" if shows else "")
 
 
 def _refused(
@@ -119,8 +131,11 @@ def _refused(
     if len(chosen) == 1 and not chosen[0][0]:
         error = chosen[0][1]
         message, hint = _message(error, refused, wanted(annotation) if not first else None)
+        if hint is None and _bound(error) == "a number <= 1" and refused <= 100:
+            hint = f"in percent? {refused}% is {refused / 100:g}"
+        hint = "\n".join(filter(None, (hint, _help(cls, name, path[:-1], context))))
         if (former_value := f"{name}: {refused}") in cls.former:
-            hint = _renamed(cls, former_value)
+            hint = _renamed(cls, former_value, path[:-1], context)
     elif not first:
         message, hint = f"wants {wanted(annotation)}, got {described(refused)}", _quoted(refused, wanted(annotation))
         bounds = [bound for _, error in chosen if (bound := _bound(error))]
@@ -215,23 +230,37 @@ def _plain_message(error: ErrorDetails) -> str:
 
 
 def _quoted(value: Any, words: str) -> str | None:
-    """Return the next step for text where something else is wanted."""
+    """Return the next step for text where something else is wanted, and for what is written like no text."""
+    kinds = set(words.split(" or "))
+    if isinstance(value, dict) and value and not any(value.values()) and "str" in kinds:
+        return f'write "{{{", ".join(map(str, value))}}}": text that begins with {{ needs quotes'
     if not isinstance(value, str):
         return None
-    kinds = set(words.split(" or "))
     if "bool" in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n", "true", "false"):
         return "write true" if value.lower() in ("yes", "on", "y", "true") else "write false"
-    number = value.replace("_", "").replace(",", "")
+    number = value.replace("_", "").replace(",", "" if re.search(r",\d{3}(?!\d)", value) else ".")
     if kinds & {"int", "float"} and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", number):
         return f"write {number}, without quotes, commas or underscores"
     return None
 
 
-def command(cls: type[Settings]) -> str | None:
-    """Return the command that explains a component."""
-    if not is_component(cls):
-        return None
-    return "fgrl show {} {}".format(*name_of(cls))
+def command(cls: type[Settings], path: Key, context: Context) -> str | None:
+    """Return the command that explains a component, or a block of settings in one."""
+    if is_component(cls):
+        return "fgrl show {} {}".format(*name_of(cls))
+    outer, name = context.component
+    inside = path[len(outer) :]
+    return f"fgrl show {name}.{inside[0]}" if name and len(inside) == 1 else None
+
+
+def stages_with(kind: str) -> list[str]:
+    """Return the stages that have a component of a kind among their fields."""
+    return [
+        name
+        for name in (names("stage") if "stage" in kinds() else [])
+        for field in get("stage", name).model_fields.values()
+        if any(is_component(inner) and kind_of(inner) == kind for inner, _ in members(full(field)))
+    ]
 
 
 def keys_of(cls: type[Settings]) -> str:

@@ -7,6 +7,7 @@ duplicate keys are problems.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,7 +193,7 @@ class _Reading:
         before = self.count
         if event.anchor:
             self.anchors[event.anchor] = None, 0
-        tree = Tree(self._value(event, path, depth), place)
+        tree = Tree(self._value(event, path, depth, place), place)
         if event.tag is not None:
             self._problem(path, "YAML tags (!) are not read", place, "write the value without it; quotes make it text")
             tree.value = FAILED
@@ -215,7 +216,7 @@ class _Reading:
         if self.count > TOO_MANY:
             raise _Refused(f"more than {TOO_MANY:,} values", place, "are there too many aliases (*)?")
 
-    def _value(self, event: Any, path: Key, depth: int) -> Any:
+    def _value(self, event: Any, path: Key, depth: int, place: Place) -> Any:
         if isinstance(event, yaml.MappingStartEvent):
             return self._entries(path, depth)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -223,7 +224,15 @@ class _Reading:
             while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
                 items.append(self._tree(item, (*path, len(items)), self._place(item), depth + 1))
             return items
-        return event.value if event.style else scalar(event.value)
+        text: str = event.value
+        if not event.style and _CURLY.match(text):
+            hint = f'write "{text[1:].rstrip(_QUOTES)}", in straight quotes'
+            self._problem(path, "curly quotes are letters like any other", self._place(event), hint)
+            return FAILED
+        if not event.style and event.start_mark.line > place.line - 1 > -1 and re.match(r"-[A-Za-z{\[\"']", text):
+            self._problem(path, "no space after the dash", self._place(event), f"write - {text[1:]}")
+            return FAILED
+        return text if event.style else scalar(text)
 
     def _entries(self, path: Key, depth: int) -> Any:
         entries: dict[str, Tree] = {}
@@ -241,7 +250,7 @@ class _Reading:
                 continue
             where = f"line {first.place.line}, " if first.place.line else ""
             message = f'duplicate key "{text}"; the first is on {where}column {first.place.column}'
-            self._problem((*path, text), message, place)
+            self._problem((*path, text), message, place, "remove one of the two")
             if isinstance(first.value, dict) and isinstance(inner.value, dict):  # what one lacks may be in the other
                 first.value = {**inner.value, **first.value}
         return entries if readable else FAILED
@@ -253,6 +262,9 @@ class _Reading:
             self._tree(event, path, place, depth + 1)
             return None
         text: str = event.value
+        if not event.style and (strange := _STRANGE.search(text)):
+            self._problem((*path, text), _strange(strange[0]), place, _PLAIN)
+            text = _STRANGE.sub("", text)
         if not event.style and text == "<<":
             self._problem((*path, "<<"), "merge keys are not read", place, "use extends, or ${stages.a.b}")
             return None
@@ -262,10 +274,12 @@ class _Reading:
         return text
 
 
+_MARKS = {"{": "brace", "[": "bracket", '"': "quote", "'": "quote"}
 _BRACES = "text that begins with { or [ needs quotes"
 _HINTS = {
     "cannot start any token": "indent with spaces; text that begins with @, ` or % needs quotes",
-    "mapping values are not allowed here": "text that holds `: ` needs quotes",
+    "mapping values are not allowed here": "text with a colon and a space in it needs quotes",
+    "unknown escape character": "write paths with /, and text with backslashes in single quotes",
     "expected ',' or": "is a bracket or a comma missing?",
     "could not find expected ':'": "is a colon missing after the key?",
     "did not find expected": "is the indentation the same as above?",
@@ -300,16 +314,21 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     hints = [hint for part, hint in _HINTS.items() if part in f"{context} {problem}"][:1]
     if problem.startswith("but "):
         problem = f"{context}, {problem}"
-    problem = problem.replace(_TAB, "a tab")
+    problem = problem.replace(_TAB, "a tab").replace("mapping values are", "a colon with a space behind it is")
     if mark is None:
         return Problem((), f"not YAML: {problem}", None, text.start())
     begun = _left_open(text.content, mark)
     if begun is None and "simple key" in context and error.context_mark is not None:
         mark = error.context_mark
+        key = text.place(mark.line, mark.column).text.strip()
+        hints = [f"is a colon missing? write {key}:"] if re.fullmatch(r"[\w-]+", key) else hints
+    layout = _layout(text.content, mark.line) if begun is None else None
+    if layout is not None:
+        return Problem((), f"not YAML: {layout[2]}", layout[3], text.place(*layout[:2]))
     if begun is not None:
         opened, what = begun
         where = f"line {mark.line + 1}, column {mark.column + 1}"
-        message, hints = f"not YAML: this {what} is not closed in its place", [f"noticed at {where}: {problem}"]
+        message, hints = f"not YAML: this {_MARKS[what]} {what} is not closed in its place", [f"noticed at {where}: {problem}"]
         mark = opened
     else:
         message = f"not YAML: {problem}"
@@ -340,3 +359,31 @@ def _left_open(content: str, noticed: Any) -> tuple[Any, str] | None:
 
 
 _TAB = r"character '\t'"
+_STRANGE = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]")
+_PLAIN = "replace it by an ordinary space"
+_QUOTES = "\u201c\u201d\u201e\u2018\u2019"
+_CURLY = re.compile("[\u201c\u201e\u2018].*[\u201d\u201c\u2019]$", re.DOTALL)
+
+
+def _strange(character: str) -> str:
+    return f"a {unicodedata.name(character, 'strange character').lower()} (U+{ord(character):04X}) is not a space in YAML"
+
+
+def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:
+    """Return (line, column, message, hint) of what is wrong with the spaces of a line that YAML refuses, or of the line
+    above it, which it then read wrongly. Lines and columns count from 0.
+    """
+    lines = content.splitlines()
+    above = next((number for number in range(line - 1, -1, -1) if lines[number].strip()), None)
+    for number in [line] if above is None else [above, line]:
+        if number < len(lines) and (strange := _STRANGE.search(lines[number].partition(" #")[0])):
+            return number, strange.start(), _strange(strange[0]), _PLAIN
+        if number < len(lines) and (key := re.match(r"\s*(?:- )?([\w.-]+):(?=[^\s:/])([^:]*)$", lines[number])):
+            return number, key.end(1), "no space after the colon", f"write {key[1]}: {key[2].strip()}"
+    if above is None or line >= len(lines):
+        return None
+    is_now, was = (len(text) - len(text.lstrip(" ")) for text in (lines[line], lines[above]))
+    if is_now != was and re.match(r" *[\w.-]+:\s", f"{lines[line]} ") and not lines[above].rstrip().endswith(":"):
+        said = f"indented by {is_now} spaces, the line above by {was}"
+        return line, is_now, said, f"{was} spaces align it with the line above"
+    return None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 
 from fgrl.evaluation.comparison import NOT_MODELS
+from fgrl.registry.problems import unknown
 
 
 def check(what: str, names: Collection[str], baseline: str | None) -> None:
@@ -16,4 +17,4 @@ def check(what: str, names: Collection[str], baseline: str | None) -> None:
                 f"{name!r} cannot be a {what}'s name: use letters, digits and _ - . (not `differences`, not `about`)"
             )
     if baseline is not None and baseline not in names:
-        raise ValueError(f"baseline {baseline!r} is not one of the {what}s: {', '.join(names)}")
+        raise ValueError(f"baseline: {unknown(what, baseline, list(names))}")

@@ -77,10 +77,14 @@ class RolloutSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> RolloutSettings:
         if self.batch_size % self.per_prompt:
-            raise ValueError(f"batch_size {self.batch_size} is not a multiple of per_prompt {self.per_prompt}")
-        if self.sampling.inexact():
+            below = self.batch_size // self.per_prompt * self.per_prompt
+            near = " and ".join(str(size) for size in (below, below + self.per_prompt) if size)
             raise ValueError(
-                "training needs the exact probability of each sampled token, which top_p < 1, top_k "
+                f"batch_size {self.batch_size} is not a multiple of per_prompt {self.per_prompt}; {near} would be"
+            )
+        if reasons := self.sampling.inexact():
+            raise ValueError(
+                f"sampling.{reasons[0].partition(':')[0]}: training needs the exact probability of each sampled token, which top_p < 1, top_k "
                 "and greedy decoding change; sample with temperature > 0 alone, or set sampling.truncated to allow top_p and "
                 "top_k all the same"
             )
@@ -206,11 +210,13 @@ class RLStage(TrainingStage):
         return self
 
     def warnings(self) -> list[str]:
+        warnings = self.train.warnings()
         if not self.reward.on_tokens() or self.algorithm.reads_token_rewards or self.algorithm.reads():
-            return []
+            return warnings
         known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
         using = ", ".join(name for name, cls in known if issubclass(cls, OnlineAlgorithm) and cls.reads_token_rewards)
         return [
+            *warnings,
             f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "
             f"{name_of(self.reward)[1]} is on is ignored (algorithms that use token rewards: {using})"
         ]

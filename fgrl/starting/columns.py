@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fgrl import foreign
 from fgrl.data.row import Row, preview
 from fgrl.errors import DataError
 
@@ -13,22 +14,9 @@ Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model"]
 KINDS: tuple[Kind, ...] = ("sft", "dpo", "ppo", "grpo", "reward_model")
 FORMATS = {"sft": "sft", "dpo": "preference", "reward_model": "preference", "ppo": "prompts", "grpo": "prompts"}
 
-PROMPT = ("prompt", "instruction", "question", "query", "problem", "input", "user", "user_prompt", "text")
-MESSAGES = ("messages", "conversation", "conversations", "chat", "dialogue", "turns")
-ANSWER = (
-    "completion",
-    "response",
-    "answer",
-    "output",
-    "solution",
-    "target",
-    "label",
-    "ground_truth",
-    "reference",
-    "assistant",
+PROMPT, MESSAGES, ANSWER, CHOSEN, REJECTED = map(
+    foreign.columns, ("prompt", "messages", "response", "chosen", "rejected")
 )
-CHOSEN = ("chosen", "preferred", "better", "accepted", "response_chosen", "chosen_response", "winner", "win")
-REJECTED = ("rejected", "dispreferred", "worse", "response_rejected", "rejected_response", "loser", "lose")
 LOOKED_AT = 1000
 """Rows that decide what a column holds."""
 MOSTLY = 0.9

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fgrl import foreign
 from fgrl.data.row import Row, preview
 from fgrl.errors import DataError
-from fgrl.registry import Settings
+from fgrl.registry import Settings, did_you_mean
 
 Format = Literal["preference", "prompts", "sft"]
 
@@ -43,6 +44,14 @@ USUAL = {
 }
 
 
+ROLES: dict[Format, tuple[str, ...]] = {
+    "preference": ("prompt", "chosen", "rejected"),
+    "prompts": ("prompt",),
+    "sft": ("prompt", "response"),
+}
+"""What each format needs."""
+
+
 class ColumnFinder:
     """Finds the column of a role (`prompt`, `chosen`, ...): the one that the recipe names, else one of the usual names.
 
@@ -65,7 +74,7 @@ class ColumnFinder:
         if named is None:
             return next((name for name in USUAL[role] if name in self._first), None)
         if named not in self._first:
-            raise self._missing(f'no column "{named}"', f"columns.{role}", f"the column of the {role}")
+            raise self._missing(f'no column "{named}"{did_you_mean(named, self._first)}', f"columns.{role}", f"the column of the {role}")
         return named
 
     def need(self, role: str) -> str:
@@ -80,10 +89,21 @@ class ColumnFinder:
         """Raise `DataError` when a column to keep does not exist."""
         for name in self._columns.meta:
             if name not in self._first:
-                raise self._missing(f'no column "{name}"', "columns.meta", "the column to keep")
+                raise self._missing(f'no column "{name}"{did_you_mean(name, self._first)}', "columns.meta", "the column to keep")
 
     def _missing(self, what: str, key: str, meaning: str) -> DataError:
+        guesses = ", ".join(f"{role}: {column}" for role in ROLES[self._form] if (column := self._guess(role)))
+        example = f", for example `columns: {{{guesses}}}`" if guesses and key != "columns.meta" else ""
         return DataError(
-            f"{self._where}: {what}, which `format: {self._form}` needs. Set `{key}` to {meaning}, or another `format`.\n"
-            f"Its first row:\n{preview(self._first)}"
+            f"{self._where}: {what}, which `format: {self._form}` needs. Set `{key}` to {meaning}{example}, or another "
+            f"`format`.\nIts first row:\n{preview(self._first)}"
         )
+
+    def _guess(self, role: str) -> str | None:
+        """Return the column that probably has a role, where it has not the usual name."""
+        if any(name in self._first for name in USUAL[role]):
+            return None
+        known = {other: foreign.columns(other) for other in ("prompt", "messages", "response", "chosen", "rejected")}
+        others = [name for names in known.values() for name in names]
+        texts = [name for name, value in self._first.items() if isinstance(value, str) and name not in others]
+        return next((name for name in known[role] if name in self._first), next(iter(texts), None) if role == "prompt" else None)

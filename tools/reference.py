@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fgrl import registry
+from fgrl import foreign, registry
 from fgrl.recipe import know_components, schema
 from fgrl.registry.docstrings import source_file
 
@@ -30,7 +30,13 @@ def pages() -> dict[str, str]:
     """The text of each page by its file name."""
     know_components()
     own = {f"{kind}.md": _kind_page(kind) for kind in registry.kinds() if _names(kind)}
-    return {"index.md": _index(), **own, "blocks.md": _blocks_page(), "python.md": python_reference.page()}
+    return {
+        "index.md": _index(),
+        **own,
+        "blocks.md": _blocks_page(),
+        "names.md": _names_page(),
+        "python.md": python_reference.page(),
+    }
 
 
 def stale(folder: Path = FOLDER) -> list[str]:
@@ -69,7 +75,8 @@ def _index() -> str:
             *rows,
             "",
             "[Blocks of settings](blocks.md): the groups of fields that several components share, such as `model`, `lora`, `sampling`",
-            "and `train`. [Python](python.md): what the code of components and `import fgrl` can use.",
+            "and `train`. [Python](python.md): what the code of components and `import fgrl` can use. [Names](names.md): what other",
+            "toolkits call our settings.",
             "",
             "## The top of a recipe",
             "",
@@ -94,6 +101,39 @@ def _kind_page(kind: str) -> str:
         lines += ["", f"## {name}", "", _text(about["doc"]), ""]
         lines += [*_fields(about["fields"]), "```yaml", about["example"], "```", "", _source(registry.get(kind, name))]
     return "\n".join(lines) + "\n"
+
+
+def _names_page() -> str:
+    names = foreign.table()
+    toolkits = ("TRL", "OpenRLHF", "verl", "axolotl")
+
+    def theirs(of: dict[str, Any]) -> str:
+        lists = [[of[toolkit]] if isinstance(of.get(toolkit), str) else of.get(toolkit, []) for toolkit in toolkits]
+        return " | ".join(", ".join(f"`{name}`" for name in each) for each in lists)
+
+    head = [f"| fgrl | {' | '.join(toolkits)} |", "|---" * (1 + len(toolkits)) + "|"]
+    return "\n".join(
+        [
+            MADE,
+            "# Names in other toolkits",
+            "",
+            "What our settings and commands are called in TRL, OpenRLHF, verl and axolotl. The terminal answers these names with ours. A name",
+            "in the same line need not count the same: [from TRL](../how-to/from-trl.md), [from verl](../how-to/from-verl.md).",
+            "",
+            "## Settings",
+            "",
+            "Below a stage (`stages.policy.train.lr`); `track` and `seed` stand at the top of a recipe.",
+            "",
+            *head,
+            *(f"| `{ours}` | {theirs(of)} |" for ours, of in names["settings"].items()),
+            "",
+            "## Commands",
+            "",
+            *head,
+            *(f"| `fgrl {ours}` | {theirs(of)} |" for ours, of in names["commands"].items()),
+            "",
+        ]
+    )
 
 
 def _blocks_page() -> str:

@@ -30,6 +30,9 @@ the test of that page follows."""
 SHOWS_MISTAKES = ("bad.yaml", "model.yaml")
 """Recipes beside their error messages, which are compared with the real ones elsewhere."""
 
+LOADED_ELSEWHERE = ("docs/how-to/from-trl.md", "docs/how-to/from-verl.md")
+"""Pages with recipes that need a folder of the reader; a test of their own makes it."""
+
 found = blocks("yaml", "yml")
 
 
@@ -119,6 +122,7 @@ def is_whole(block: Block) -> bool:
         and "..." not in block.text.replace("...]", "")
         and "rows:" not in block.text
         and name_of(block) not in SHOWS_MISTAKES
+        and block.page not in LOADED_ELSEWHERE
         and not is_made_elsewhere(block)
     )
 

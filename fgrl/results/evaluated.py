@@ -220,7 +220,9 @@ def evaluations_of(stage: RunStage, trainings: Trainings) -> Iterator[Evaluated]
     if (out / METRICS).exists():
         evaluation = read_evaluation(out, [])
         models = mapping(stage.settings.get("models"))
-        trained = trainings.trained_models(models, list(evaluation.models), evaluation.baseline)
+        graded = {**mapping(stage.settings.get("right")), **mapping(stage.settings.get("relevance"))}
+        names = [name for name in evaluation.models if not graded or name in graded]
+        trained = trainings.trained_models(models, names, evaluation.baseline)
         yield Evaluated(stage, evaluation, out / ANSWERS, trained, stage.settings)
     sets = mapping(mapping(stage.settings.get("evaluate")).get("sets"))
     for folder in _last_of_training(stage.folder / "evaluations"):

@@ -191,6 +191,18 @@ def test_grades_are_not_measured_by_the_reward_itself(run: Path) -> None:
     assert replies(run)[0].short == "Not shown: the interval of the difference includes 0."
 
 
+def test_lines_to_read_grades_against_are_not_what_learned(run: Path) -> None:
+    goal(run, 0.2, 0.6)
+    recipe = run / "recipe.yaml"
+    text = recipe.read_text()
+    graded = 'evaluate: {name: grade, right: {other: {name: samples, of: "${out:critiques}"}}}'
+    assert 'evaluate: {name: evaluate, models: {policy: "${out:policy}"}}' in text
+    recipe.write_text(text.replace('evaluate: {name: evaluate, models: {policy: "${out:policy}"}}', graded))
+    assert replies(run)[0].short == "Unknown: nothing held out was measured."
+    recipe.write_text(recipe.read_text().replace("right: {other:", "right: {policy:"))
+    assert replies(run)[0].short == "Yes, on held-out prompts."
+
+
 def test_a_goal_counts_more_than_the_reward_on_held_out_prompts(run: Path) -> None:
     reward = {"sft": {"r": estimate(0.1)}, "policy": {"r": estimate(0.9)}}
     reward |= {"differences": {"policy": {"r": estimate(0.8)}}}

@@ -6,6 +6,7 @@ Exit codes are those of `fgrl.errors`. One short file a command; nothing heavy i
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 from copy import copy
@@ -128,4 +129,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _with_command(next(iter(arguments), ""))(arguments, prog_name="fgrl")
     except Exception as error:
         sys.exit(fail(error, as_json="--json" in arguments))
+    finally:
+        gc.freeze()  # the interpreter's last search for garbage would go through every module
     sys.exit(0)

@@ -69,6 +69,10 @@ class StartCommand(TyperCommand):
 class RecipeCommand(TyperCommand):
     """A command whose recipe is followed by overrides."""
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        with lazy.uncollected():  # typer imports pydantic to parse a path
+            return super().make_context(*args, **extra)
+
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         recipe, words = ctx.params.get("recipe") or ctx.params.get("what"), ctx.args
         if recipe is None or incomplete.startswith("-"):

@@ -10,13 +10,14 @@ class NGram(Segmenter): ...
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fgrl.errors import WRONG_REQUEST, FgrlError
 from fgrl.registry.docstrings import source, source_file, summary, undocumented
-from fgrl.registry.problems import alternatives
+from fgrl.registry.problems import alternatives, nearest
 from fgrl.registry.settings import Component
 
 C = TypeVar("C", bound=type[Component])
@@ -182,6 +183,18 @@ def _check_finished(cls: type[Component], root: type[Component]) -> None:
     silent = undocumented(cls)
     if silent:
         raise TypeError(f"{_where(cls)}: write a docstring under the field {_list(silent)}; it is the field's help")
+
+
+def unnamed(root: type[Component], name: str) -> str | None:
+    """Return the class without a name in recipes, with its place, that a name probably means."""
+    near = [cls for cls in _derived(root) if cls not in _names and not inspect.isabstract(cls) and nearest(name, [cls.__name__])]
+    return _where(near[-1]) if near else None
+
+
+def _derived(cls: type) -> Iterator[type]:
+    for derived in cls.__subclasses__():
+        yield derived
+        yield from _derived(derived)
 
 
 def _where(cls: type) -> str:

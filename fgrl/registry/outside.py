@@ -305,4 +305,7 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
                 line, column = frame.lineno or 1, (frame.colno or 0) + 1
     lines = source.splitlines()
     text = lines[line - 1] if 0 < line <= len(lines) else ""
-    return Problem((), f"cannot be imported: {what}", None, Place(nearby(file), line, column, text, file, FIRST))
+    hint = None
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"is the name right? then install it, for example: pip install {error.name.partition('.')[0]}"
+    return Problem((), f"cannot be imported: {what}", hint, Place(nearby(file), line, column, text, file, FIRST))

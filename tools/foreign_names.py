@@ -50,7 +50,9 @@ def settings(name: str, source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef):
             yield from (
-                one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+                one.target.id
+                for one in node.body
+                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
             )
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             yield from (text.lstrip("-") for text in _texts(node) if text.startswith("--"))
@@ -62,7 +64,11 @@ def commands(toolkit: str, name: str, source: str) -> Iterator[str]:
         yield Path(name).stem
         return
     for node in ast.walk(ast.parse(source)):
-        if toolkit == "axolotl" and isinstance(node, ast.FunctionDef) and any("command" in ast.dump(one) for one in node.decorator_list):
+        if (
+            toolkit == "axolotl"
+            and isinstance(node, ast.FunctionDef)
+            and any("command" in ast.dump(one) for one in node.decorator_list)
+        ):
             yield node.name.replace("_", "-")
         elif toolkit == "TRL" and isinstance(node, ast.Call):
             yield from (text for text in _texts(node) if re.fullmatch(r"[a-z][a-z-]+", text))
@@ -118,4 +124,6 @@ def extracted(wheels: list[Path]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     found = sorted(wheel for folder in sys.argv[1:] for wheel in Path(folder).glob("*.whl"))
-    OUT.write_text(re.sub(r"\n {3,}|\n {2}(?=\])", " ", json.dumps(extracted(found), indent=1)) + "\n", encoding="utf-8")
+    OUT.write_text(
+        re.sub(r"\n {3,}|\n {2}(?=\])", " ", json.dumps(extracted(found), indent=1)) + "\n", encoding="utf-8"
+    )

@@ -173,7 +173,9 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
     if isinstance(cached, str):
         return Path(cached)
     if cached is None and huggingface_hub.is_offline_mode():
-        raise Unavailable(f"model {name}: its tokenizer is not in the cache, and the hub is switched off ({_HINT}{did_you_mean(name, SHORT_NAMES)})")
+        raise Unavailable(
+            f"model {name}: its tokenizer is not in the cache, and the hub is switched off ({_HINT}{did_you_mean(name, SHORT_NAMES)})"
+        )
     return None
 
 
@@ -272,7 +274,9 @@ def reading(name: str | Path, file: str) -> Iterator[None]:
         except OSError as error:
             if Path(name).is_dir():
                 raise DataError(f"model {name}: {file}: {_short(error)}; {folders.AGAIN}") from error
-            raise Unavailable(f"model {name}: {_short(error)} ({_HINT}{did_you_mean(str(name), SHORT_NAMES)})") from error
+            raise Unavailable(
+                f"model {name}: {_short(error)} ({_HINT}{did_you_mean(str(name), SHORT_NAMES)})"
+            ) from error
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
                 raise

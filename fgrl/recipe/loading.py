@@ -297,7 +297,12 @@ class _Reading:
             tree, rest = self.tree.at(problem.path)
             problem.place = tree.place
             written = interpolation.origin(self.tree, problem.path)
-            if problem.written and isinstance(tree.value, str) and written is tree and (of := interpolation.alone(tree.value)):
+            if (
+                problem.written
+                and isinstance(tree.value, str)
+                and written is tree
+                and (of := interpolation.alone(tree.value))
+            ):
                 written = interpolation.find(self.tree, of) or tree
             if problem.written and written is not tree:
                 problem.path, problem.place = interpolation.alone(tree.value) or problem.path, written.place

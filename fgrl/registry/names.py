@@ -187,11 +187,15 @@ def _check_finished(cls: type[Component], root: type[Component]) -> None:
 
 def unnamed(root: type[Component], name: str) -> str | None:
     """Return the class without a name in recipes, with its place, that a name probably means."""
-    near = [cls for cls in _derived(root) if cls not in _names and not inspect.isabstract(cls) and nearest(name, [cls.__name__])]
+    near = [
+        cls
+        for cls in _derived(root)
+        if cls not in _names and not inspect.isabstract(cls) and nearest(name, [cls.__name__])
+    ]
     return _where(near[-1]) if near else None
 
 
-def _derived(cls: type) -> Iterator[type]:
+def _derived(cls: type[Any]) -> Iterator[type[Any]]:
     for derived in cls.__subclasses__():
         yield derived
         yield from _derived(derived)

@@ -328,7 +328,10 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     if begun is not None:
         opened, what = begun
         where = f"line {mark.line + 1}, column {mark.column + 1}"
-        message, hints = f"not YAML: this {_MARKS[what]} {what} is not closed in its place", [f"noticed at {where}: {problem}"]
+        message, hints = (
+            f"not YAML: this {_MARKS[what]} {what} is not closed in its place",
+            [f"noticed at {where}: {problem}"],
+        )
         mark = opened
     else:
         message = f"not YAML: {problem}"
@@ -366,7 +369,9 @@ _CURLY = re.compile("[\u201c\u201e\u2018].*[\u201d\u201c\u2019]$", re.DOTALL)
 
 
 def _strange(character: str) -> str:
-    return f"a {unicodedata.name(character, 'strange character').lower()} (U+{ord(character):04X}) is not a space in YAML"
+    return (
+        f"a {unicodedata.name(character, 'strange character').lower()} (U+{ord(character):04X}) is not a space in YAML"
+    )
 
 
 def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:

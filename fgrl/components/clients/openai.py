@@ -79,7 +79,11 @@ class OpenAI(EndpointSettings, Cached):
             return None
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            guess = f'; did you mean "http://{value}"?' if "://" not in value and urlsplit(f"http://{value}").hostname else ""
+            guess = (
+                f'; did you mean "http://{value}"?'
+                if "://" not in value and urlsplit(f"http://{value}").hostname
+                else ""
+            )
             raise ValueError(f"wants an address like http://127.0.0.1:8000/v1{guess}")
         if parts.path.rstrip("/").endswith("/chat/completions"):
             before = value.partition("/chat/completions")[0]

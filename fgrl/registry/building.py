@@ -36,7 +36,8 @@ from fgrl.registry.annotations import (
     wanted,
 )
 from fgrl.registry.context import FAILED, Context, PlacedRef
-from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names, unnamed
+from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names
+from fgrl.registry.outside import unnamed
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
 from fgrl.registry.settings import AUTO, ByDevice, Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref

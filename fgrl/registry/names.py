@@ -10,14 +10,13 @@ class NGram(Segmenter): ...
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fgrl.errors import WRONG_REQUEST, FgrlError
 from fgrl.registry.docstrings import source, source_file, summary, undocumented
-from fgrl.registry.problems import alternatives, nearest
+from fgrl.registry.problems import alternatives
 from fgrl.registry.settings import Component
 
 C = TypeVar("C", bound=type[Component])
@@ -145,6 +144,11 @@ def name_of(component: Component | type[Component]) -> tuple[str, str]:
     return _names[cls]
 
 
+def has_name(cls: type[Component]) -> bool:
+    """Return True if a class was registered."""
+    return cls in _names
+
+
 def kind_of(cls: type) -> str | None:
     """Return the kind that a class is or derives from; None for anything else."""
     return next((name for name, root in _kinds.items() if issubclass(cls, root)), None)
@@ -183,22 +187,6 @@ def _check_finished(cls: type[Component], root: type[Component]) -> None:
     silent = undocumented(cls)
     if silent:
         raise TypeError(f"{_where(cls)}: write a docstring under the field {_list(silent)}; it is the field's help")
-
-
-def unnamed(root: type[Component], name: str) -> str | None:
-    """Return the class without a name in recipes, with its place, that a name probably means."""
-    near = [
-        cls
-        for cls in _derived(root)
-        if cls not in _names and not inspect.isabstract(cls) and nearest(name, [cls.__name__])
-    ]
-    return _where(near[-1]) if near else None
-
-
-def _derived(cls: type[Any]) -> Iterator[type[Any]]:
-    for derived in cls.__subclasses__():
-        yield derived
-        yield from _derived(derived)
 
 
 def _where(cls: type) -> str:

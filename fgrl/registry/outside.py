@@ -17,9 +17,11 @@ from typing import Any
 
 from fgrl.errors import UsageError
 from fgrl.files import sha256_of_file
+from fgrl.registry.docstrings import source
 from fgrl.registry.explaining import nearby
-from fgrl.registry.names import forget
-from fgrl.registry.problems import Place, Problem, Problems
+from fgrl.registry.names import forget, has_name
+from fgrl.registry.problems import Place, Problem, Problems, nearest
+from fgrl.registry.settings import Component
 from fgrl.registry.shielding import shielded
 
 PACKAGE = "fgrl_imported"
@@ -229,6 +231,17 @@ def files_of(cls: Any) -> set[str]:
 def packages() -> dict[str, tuple[str, str]]:
     """Top-level modules that came by an entry point, with the name and the version of their distribution."""
     return dict(_packages)
+
+
+def unnamed(root: type[Component], name: str) -> str | None:
+    """Return the class of an imported file that has no name in recipes, and whose name resembles this one, with its
+    place.
+    """
+    modules = [module for key, module in sys.modules.items() if key.startswith(f"{PACKAGE}.")]
+    classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+    own = [cls for cls in classes if cls.__module__.startswith(f"{PACKAGE}.") and issubclass(cls, root)]
+    meant = next((cls for cls in own if nearest(name, [cls.__name__]) and not has_name(cls)), None)
+    return None if meant is None else f"{meant.__name__} ({source(meant)})"
 
 
 def forget_file(file: Path) -> None:

@@ -322,7 +322,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
         mark = error.context_mark
         key = text.place(mark.line, mark.column).text.strip()
         hints = [f"is a colon missing? write {key}:"] if re.fullmatch(r"[\w-]+", key) else hints
-    layout = _layout(text.content, mark.line) if begun is None else None
+    layout = _layout(text.content, mark.line) if begun is None and _of_layout(problem, context, mark, text) else None
     if layout is not None:
         return Problem((), f"not YAML: {layout[2]}", layout[3], text.place(*layout[:2]))
     if begun is not None:
@@ -374,6 +374,13 @@ def _strange(character: str) -> str:
     )
 
 
+def _of_layout(problem: str, context: str, mark: Any, text: Text) -> bool:
+    """Return True if spaces may be what is wrong, and not a second colon in a line."""
+    if "is not allowed here" in problem:
+        return ": " not in text.place(mark.line, mark.column).text[: mark.column]
+    return any(part in f"{context} {problem}" for part in ("block end", "expected ':'", "did not find expected"))
+
+
 def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:
     """Return (line, column, message, hint) of what is wrong with the spaces of a line that YAML refuses, or of the line
     above it, which it then read wrongly. Lines and columns count from 0.
@@ -387,7 +394,7 @@ def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:
             return number, key.end(1), "no space after the colon", f"write {key[1]}: {key[2].strip()}"
     if above is None or line >= len(lines):
         return None
-    is_now, was = (len(text) - len(text.lstrip(" ")) for text in (lines[line], lines[above]))
+    is_now, was = (len(text) - len(text.lstrip(" -")) for text in (lines[line], lines[above]))
     if is_now != was and re.match(r" *[\w.-]+:\s", f"{lines[line]} ") and not lines[above].rstrip().endswith(":"):
         said = f"indented by {is_now} spaces, the line above by {was}"
         return line, is_now, said, f"{was} spaces align it with the line above"

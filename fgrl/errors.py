@@ -104,8 +104,8 @@ class UserCodeError(FgrlError):
         return str(self.args[0])
 
     def at_terminal(self) -> str:
-        """Return the report begins with its own place."""
-        return str(self)
+        """Return the report, which begins with its own place."""
+        return f"{self}\n    = correct it and run the same command"
 
 
 class RankLost(FgrlError):

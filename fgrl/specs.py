@@ -112,7 +112,9 @@ class ModelSpec(Settings):
             raise ValueError(f"base: no such folder: {base} (a hub id looks like owner/name)")
         folder = files.expanded(base)
         if files.is_folder(folder) and not any((folder / name).is_file() for name in MODEL_FILES):
-            raise ValueError(f"base: the folder {base} contains no model: none of {', '.join(MODEL_FILES)}")
+            raise ValueError(
+                f"base: the folder {base} contains no model: none of {', '.join(MODEL_FILES)}; download one into it (hf download OWNER/NAME --local-dir {base}), or name another folder"
+            )
         return self
 
     def frozen(self) -> ModelSpec:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from fgrl.errors import DataError
@@ -52,19 +53,27 @@ def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str
 
     Raises `DataError` when it has a placeholder that is not among `known`, lacks one of `wanted`, or is empty.
     """
-    text = Path(path).read_text(encoding="utf-8-sig").strip()
-    parts = _TURN.split(text)
+    text = Path(path).read_text(encoding="utf-8-sig").rstrip()
+    parts = _TURN.split(text.strip())
     if parts[0].strip() and len(parts) > 1:
         raise DataError(f"{path}: there is text before the first [system], [user] or [assistant] line")
-    turns = tuple(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True)) or (("user", text),)
+    turns = tuple(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True)) or (("user", text.strip()),)
     prompt = Prompt(str(path), turns)
     if not any(content for _role, content in turns):
         raise DataError(f"{path}: the prompt is empty")
     for name in sorted(prompt.fields - set(known)):
-        raise DataError(f"{path}: unknown placeholder {{{name}}}; a prompt may use: {', '.join(sorted(known))}")
+        near = "".join(f"did you mean {{{close}}}? " for close in get_close_matches(name, known, 1))
+        place = f"{path}:{_line(text, f'{{{name}}}')}"
+        raise DataError(f"{place}: unknown placeholder {{{name}}}; {near}a prompt may use: {', '.join(sorted(known))}")
     for name in sorted(set(wanted) - prompt.fields):
+        if re.search(rf"\{{{name}(?![a-z0-9_}}])", text):
+            raise DataError(f"{path}:{_line(text, f'{{{name}')}: {{{name} is not closed; write {{{name}}}")
         raise DataError(f"{path}: the prompt lacks the placeholder {{{name}}}: add it where its text belongs")
     return prompt
+
+
+def _line(text: str, part: str) -> int:
+    return text[: text.index(part)].count("\n") + 1
 
 
 def as_text(prompt: str | Sequence[Message]) -> str:

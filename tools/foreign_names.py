@@ -22,7 +22,7 @@ import yaml
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "registry" / "foreign_names.json"
 SETTINGS = {
-    "TRL": r"trl/.*config\.py|trl/scripts/utils\.py|transformers/training_args\.py",
+    "TRL": r"trl/.*config\.py|trl/scripts/\w+\.py|transformers/training_args\.py",
     "OpenRLHF": r".*openrlhf/cli/train_\w+\.py",
     "verl": r"verl/trainer/config/(_generated_ppo_trainer|sft_trainer_engine)\.yaml",
     "axolotl": r"axolotl/utils/schemas/\w+\.py",

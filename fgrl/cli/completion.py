@@ -58,7 +58,7 @@ class StartCommand(TyperCommand):
     """A command whose options other toolkits call otherwise."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        known = [name for parameter in self.params for name in parameter.opts]
+        known = [*ctx.help_option_names, *(name for one in self.params for name in (*one.opts, *one.secondary_opts))]
         for word in args:
             option = word.partition("=")[0]
             if option.startswith("--") and option not in known and (meant := foreign_words.option_meant(option, known)):

@@ -182,7 +182,11 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
         name, equals, _ = text.lstrip("-").partition("=")
         sets = bool(foreign.places(name)) if text.startswith("--") and "." not in name else False
         if sets and not equals and name != "seed" and "=" not in "".join(given[number + 1 : number + 2] or "="):
-            return [*texts, f"--{name}={given[number + 1]}", *given[number + 2 :]]  # the recipe's reader refuses it with a hint
+            return [
+                *texts,
+                f"--{name}={given[number + 1]}",
+                *given[number + 2 :],
+            ]  # the recipe's reader refuses it with a hint
         if not equals or not name:
             raise WrongWord(_no_override(given, number, names))
         if text.startswith("-") and "." not in name and not sets and (guess := _guess(f"--{name}", names)):

@@ -4,6 +4,7 @@ line.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -38,6 +39,8 @@ def check_utf8(path: str | Path) -> None:
                 number += 1
                 line.decode()
     except UnicodeDecodeError as error:
+        if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise DataError(f"{path}: this is UTF-16; save the file as UTF-8") from None
         byte = f"byte 0x{error.object[error.start]:02x}"
         raise DataError(f"{path}:{number}: not UTF-8: {byte}, {error.reason}; save the file as UTF-8") from None
     except OSError as error:
@@ -62,7 +65,8 @@ def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{line + error.lineno - 1}:{error.colno}: not valid JSON: {error.msg}") from None
+        place = f"{path}:{line + error.lineno - 1}:{error.colno}"
+        raise DataError(f"{place}: not valid JSON: {_slip(error) or error.msg}") from None
     except RecursionError:
         raise DataError(f"{path}:{line}: nested more than {DEEPEST} deep") from None
     except UnicodeEncodeError as error:
@@ -70,6 +74,20 @@ def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
         raise DataError(f"{path}:{line}: {half} is half of a surrogate pair, not a character") from None
     except ValueError as error:  # a whole number of thousands of digits, too
         raise DataError(f"{path}:{line}: {error}") from None
+
+
+def _slip(error: json.JSONDecodeError) -> str | None:
+    """Return a frequent slip in words, with what to do."""
+    before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
+    if error.doc.startswith("\ufeff"):
+        return "it begins with a byte order mark (U+FEFF), as where files were joined: remove it"
+    if rest.startswith("'"):
+        return "it has single quotes, as Python prints them; JSON has double quotes (json.dumps writes them)"
+    if before.endswith(",") and rest[:1] in ("}", "]", ""):
+        return "remove the comma behind the last value"
+    if not rest:
+        return f"it ends too early ({error.msg[0].lower()}{error.msg[1:]}); is a }}, ] or quote missing?"
+    return None
 
 
 def parse_row(text: str, path: str | Path, line: int) -> Row:
@@ -86,6 +104,15 @@ def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
 
 def parse_rows(lines: Sequence[tuple[int, str]], path: str | Path) -> list[Row]:
     """Numbered lines that are one JSON object each. Raises `DataError` with all lines that are not."""
+    first = lines[0][1].lstrip() if lines else ""
+    if not lines:
+        raise DataError(f"{path}: no rows; wants one JSON object per line")
+    if first[:1] in ("[", "<") or (first[:1] not in ("{", "\ufeff") and Path(path).suffix in (".csv", ".tsv")):
+        kind = "csv" if first[:1] != "[" else "json"
+        raise DataError(
+            f"{path}:{lines[0][0]}: this is not JSON lines, which have one JSON object per line; a table or a JSON list "
+            f"is read by {{name: hf, path: {kind}, files: [{Path(path).name}], format: ...}}"
+        )
     mistakes, rows = Mistakes(), []
     for number, line in lines:
         if not mistakes.still_looking():

@@ -10,6 +10,8 @@ from fgrl.types import Message
 
 Turns = list[Message]
 Prompt = str | Turns
+ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
+"""Names that some data sets have for the roles of a conversation."""
 
 
 def as_turns(value: Any, column: str) -> Turns:
@@ -23,6 +25,9 @@ def as_turns(value: Any, column: str) -> Turns:
 
     if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(map(fits, value)):
         raise BadRow(f'"{column}" is {short(value)}: wants text or a list of messages {{role, content}}')
+    for turn in value:
+        if (meant := ROLES.get(turn["role"])) is not None:
+            raise BadRow(f'"{column}" has the role "{turn["role"]}", which no chat template knows: write "{meant}"')
     return [Message(role=turn["role"], content=turn["content"]) for turn in value]
 
 

@@ -32,6 +32,7 @@ from fgrl.functions import returned
 from fgrl.functions.reporting import raised, report
 from fgrl.functions.returned import Returned
 from fgrl.functions.signatures import IN_WORDS, Function, Returns
+from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import nearest
 from fgrl.registry.shielding import shielded
 from fgrl.types import Sample
@@ -214,7 +215,7 @@ class Caller:
             wanted = " or ".join(IN_WORDS[allowed] for allowed in IN_WORDS if allowed in self.allowed)
             text = getattr(function.returns, "__name__", None) if isinstance(function.returns, type) else None
             raise ValueError(
-                f"{function.place} (line {function.line}) is annotated with -> {text or function.returns}; wants {wanted}"
+                f"{nearby(function.file)}:{function.line}: {function.name} is annotated with -> {text or function.returns}; wants {wanted}"
             )
         return kind
 
@@ -259,6 +260,8 @@ class Caller:
         if name in GIVEN:
             what = f"{function.name} needs the argument {name!r}, which is not known here"
         guess = f'did you mean "{near}"? ' if near else ""
+        if not near and not set(GIVEN) & set(function.parameters):
+            guess = "the answers are in `completions`; else "
         if name in GIVEN:
             step = f"give it a default: {name}=None"
         else:

@@ -42,7 +42,8 @@ class FunctionFile(File):
             hint = why.hint
             if guess := nearest(name, signatures.functions_in(file)) if not why.line else None:
                 hint = f'did you mean "{guess}"?  {hint}'
-            return [Problem((), str(why), hint, _place(file, why.line))]
+            at = _place(file, why.line) if why.line else None
+            return [Problem((), str(why) if at else f"{nearby(file)} {why}", hint, at)]
         return []
 
 

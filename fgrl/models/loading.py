@@ -21,7 +21,7 @@ from fgrl.models import adapters, folders
 from fgrl.models.finite import is_finite
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import NEWEST, LanguageModel
-from fgrl.models.pretrained import pretrained_model, refuse_others, tokenizer_of
+from fgrl.models.pretrained import pretrained, pretrained_model, refuse_others, tokenizer_of
 from fgrl.models.sources import Resolve, Source, base_of, foreign_adapter, locate
 from fgrl.specs import LoraSpec, ModelSpec
 
@@ -100,6 +100,14 @@ def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype, n
 def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
     auto = transformers.AutoModelForCausalLM if kind == "lm" else transformers.AutoModel
     options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention}
+    if kind == "lm":
+        made = pretrained(transformers.AutoConfig, source.name, revision=source.revision).architectures or []
+        if any(
+            name.endswith("ForMaskedLM") for name in made
+        ):  # transformers would load it, and each token see what follows
+            raise DataError(
+                f"model {source.name}: {made[0]} is an encoder; a policy needs a causal language model, which predicts the next token: name another one"
+            )
     if spec.quantize:
         options["quantization_config"] = _four_bits()
     return pretrained_model(auto, source.name, revision=source.revision, **options)

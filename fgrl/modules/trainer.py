@@ -196,7 +196,9 @@ def check(settings: TrainSettings) -> None:
     """Raise `Unavailable` when this machine cannot train with `strategy`: asked before anything is computed."""
     name = settings.strategy
     if settings.accelerator == "gpu" and not torch.cuda.is_available():
-        raise Unavailable("train.accelerator is gpu, and no GPU is visible here: set train.accelerator=auto")
+        raise Unavailable(
+            "train.accelerator is gpu, and no GPU is visible here (`fgrl doctor` lists what there is): set train.accelerator=auto"
+        )
     if name in ("auto", "ddp"):
         return
     if settings.deepspeed and find_spec("deepspeed") is None:

@@ -140,7 +140,8 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         problems += _unused_variables(layers, merged)
     if problems:
         placed = [reading.placed(problem) for problem in problems]
-        raise Problems([problem for number, problem in enumerate(placed) if problem not in placed[:number]])
+        once = {(problem.path, problem.message, problem.place): problem for problem in reversed(placed)}
+        raise Problems([problem for problem in placed if problem is once[problem.path, problem.message, problem.place]])
     reading.note_unused_dtype()
     known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(
@@ -296,7 +297,17 @@ class _Reading:
             tree, rest = self.tree.at(problem.path)
             problem.place = tree.place
             written = interpolation.origin(self.tree, problem.path)
-            if written is not tree:
+            if (
+                problem.written
+                and isinstance(tree.value, str)
+                and written is tree
+                and (of := interpolation.alone(tree.value))
+            ):
+                written = interpolation.find(self.tree, of) or tree
+            if problem.written and written is not tree:
+                problem.path, problem.place = interpolation.alone(tree.value) or problem.path, written.place
+                problem.hint = "\n".join(filter(None, (problem.hint, f"used {tree.place.in_words()}")))
+            elif written is not tree:
                 note = f"{tree.value} is set {written.place.in_words()}"
                 problem.hint = "\n".join(filter(None, (problem.hint, note)))
             elif isinstance(tree.value, str) and not rest:

@@ -37,6 +37,7 @@ from fgrl.registry.annotations import (
 )
 from fgrl.registry.context import FAILED, Context, PlacedRef
 from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names
+from fgrl.registry.outside import unnamed
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
 from fgrl.registry.settings import AUTO, ByDevice, Component, File, FolderOrName, Settings, names_folder
 from fgrl.types import Ref
@@ -198,7 +199,7 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
         near = nearest(given.name, files.names_in(target.parent))
         hint = f'did you mean "{given.with_name(near)}{rest}"?' if near else None
         where = explaining.nearby(target)
-        return context.problem(path, f"no such file: {where}", hint or "a path is relative to the recipe that names it")
+        return context.wrong(path, f"no such file: {where}", hint or "a path is relative to the recipe that names it")
     if not (files.is_folder(target) if wanted == "folder" else files.is_file(target)):
         what = "a folder" if files.is_folder(target) else "a file" if files.is_file(target) else "a device or a pipe"
         return context.problem(path, f"wants a {wanted}, and {shown(node)} is {what}")
@@ -225,7 +226,7 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
     hint = f'did you mean "{_beside(node, near)}"?' if near else None
     if names_folder(node):
         also = "a folder is relative to the recipe that names it; a hub id looks like owner/name"
-        return context.problem(path, f"no such folder: {node}", hint or also)
+        return context.wrong(path, f"no such folder: {node}", hint or also)
     if files.is_folder(given):
         message = f"there is no folder {node} beside the recipe, but the current directory has one"
         return context.problem(path, message, f"write {Path(os.path.relpath(given, folder)).as_posix()}")
@@ -314,7 +315,9 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         elsewhere = next((other for other in kinds() if other != kind and name in names(other)), None)
         note = f'; "{name}" is {explaining.a(elsewhere)}' if elsewhere else ""
         hint = _choices(None if elsewhere else name, kind, slot)
-        if name.partition(":")[0].endswith(".py") and "function" in names(kind):
+        if own := unnamed(slot, name):
+            hint = f'is it {own}? then write @register("{name}") above it  {hint}'
+        elif name.partition(":")[0].endswith(".py") and "function" in names(kind):
             hint = f'write {{name: function, path: "{name}"}}  {hint}'
         elif elsewhere and (stages := explaining.stages_with(elsewhere)):
             hint = f"write it in a stage of the name {' or '.join(stages)}  {hint}"

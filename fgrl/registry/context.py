@@ -56,6 +56,11 @@ class Context:
         self.problems.append(Problem(path, message, hint or None))
         return FAILED
 
+    def wrong(self, path: Key, message: str, hint: str | None = None) -> Any:
+        """Note a value that is wrong in every place. Returns `FAILED`."""
+        self.problems.append(Problem(path, message, hint or None, written=True))
+        return FAILED
+
     def note(self, path: Key, message: str, hint: str | None = None) -> None:
         """Note what is right, and perhaps not what was meant."""
         self.notes.append(Problem(path, message, hint))

@@ -43,14 +43,18 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
             continue
         if (stuck := re.fullmatch(r"(\w+):(\S+)", key)) and stuck[1] in known:
             meant.add(stuck[1])
-            context.problem((*path, key), f'unknown key "{key}": no space after the colon', f"write {stuck[1]}: {stuck[2]}")
+            context.problem(
+                (*path, key), f'unknown key "{key}": no space after the colon', f"write {stuck[1]}: {stuck[2]}"
+            )
             continue
         elsewhere = foreign.elsewhere(key)
         guess = foreign.among(key, cls.model_fields) or (None if elsewhere else nearest(key, known))
         if guess:
             meant.add(guess)
         before = f"{elsewhere}  " if elsewhere and not guess else ""
-        hint = alternatives(guess, known, command(cls, path, context), before) + (f'; "{guess}" is set already' if guess in fields else "")
+        hint = alternatives(guess, known, command(cls, path, context), before) + (
+            f'; "{guess}" is set already' if guess in fields else ""
+        )
         context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
     return meant
 

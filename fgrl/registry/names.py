@@ -144,6 +144,11 @@ def name_of(component: Component | type[Component]) -> tuple[str, str]:
     return _names[cls]
 
 
+def has_name(cls: type[Component]) -> bool:
+    """Return True if a class was registered."""
+    return cls in _names
+
+
 def kind_of(cls: type) -> str | None:
     """Return the kind that a class is or derives from; None for anything else."""
     return next((name for name, root in _kinds.items() if issubclass(cls, root)), None)

@@ -17,9 +17,11 @@ from typing import Any
 
 from fgrl.errors import UsageError
 from fgrl.files import sha256_of_file
+from fgrl.registry.docstrings import source
 from fgrl.registry.explaining import nearby
-from fgrl.registry.names import forget
-from fgrl.registry.problems import Place, Problem, Problems
+from fgrl.registry.names import forget, has_name
+from fgrl.registry.problems import Place, Problem, Problems, nearest
+from fgrl.registry.settings import Component
 from fgrl.registry.shielding import shielded
 
 PACKAGE = "fgrl_imported"
@@ -231,6 +233,17 @@ def packages() -> dict[str, tuple[str, str]]:
     return dict(_packages)
 
 
+def unnamed(root: type[Component], name: str) -> str | None:
+    """Return the class of an imported file that has no name in recipes, and whose name resembles this one, with its
+    place.
+    """
+    modules = [module for key, module in sys.modules.items() if key.startswith(f"{PACKAGE}.")]
+    classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+    own = [cls for cls in classes if cls.__module__.startswith(f"{PACKAGE}.") and issubclass(cls, root)]
+    meant = next((cls for cls in own if nearest(name, [cls.__name__]) and not has_name(cls)), None)
+    return None if meant is None else f"{meant.__name__} ({source(meant)})"
+
+
 def forget_file(file: Path) -> None:
     """Remove what a user's file registered. Files that import it are executed again when they are imported the next
     time.
@@ -305,4 +318,7 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
                 line, column = frame.lineno or 1, (frame.colno or 0) + 1
     lines = source.splitlines()
     text = lines[line - 1] if 0 < line <= len(lines) else ""
-    return Problem((), f"cannot be imported: {what}", None, Place(nearby(file), line, column, text, file, FIRST))
+    hint = None
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"is the name right? then install it, for example: pip install {error.name.partition('.')[0]}"
+    return Problem((), f"cannot be imported: {what}", hint, Place(nearby(file), line, column, text, file, FIRST))

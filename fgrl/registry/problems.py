@@ -66,6 +66,8 @@ class Problem:
     message: str
     hint: str | None = None
     place: Place | None = None
+    written: bool = False
+    """The value is wrong wherever it is used: placed where it was written, reported once."""
     needs: str | None = None
     """A variable that waits for its value (`vars.sft`): nothing is wrong, but nothing can run without it."""
 

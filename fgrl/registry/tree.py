@@ -322,13 +322,16 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
         mark = error.context_mark
         key = text.place(mark.line, mark.column).text.strip()
         hints = [f"is a colon missing? write {key}:"] if re.fullmatch(r"[\w-]+", key) else hints
-    layout = _layout(text.content, mark.line) if begun is None else None
+    layout = _layout(text.content, mark.line) if begun is None and _of_layout(problem, context, mark, text) else None
     if layout is not None:
         return Problem((), f"not YAML: {layout[2]}", layout[3], text.place(*layout[:2]))
     if begun is not None:
         opened, what = begun
         where = f"line {mark.line + 1}, column {mark.column + 1}"
-        message, hints = f"not YAML: this {_MARKS[what]} {what} is not closed in its place", [f"noticed at {where}: {problem}"]
+        message, hints = (
+            f"not YAML: this {_MARKS[what]} {what} is not closed in its place",
+            [f"noticed at {where}: {problem}"],
+        )
         mark = opened
     else:
         message = f"not YAML: {problem}"
@@ -366,7 +369,16 @@ _CURLY = re.compile("[\u201c\u201e\u2018].*[\u201d\u201c\u2019]$", re.DOTALL)
 
 
 def _strange(character: str) -> str:
-    return f"a {unicodedata.name(character, 'strange character').lower()} (U+{ord(character):04X}) is not a space in YAML"
+    return (
+        f"a {unicodedata.name(character, 'strange character').lower()} (U+{ord(character):04X}) is not a space in YAML"
+    )
+
+
+def _of_layout(problem: str, context: str, mark: Any, text: Text) -> bool:
+    """Return True if spaces may be what is wrong, and not a second colon in a line."""
+    if "is not allowed here" in problem:
+        return ": " not in text.place(mark.line, mark.column).text[: mark.column]
+    return any(part in f"{context} {problem}" for part in ("block end", "expected ':'", "did not find expected"))
 
 
 def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:
@@ -382,7 +394,7 @@ def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:
             return number, key.end(1), "no space after the colon", f"write {key[1]}: {key[2].strip()}"
     if above is None or line >= len(lines):
         return None
-    is_now, was = (len(text) - len(text.lstrip(" ")) for text in (lines[line], lines[above]))
+    is_now, was = (len(text) - len(text.lstrip(" -")) for text in (lines[line], lines[above]))
     if is_now != was and re.match(r" *[\w.-]+:\s", f"{lines[line]} ") and not lines[above].rstrip().endswith(":"):
         said = f"indented by {is_now} spaces, the line above by {was}"
         return line, is_now, said, f"{was} spaces align it with the line above"

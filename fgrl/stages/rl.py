@@ -218,7 +218,7 @@ class RLStage(TrainingStage):
         return [
             *warnings,
             f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "
-            f"{name_of(self.reward)[1]} is on is ignored (algorithms that use token rewards: {using})"
+            f"{name_of(self.reward)[1]} is on is ignored (algorithms that use token rewards: {using})",
         ]
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:

@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fgrl import foreign
 from fgrl.data.row import Row, preview
 from fgrl.errors import DataError
+from fgrl.foreign import columns
 
 Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model"]
 KINDS: tuple[Kind, ...] = ("sft", "dpo", "ppo", "grpo", "reward_model")
 FORMATS = {"sft": "sft", "dpo": "preference", "reward_model": "preference", "ppo": "prompts", "grpo": "prompts"}
 
-PROMPT, MESSAGES, ANSWER, CHOSEN, REJECTED = map(
-    foreign.columns, ("prompt", "messages", "response", "chosen", "rejected")
-)
 LOOKED_AT = 1000
 """Rows that decide what a column holds."""
 MOSTLY = 0.9
@@ -53,9 +50,9 @@ def detect(kind: Kind, rows: Sequence[Row], where: str) -> Detected:
 
 
 def _of_answers(table: _Columns, detected: Detected) -> None:
-    conversation = table.pick("messages", MESSAGES, table.is_conversation)
-    prompt = table.pick("prompt", PROMPT, table.is_prompt, without=ANSWER)
-    answer = table.pick("response", ANSWER, table.is_prompt, without=(prompt or "",))
+    conversation = table.pick("messages", columns("messages"), table.is_conversation)
+    prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=columns("response"))
+    answer = table.pick("response", columns("response"), table.is_prompt, without=(prompt or "",))
     if prompt and answer:
         detected.columns = {"prompt": prompt, "response": answer}
         detected.reference = answer if table.is_text(answer) else None
@@ -71,15 +68,15 @@ def _of_answers(table: _Columns, detected: Detected) -> None:
 
 
 def _of_preferences(table: _Columns, detected: Detected) -> None:
-    chosen = table.pick("chosen", CHOSEN, table.is_prompt)
-    rejected = table.pick("rejected", REJECTED, table.is_prompt)
+    chosen = table.pick("chosen", columns("chosen"), table.is_prompt)
+    rejected = table.pick("rejected", columns("rejected"), table.is_prompt)
     if not chosen or not rejected:
         if table.has("label", "completion") and not chosen:
             raise table.none_fits(
                 "a preferred and a rejected answer; single answers with a label are not pairs, and no algorithm here reads them"
             )
         raise table.none_fits("a preferred and a rejected answer to the same prompt")
-    prompt = table.pick("prompt", PROMPT, table.is_prompt, without=(chosen, rejected))
+    prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=(chosen, rejected))
     detected.columns = ({"prompt": prompt} if prompt else {}) | {"chosen": chosen, "rejected": rejected}
     detected.assumptions = table.notes(detected.columns)
     if not prompt:
@@ -89,16 +86,16 @@ def _of_preferences(table: _Columns, detected: Detected) -> None:
 
 
 def _of_prompts(table: _Columns, detected: Detected) -> None:
-    prompt = table.pick("prompt", PROMPT, table.is_prompt, without=ANSWER)
-    conversation = table.pick("messages", MESSAGES, table.is_messages)
-    chosen = table.pick("chosen", CHOSEN, table.is_conversation)
+    prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=columns("response"))
+    conversation = table.pick("messages", columns("messages"), table.is_messages)
+    chosen = table.pick("chosen", columns("chosen"), table.is_conversation)
     if prompt:
         detected.columns = {"prompt": prompt}
     elif conversation:
         detected.columns = {"messages": conversation}
     elif chosen:
         detected.columns = {"chosen": chosen}
-    elif len(only := [name for name in table.names if table.is_text(name) and name not in ANSWER]) == 1:
+    elif len(only := [name for name in table.names if table.is_text(name) and name not in columns("response")]) == 1:
         detected.columns = {"prompt": only[0]}
         table.said.append(f'"{only[0]}" is the only column of text, so it is taken for the prompts')
     else:

@@ -114,7 +114,8 @@ class Response(Record):
     def _spans_inside(self) -> Response:
         for span in self.spans:
             if span.end > len(self.text):
-                raise ValueError(f"a span ends at {span.end}, but the text has {len(self.text)} characters")
+                counted = "; was it counted in bytes?" if span.end <= len(self.text.encode()) else ""
+                raise ValueError(f"a span ends at {span.end}, but the text has {len(self.text)} characters{counted}")
         return self
 
     @property

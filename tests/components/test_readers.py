@@ -351,7 +351,7 @@ def test_records_of_our_own(tmp_path):
 def test_broken_lines_have_a_place(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"id": "1", "prompt": "p"}\n\n{"id": "2", "promt": "p"}\n')
-    with pytest.raises(DataError, match=r"x.jsonl:3: .*prom.*set `format`"):
+    with pytest.raises(DataError, match=r"x.jsonl:3: .*prom.*set `format: prompts`"):
         list(JsonLines(path=str(path)).read())
     path.write_text('{"prompt": "p"}\n{"prompt": \n')
     with pytest.raises(DataError, match=r"x.jsonl:2:\d+: not valid JSON"):

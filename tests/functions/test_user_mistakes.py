@@ -25,7 +25,7 @@ WHEN_CHECKED = {
     "a class": ("class score:\n    pass\n", "rewards.py:1:"),
     "a value": ("score = 3\n", "rewards.py:1:"),
     "a wrong signature": ("def score(completions, /):\n    return []\n", "rewards.py:1:"),
-    "an annotation that means nothing": ("def score(completions) -> list[str]:\n    return []\n", "rewards.py:score"),
+    "an annotation that means nothing": ("def score(completions) -> list[str]:\n    return []\n", "rewards.py:1"),
     "an annotation that is not known": ("from __future__ import annotations\ndef score(completions) -> list[Spam]:\n    return []\n", "rewards.py:2:"),
 }  # fmt: skip
 

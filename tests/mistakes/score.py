@@ -150,7 +150,9 @@ def say(command: str, folder: Path) -> tuple[str, int]:
 def as_a_user(model: Path) -> Iterator[Path]:
     """A folder for the mistakes, without what would differ between machines."""
     before = dict(os.environ)
-    os.environ.update(COLUMNS="150", NO_COLOR="1", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false")
+    os.environ.update(
+        COLUMNS="150", NO_COLOR="1", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false"
+    )
     os.environ.pop("OPENAI_API_KEY", None)
     folder = Path(tempfile.mkdtemp())
     try:

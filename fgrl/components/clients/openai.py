@@ -79,7 +79,15 @@ class OpenAI(EndpointSettings, Cached):
             return None
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("wants an address like http://127.0.0.1:8000/v1")
+            guess = (
+                f'; did you mean "http://{value}"?'
+                if "://" not in value and urlsplit(f"http://{value}").hostname
+                else ""
+            )
+            raise ValueError(f"wants an address like http://127.0.0.1:8000/v1{guess}")
+        if parts.path.rstrip("/").endswith("/chat/completions"):
+            before = value.partition("/chat/completions")[0]
+            raise ValueError(f"{value} is where single requests go (chat/completions); write {before}")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError(
                 "wants an address without user, password or query: put the key into an environment variable"

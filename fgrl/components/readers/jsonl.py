@@ -81,7 +81,7 @@ class JsonLines(TableReader):
         """One line. Raises `DataError`."""
         where = f"{self.path}:{number}"
         parse_json(line, self.path, number)
-        item = parse_line(line, record, where, "; for other columns set `format`")
+        item = parse_line(line, record, where, "; for other columns set `format: prompts`, `sft` or `preference`")
         if isinstance(item, Sample):
             refuse_sandbox(item, where)
             try:

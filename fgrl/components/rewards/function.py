@@ -78,7 +78,9 @@ class FunctionReward(Reward):
         if (self.path is None) == (not self.paths):
             raise ValueError("name one function under `path`, or several under `paths`")
         if self.weights is not None and len(self.weights) != len(self.paths):
-            raise ValueError(f"weights: {len(self.weights)} weights for {len(self.paths)} `paths`: write one for each of them")
+            raise ValueError(
+                f"weights: {len(self.weights)} weights for {len(self.paths)} `paths`: write one for each of them"
+            )
         self._caller = Caller(
             self._every_path(), allowed=("numbers", "tokens", "spans"), arguments=self.arguments, form=self.completions
         )

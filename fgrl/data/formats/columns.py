@@ -74,7 +74,9 @@ class ColumnFinder:
         if named is None:
             return next((name for name in USUAL[role] if name in self._first), None)
         if named not in self._first:
-            raise self._missing(f'no column "{named}"{did_you_mean(named, self._first)}', f"columns.{role}", f"the column of the {role}")
+            raise self._missing(
+                f'no column "{named}"{did_you_mean(named, self._first)}', f"columns.{role}", f"the column of the {role}"
+            )
         return named
 
     def need(self, role: str) -> str:
@@ -89,7 +91,9 @@ class ColumnFinder:
         """Raise `DataError` when a column to keep does not exist."""
         for name in self._columns.meta:
             if name not in self._first:
-                raise self._missing(f'no column "{name}"{did_you_mean(name, self._first)}', "columns.meta", "the column to keep")
+                raise self._missing(
+                    f'no column "{name}"{did_you_mean(name, self._first)}', "columns.meta", "the column to keep"
+                )
 
     def _missing(self, what: str, key: str, meaning: str) -> DataError:
         guesses = ", ".join(f"{role}: {column}" for role in ROLES[self._form] if (column := self._guess(role)))
@@ -106,4 +110,6 @@ class ColumnFinder:
         known = {other: foreign.columns(other) for other in ("prompt", "messages", "response", "chosen", "rejected")}
         others = [name for names in known.values() for name in names]
         texts = [name for name, value in self._first.items() if isinstance(value, str) and name not in others]
-        return next((name for name in known[role] if name in self._first), next(iter(texts), None) if role == "prompt" else None)
+        return next(
+            (name for name in known[role] if name in self._first), next(iter(texts), None) if role == "prompt" else None
+        )

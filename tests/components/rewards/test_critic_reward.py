@@ -235,8 +235,10 @@ def test_equal_responses_are_one_question_and_plans_ask_the_same(tokenizer: Any,
     assert [(most.calls, most.missing_tokens) for most in made.asks_at_most(to_draw)] == [(4, 7), (4, 7)]
 
 
-def test_what_a_reward_needs_and_fills_is_known_before_setup() -> None:
-    made = build("reward", {"name": "critic", "client": {"name": "replay", "answers": __file__}, "prompt": __file__})
+def test_what_a_reward_needs_and_fills_is_known_before_setup(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("{response}")
+    prompt = str(tmp_path / "ask.txt")
+    made = build("reward", {"name": "critic", "client": {"name": "replay", "answers": __file__}, "prompt": prompt})
     assert made.needs() == {"offsets"}
     assert made.fills() == {"annotations"}
     assert made.tries == 1

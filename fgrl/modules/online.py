@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fgrl import models, rollouts, seeds
+from fgrl import console, models, rollouts, seeds
 from fgrl.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
 from fgrl.kinds import Correction, Drawer, OnlineAlgorithm, Reward, Run, note_step
@@ -97,6 +97,7 @@ class OnlineRounds(Rounds):
             self.drawer.wake()
             self.drawer.take(self.model.actor, number)
             # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
+            console.phase("drawing")
             rollout = rollouts.collect(
                 self.model.actor, self.reference, [prompts[i] for i in share],
                 self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
@@ -107,6 +108,7 @@ class OnlineRounds(Rounds):
                 self._draw_ahead(number, process)
             collected = time.perf_counter()
             # 3. rewards
+            console.phase("scoring")
             note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
             rewards = self._scored(rollout)
             scored = time.perf_counter()
@@ -158,6 +160,7 @@ class OnlineRounds(Rounds):
         units = RolloutUnits(rollout, rewards, advantages, pad_id=self.model.actor.pad_id)
         self.steps = order(len(units), self.settings.batch_size, self.algorithm.epochs, seed, even=True)
         self._training_since = time.perf_counter()
+        console.phase("training")
         return StepLoader(
             units, self.steps, micro_batches=self.micro_batches, rank=process.rank, world=process.world,
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),

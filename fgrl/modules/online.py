@@ -183,7 +183,8 @@ class OnlineRounds(Rounds):
         late = {name: value for name, value in metrics.items() if name not in self.metrics}
         self.watch.look(late, example=self._example, iteration=number)
         self.metrics |= late
-        shown = ("reward", "kl", "tokens", "entropy", "clip_fraction", "mismatch")
+        by_token = self.algorithm.reads_token_rewards and "total_reward" in everything
+        shown = ("total_reward" if by_token else "reward", "kl", "tokens", "entropy", "clip_fraction", "mismatch")
         return {name: everything[name] for name in shown if name in everything}
 
     def _draw_ahead(self, number: int, process: Process) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,8 +29,12 @@ rich_console = lazy.load("rich.console")
 rich_progress = lazy.load("rich.progress")
 rich_table = lazy.load("rich.table")
 
-PLAIN_EVERY = 5.0
-"""Seconds between plain progress lines."""
+EVERY, LOG_EVERY, BEAT = 5.0, 30.0, 3.5
+"""Seconds between progress lines on a terminal, and in a log file, `run.log` among them; and those after which what happens is said
+again on a terminal, so that with its own delays no silence there reaches the first of them.
+"""
+SHOWN_ROWS = 6
+"""Last rows of numbers below the live progress lines."""
 
 
 def duration(seconds: float) -> str:
@@ -74,7 +79,8 @@ def listening(console: Console) -> Iterator[None]:
     """While the block runs, `console` gets the remarks."""
     _listening.append(console)
     try:
-        yield
+        with console.beating():
+            yield
     finally:
         _listening.remove(console)
 
@@ -87,10 +93,21 @@ def drawn(share: float, responses: int) -> None:
         _open[-1].draw(share, responses)
 
 
+def phase(name: str) -> None:
+    """Name what happens now, as "scoring": the open progress line shows it until its next step, or else the console of the
+    run that is under way, until a progress line opens.
+    """
+    if _open:
+        _open[-1].enter(name)
+    elif _listening:
+        _listening[-1].enter(name)
+
+
 class Ticking:
     """Counts steps and knows its rate. `advance(8, reward=0.3)` also sets what is shown behind the count."""
 
-    def __init__(self, what: str, total: int, done: int, notify: Any) -> None:
+    def __init__(self, what: str, total: int, done: int, notify: Any, console: Console | None = None) -> None:
+        self.console = console
         self.what, self.total, self.done, self.first = visible(hide(what)), total, done, done
         self.part = 0.0
         """Progress of the call that draws responses now, from 0 to 1."""
@@ -100,12 +117,22 @@ class Ticking:
         """Length of the live line."""
         self.began = time.monotonic()
         self.numbers: dict[str, float | str] = {}
+        self.rows: list[tuple[int, dict[str, float | str]]] = []
+        """The last steps that came with numbers."""
+        self._phase, self._since = "", self.began
         self._notify = notify
 
     def advance(self, steps: int = 1, **numbers: float | str) -> None:
         self.done += steps
-        self.part, self._part_steps = 0.0, 0
-        self.numbers.update(numbers)
+        self.part, self._part_steps, self._phase = 0.0, 0, ""
+        self.numbers = self.numbers | numbers  # another thread may be reading the old ones
+        if numbers:
+            self.rows = [*self.rows, (self.done, numbers)][-SHOWN_ROWS:]
+        self._notify(self)
+
+    def enter(self, name: str) -> None:
+        """See `phase`."""
+        self.part, self._phase, self._since = 0.0, name, time.monotonic()
         self._notify(self)
 
     def draw(self, share: float, responses: int) -> None:
@@ -136,8 +163,10 @@ class Ticking:
 
     @property
     def drawing(self) -> str:
-        """`drawing 45%` while responses are drawn."""
-        return f"drawing {self.part:.0%}" if 0 < self.part < 1 else ""
+        """`drawing 45%` while responses are drawn, `scoring 12s` in another phase."""
+        if 0 < self.part < 1:
+            return f"drawing {self.part:.0%}"
+        return f"{self._phase} {duration(time.monotonic() - self._since)}" if self._phase else ""
 
     def line(self) -> str:
         parts = (self.what, f"{self.done:,}/{self.total:,}", self.drawing, self.pace, self.tail)
@@ -158,7 +187,47 @@ class Console:
         self.live = self.stream.isatty() and not quiet
         self._rich: RichConsole | None = None
         self._bars: Progress | None = None
-        self._last_plain = time.monotonic()
+        self._doing, self._since = "", time.monotonic()
+        self._spoke = self._logged = self._since
+        """When the terminal and the log file got their last lines."""
+
+    def enter(self, name: str) -> None:
+        """Name what happens outside of progress lines, such as "loading"; "" for nothing that takes long."""
+        self._doing, self._since = name, time.monotonic()
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """While the block runs, no silence is longer than `EVERY` on a terminal and `LOG_EVERY` in a log file: what
+        happens is said again.
+        """
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(0.5):
+                self.beat()
+
+        thread = threading.Thread(target=beat, name="fgrl progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def beat(self) -> None:
+        """Say what happens now, where nothing was said for too long."""
+        own = [ticker for ticker in _open if ticker.console is self]
+        if own:
+            line = own[-1].line()
+        elif self.prefix or self._doing:
+            line = f"{self.prefix}{self._doing or 'working'}  {duration(time.monotonic() - self._since)}"
+        else:
+            return
+        now = time.monotonic()
+        if now - self._logged >= LOG_EVERY:
+            self._to_log(line)
+        if now - self._spoke >= BEAT and not self.quiet and self._bars is None:
+            self._to_terminal(visible(hide(line)))
 
     def note(self, text: str) -> None:
         """To the log file only (and to the terminal with -v)."""
@@ -180,22 +249,22 @@ class Console:
     @contextmanager
     def progress(self, what: str, total: int, done: int = 0) -> Iterator[Ticking]:
         """Show a progress line until the block ends; blocks may nest."""
-        ticker = Ticking(f"{self.prefix}{what}", total, done, self._tick)
+        ticker = Ticking(f"{self.prefix}{what}", total, done, self._tick, self)
         _open.append(ticker)
         try:
             with self._bar(ticker) if self.live else self._plain(ticker):
                 yield ticker
         finally:
             _open.remove(ticker)
+            self.enter("")
 
     # -- plain ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _plain(self, ticker: Ticking) -> Iterator[None]:
         yield
-        if ticker.elapsed() >= PLAIN_EVERY:
+        if ticker.elapsed() >= EVERY:
             self.say(f"{ticker.line()}  in {duration(ticker.elapsed())}")
-            self._last_plain = time.monotonic()
 
     def _tick(self, ticker: Ticking) -> None:
         if self._bars is not None and ticker.task is not None:
@@ -203,12 +272,12 @@ class Console:
         if ticker.done >= ticker.total:
             return  # the last line follows when the block ends
         now = time.monotonic()
-        if now - self._last_plain >= PLAIN_EVERY and min(ticker.elapsed(), now) >= PLAIN_EVERY / 2:
-            self._last_plain = now
-            if self.live:
-                self._to_log(ticker.line())
-            else:
-                self.say(ticker.line())
+        if min(ticker.elapsed(), now) < EVERY / 2:
+            return
+        if now - self._logged >= LOG_EVERY:
+            self._to_log(ticker.line())
+        if now - self._spoke >= EVERY and not self.live and not self.quiet:
+            self._to_terminal(ticker.line())
 
     # -- live ----------------------------------------------------------------------------------------------------------
 
@@ -237,6 +306,7 @@ class Console:
         return self._rich
 
     def _to_terminal(self, text: str) -> None:
+        self._spoke = time.monotonic()
         if self._bars is not None:
             self._console().print(visible(hide(text)), markup=False)
         else:
@@ -244,6 +314,7 @@ class Console:
             self.stream.flush()
 
     def _to_log(self, text: str) -> None:
+        self._logged = time.monotonic()
         if self.log is not None:
             stamp = datetime.now(UTC).strftime("%H:%M:%S")
             try:
@@ -256,6 +327,28 @@ class Console:
                 self._to_terminal(f"run.log ends here: {error.strerror}")
 
 
+def _live_class() -> type[Progress]:
+    """Return progress lines with the last rows of numbers below them."""
+
+    class Live(rich_progress.Progress):  # type: ignore[misc, name-defined]
+        def get_renderables(self) -> Iterator[Any]:
+            yield from super().get_renderables()
+            tickers: list[Ticking] = [task.fields["ticker"] for task in self.tasks]
+            rows = next((ticker.rows for ticker in reversed(tickers) if len(ticker.rows) > 1), [])
+            if rows:
+                yield _table(rows)
+
+    return Live
+
+
+def _table(rows: list[tuple[int, dict[str, float | str]]]) -> Any:
+    names = list(dict.fromkeys(name for _step, numbers in rows for name in numbers))
+    table = rich_table.Table("step", *names, box=None, padding=(0, 2), header_style="dim")
+    for step, numbers in rows:
+        table.add_row(str(step), *(visible(hide(shown(numbers[name]))) if name in numbers else "" for name in names))
+    return table
+
+
 def _bars(console: RichConsole) -> Progress:
     """Spinner, name, bar, count, pace, numbers; read from the ticker whenever the line is drawn."""
 
@@ -263,7 +356,7 @@ def _bars(console: RichConsole) -> Progress:
         cell = rich_table.Column(no_wrap=True, overflow="ellipsis")
         return rich_progress.TextColumn(text, style=style, markup=False, table_column=cell)
 
-    return rich_progress.Progress(
+    return _live_class()(
         rich_progress.SpinnerColumn(),
         column("{task.description}"),
         rich_progress.BarColumn(bar_width=12),

@@ -36,6 +36,7 @@ from fgrl.cli import (
     sweeping,
     table,
     trying,
+    watching,
 )
 from fgrl.cli.completion import Commands, RecipeCommand, StartCommand
 from fgrl.cli.shared import WITH_OVERRIDES, echo, fail, show_bug
@@ -80,6 +81,7 @@ _recipe_command(epilog=report.EXAMPLES)(report.report)
 _recipe_command(epilog=exporting.EXAMPLES)(exporting.export)
 _recipe_command(epilog=chatting.EXAMPLES)(chatting.chat)
 app.command(epilog=runs.EXAMPLES)(runs.runs)
+app.command(epilog=watching.EXAMPLES)(watching.watch)
 app.command(epilog=cleaning.EXAMPLES)(cleaning.clean)
 app.add_typer(annotating.app, name="annotate")
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)

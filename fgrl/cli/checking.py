@@ -26,11 +26,15 @@ from fgrl.cli.shared import (
     load,
     named_and_overrides,
 )
+from fgrl.errors import DataError
 from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
     from fgrl.recipe import Recipe
+first_rows = lazy.load("fgrl.stages.first_rows")
+shapes = lazy.load("fgrl.models.shapes")
+specs = lazy.load("fgrl.specs")
 pipeline = lazy.load("fgrl.pipeline")
 registry = lazy.load("fgrl.registry")
 
@@ -42,7 +46,8 @@ Examples:
   fgrl validate 'recipes/segment_ppo_phi3.yaml::*'     all of its rows
   fgrl validate R stages.policy.algorithm.kl_coef=0.1
 
-Every mistake is reported at once, with file:line:column. Exit code 2 when there is one. Nothing is loaded or run.
+Every mistake is reported at once, with file:line:column. Exit code 2 when there is one. The first rows of local JSON and CSV files are
+read: exit code 3 where they lack what a reader, a reward or a metric needs. No model is loaded and nothing is run.
 """
 PLAN = """
 \b
@@ -81,10 +86,16 @@ def validate(
     for path in paths:
         try:
             recipe = load(path, extra, context)
-            warnings = warnings_of(recipe)
+            look = first_rows.look(recipe.stages)
+            warnings = [*warnings_of(recipe), *look.warnings]
             stages = list(recipe.stages)
-            results.append({"recipe": str(path), "ok": True, "stages": stages, "warnings": warnings, "problems": []})
-            if not as_json:
+            wrong = [{"text": problem} for problem in look.problems]
+            results.append(
+                {"recipe": str(path), "ok": not wrong, "stages": stages, "warnings": warnings, "problems": wrong}
+            )
+            if wrong:
+                echo("".join(f"{path}: {problem['text']}\n" for problem in wrong).rstrip(), err=True)
+            elif not as_json:
                 echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
                 for warning in warnings:
                     echo(f"  warning: {warning}")
@@ -102,8 +113,8 @@ def validate(
         emit({"ok": all(result["ok"] for result in results), "recipes": results})
     elif len(paths) > 1:
         echo(f"{sum(result['ok'] for result in results)} of {len(paths)} recipes are valid")
-    if not all(result["ok"] for result in results):
-        raise typer.Exit(2)
+    if bad := [result for result in results if not result["ok"]]:
+        raise typer.Exit(2 if any("stages" not in result for result in bad) else DataError.exit_code)
 
 
 def warnings_of(recipe: Recipe) -> list[str]:
@@ -127,11 +138,12 @@ def plan(
 def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     """Print a plan as a table, or as JSON."""
     estimates = pipeline.estimates(plan, limit)
+    look = first_rows.look(plan.recipe.stages)
     if as_json:
         data = plan.as_json()
         for name, estimate in estimates.items():
             data["stages"][name]["estimate"] = estimate
-        emit({**data, "warnings": warnings_of(plan.recipe)})
+        emit({**data, "warnings": [*warnings_of(plan.recipe), *look.warnings], "problems": look.problems})
         return
     missing = sum(not stage.cached for stage in plan.stages)
     echo(f"{plan.name}: {len(plan.stages)} stages, {missing} to run  (seed {plan.recipe.seed})")
@@ -147,8 +159,15 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     for name, estimate in estimates.items():
         for line in estimate_lines(estimate):
             echo(f"  {name}: {line}")
-    for warning in warnings_of(plan.recipe):
+    for line in _together(estimates):
+        echo(f"  together: {line}")
+    if missing_configs := unknown_models(plan):
+        commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
+        echo(f"  sizes that are unknown are known after: {commands}")
+    for warning in [*warnings_of(plan.recipe), *look.warnings]:
         echo(f"  warning: {warning}")
+    for problem in look.problems:
+        echo(f"  problem: {problem}")
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
@@ -159,10 +178,36 @@ def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
+def _together(estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the sum of the calls of all stages, where several make some."""
+    calls = [estimate["calls"] for estimate in estimates.values() if "calls" in estimate]
+    counted = [one for one in calls if "calls" in one]
+    bounded = sum(one["at most"] for one in calls if "at most" in one)
+    open_ = len([one for one in calls if "unknown" in one and "at most" not in one])
+    if len(calls) < 2:
+        return []
+    usd = [one["usd"] for one in counted]
+    price = "price unknown" if None in usd else f"at most ${sum(usd):.4f}" if sum(usd) else "no charge"
+    parts = [f"at most {sum(one['calls'] for one in counted):,} to make, {price}"] if counted else []
+    parts += [f"at most {bounded:,} whose price is not known yet"] if bounded else []
+    parts += [f"those of {open_} stage{'s' * (open_ > 1)} whose number is not known"] if open_ else []
+    return ["calls: " + ", and ".join(parts)]
+
+
+def unknown_models(plan: Plan) -> list[str]:
+    """Return the hub ids of models of stages that are to run, whose sizes cannot be found on this machine."""
+    parts = [value for stage in plan.stages if not stage.cached for _path, value in registry.walk(stage.stage)]
+    names = dict.fromkeys(
+        spec.base for spec in parts if isinstance(spec, specs.ModelSpec) and isinstance(spec.base, str)
+    )
+    return [name for name in names if not Path(name).is_dir() and not shapes.is_here(name)]
+
+
 def _calls(calls: Any) -> str:
     """`240 to make (12 answered before), 61,234 prompt tokens, at most 480 completion tokens, at most $0.0123`."""
     if "unknown" in calls:
-        return f"unknown: {calls['unknown']}"
+        most = f"at most {calls['at most']:,}, their tokens and price unknown" if "at most" in calls else "unknown"
+        return f"{most}: {calls['unknown']}"
     if "at most" in calls:
         return f"at most {calls['at most']:,}; how many, their tokens and their price are known once {calls['after']} has run"
     completion, usd = calls["completion tokens"], calls["usd"]

@@ -47,22 +47,24 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show a few samples as the model sees them: tokens, masks, segments, rewards. Overrides may follow the recipe."""
-    plan = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
-    chosen = _inspectable(plan, stage)
     progress = console.Console()
-    with stage_run.scratch_run(chosen.name, **plan.surroundings(chosen), console=progress, limit=limit) as run:
-        run.cache.mkdir(parents=True, exist_ok=True)
-        run.seed_libraries()
-        progress.say(f"{plan.name}: stage {chosen.name} ({chosen.component})")
-        samples: list[dict[str, Any]] = []
-        inspectable: Any = chosen.stage
-        for shown, sample in enumerate(inspectable.inspect(run, count)):
-            if shown == count:
-                break
-            if as_json:
-                samples.append(asdict(sample))
-            else:
-                terminal.print_annotated([sample])
+    samples: list[dict[str, Any]] = []
+    with console.listening(progress):
+        progress.enter("loading")
+        plan = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
+        chosen = _inspectable(plan, stage)
+        with stage_run.scratch_run(chosen.name, **plan.surroundings(chosen), console=progress, limit=limit) as run:
+            run.cache.mkdir(parents=True, exist_ok=True)
+            progress.say(f"{plan.name}: stage {chosen.name} ({chosen.component}): loading")
+            run.seed_libraries()
+            inspectable: Any = chosen.stage
+            for shown, sample in enumerate(inspectable.inspect(run, count)):
+                if shown == count:
+                    break
+                if as_json:
+                    samples.append(asdict(sample))
+                else:
+                    terminal.print_annotated([sample])
     if as_json:
         emit({"stage": chosen.name, "samples": samples})
 

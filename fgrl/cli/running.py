@@ -100,11 +100,13 @@ def run(
 ) -> None:
     """Run what is missing of a recipe. Overrides `a.b=value` may follow it; `a.b=1,2` runs each value (`fgrl sweep`)."""
     quick(existing(recipe), overrides(context.args, context), context.params, as_json=as_json, quiet=quiet)
+    progress = console.Console(quiet=quiet, verbose=verbose)
+    context.with_resource(progress.beating())
+    progress.enter("loading")
     loaded = load(recipe, context.args, context)
     if dry_run:
         print_plan(pipeline.plan(loaded, runs, limit=limit), as_json, limit)
         return
-    progress = console.Console(quiet=quiet, verbose=verbose)
     options = pipeline.Options(
         only=[name for text in only or [] for name in text.split(",")],
         start=start,

@@ -132,7 +132,31 @@ def _as_entry(place: Path, sweep: SweepRecord, history: History) -> RunEntry:
     )
 
 
+def differing_settings(entries: Sequence[RunEntry]) -> dict[Path, str]:
+    """Return, of each run, the overrides of its command that other runs of its recipe do not have."""
+    words = {entry.folder: [word for word in entry.record.command if _is_override(word)] for entry in entries}
+    shared: dict[str, set[str]] = {}
+    for entry in entries:
+        own = set(words[entry.folder])
+        shared[entry.recipe] = shared.get(entry.recipe, own) & own
+    return {
+        entry.folder: " ".join(
+            word.removeprefix("stages.") for word in words[entry.folder] if word not in shared[entry.recipe]
+        )
+        for entry in entries
+    }
+
+
+def _is_override(word: str) -> bool:
+    return "=" in word and not word.startswith("-")
+
+
+def _result(entry: RunEntry) -> str:
+    return entry.headline or (entry.record.error.splitlines() or [""])[0][:60]
+
+
 def _rows(entries: Sequence[RunEntry]) -> list[tuple[str, ...]]:
+    differing = differing_settings(entries)
     return [
         (
             entry.started[:16].replace("T", " "),
@@ -142,7 +166,7 @@ def _rows(entries: Sequence[RunEntry]) -> list[tuple[str, ...]]:
             "" if entry.record.seconds is None else console.duration(entry.record.seconds),
             size(entry.bytes),
             entry.folder.name,
-            entry.headline or (entry.record.error.splitlines() or [""])[0][:60],
+            "  ".join(filter(None, [differing[entry.folder], _result(entry)])),
         )
         for entry in entries
     ]

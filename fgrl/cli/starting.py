@@ -14,14 +14,16 @@ from fgrl.errors import UsageError
 files = lazy.load("fgrl.files")
 recipes = lazy.load("fgrl.recipe")
 registry = lazy.load("fgrl.registry")
+shipped = lazy.load("fgrl.recipe.shipped")
 starting = lazy.load("fgrl.starting")
 
-KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model")
+KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains")
 EXAMPLES = """
 \b
 Examples:
   fgrl init sft --data rows.jsonl --model ./my-model
   fgrl init grpo --data prompts.csv --model ./my-model --reward rewards.py:score
+  fgrl init segment_ppo --data pairs.jsonl --model ./my-model --columns chosen=good_answer,rejected=bad_answer
   fgrl init dpo --data pairs.parquet --model HuggingFaceTB/SmolLM2-135M-Instruct --output recipes/dpo.yaml
   fgrl init ppo --data prompts.jsonl --model smollm2-135m-instruct --system "Answer in one sentence."
 
@@ -29,7 +31,11 @@ Examples:
 sft           rows with a prompt and an answer, or conversations
 dpo           rows with a prompt, a preferred and a rejected answer
 reward_model  the same
+segment_ppo   the same: a reward model of segments, then PPO
 ppo, grpo     rows with a prompt; other columns are arguments of the reward function
+rtt           rows with a prompt and a list of demands on the answer: a discriminator of relevant tokens, then RTT-GRPO
+critic        rows with a prompt, and marked answers if you have some: a model that marks passages, then PPO
+chains        rows with a prompt, an answer and marked passages: chains of rewrites, then SFT and DPO
 
 The recipe lists what was assumed about columns, lengths and sizes. Rows are JSON lines, JSON, CSV or parquet. Without --reward, ppo and
 grpo get rewards.py with a placeholder function.
@@ -50,6 +56,14 @@ def init(
     ),
     reward: Annotated[
         str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo and grpo.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="ROLE=COLUMN,...",
+            help="Columns that are not to be guessed, as in prompt=question,chosen=good_answer.",
+        ),
     ] = None,
     system: Annotated[
         str | None, typer.Option("--system", metavar="TEXT", help="A system prompt for prompts that have none.")
@@ -92,10 +106,11 @@ def init(
         raise UsageError(f"--output {output}: no such folder: {output.parent}")
     recipes.know_components()
     request = starting.Request(
-        kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens
+        kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens, _pairs(columns)
     )
     draft = starting.draft(request)
-    written = {output: draft.text, **draft.files}
+    copied = [output.parent / name for name in draft.prompts if not files.exists(output.parent / name)]
+    written = {output: draft.text, **draft.files, **{path: shipped.prompt(path.name) for path in copied}}
     for path, text in written.items():
         files.write_text(path, text)
     stages = list(recipes.load(output).stages)
@@ -105,8 +120,19 @@ def init(
     for line in draft.assumptions:
         echo(f"- {line}")
     for path in draft.files:
-        echo(f"{path}: a placeholder reward; replace it by your own")
+        what = (
+            "a placeholder reward; replace it by your own" if path.suffix == ".py" else "a prompt that the recipe names"
+        )
+        echo(f"{path}: {what}")
     echo(f"{output}: a recipe with the stages {', '.join(stages)}\n")
     echo(
         f"fgrl inspect {output}    shows rows as the model sees them\nfgrl plan {output}       what would run\nfgrl run {output}        runs it"
     )
+
+
+def _pairs(columns: str | None) -> dict[str, str]:
+    """Return `--columns` as columns by role."""
+    words = [word.partition("=") for word in (columns or "").split(",") if word]
+    if bad := [role for role, _, column in words if not role or not column]:
+        raise UsageError(f"--columns: wants ROLE=COLUMN, as in prompt=question; got {bad[0]}")
+    return {role.strip(): column.strip() for role, _, column in words}

@@ -9,6 +9,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison
 from fgrl.registry import Settings
 from fgrl.rules.refusals import answers_among
+from fgrl.types import Sample
 
 
 class Labelled(Settings):
@@ -33,12 +34,21 @@ class Referenced(Labelled, Comparison):
     def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
         """Those that have a reference. Raises `DataError` when the data gave a prompt no reference at all."""
         for answer in (answer for own in answers.values() for answer in own):
-            if not any(reference.strip() for reference in answer.references):
-                raise DataError(
-                    f"{self.called}: prompt {answer.id!r} has no reference to compare with: name the column that holds it "
-                    "in the evaluation's reader (`columns: {reference: ...}`), or leave the metric out"
-                )
+            self._check(answer.id, answer.references)
         return {model: [answer for answer in own if self.usable(answer.references)] for model, own in answers.items()}
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        """Raise `DataError` for a prompt without a reference."""
+        for sample in samples:
+            known = sample.reference
+            self._check(sample.id, [known] if isinstance(known, str) else known or [])
+
+    def _check(self, name: str, references: Sequence[str]) -> None:
+        if not any(reference.strip() for reference in references):
+            raise DataError(
+                f"{self.called}: prompt {name!r} has no reference to compare with: name the column that holds it "
+                "in the evaluation's reader (`columns: {reference: ...}`), or leave the metric out"
+            )
 
     def best(self, answers: Sequence[Answer], score: Callable[[str, str], float]) -> list[float]:
         """Return the highest `score(response, reference)` of each answer."""

@@ -82,6 +82,15 @@ def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path |
     return _read(folder), folder
 
 
+def is_here(base: str) -> bool:
+    """Return True if `find` finds the model's `config.json`."""
+    try:
+        find(base)
+    except Unknown:
+        return False
+    return True
+
+
 def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Architecture:
     """Return the sizes in a `config.json`; `folder` may contain the weights. Raises `Unknown`."""
     kind = config.get("model_type", "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from fgrl import stops
+from fgrl import console, stops
 from fgrl.files import remove
 from fgrl.kinds import Run
 from fgrl.modules.checkpoints import seal
@@ -33,10 +33,14 @@ class BetweenRounds(Checkpoint):
         interrupted = trainer.strategy.reduce_boolean_decision(self.run.interrupted, all=False)
         due = self.due()
         if interrupted or due or done % self.every == 0 or done == trainer.max_epochs:
+            console.phase("saving")
             with stops.held():
                 save(trainer, self.run.dir)
+        if due:
+            console.phase("evaluating")
         if interrupted or (due and self.evaluate()):
             trainer.should_stop = True
+        console.phase("")
 
 
 def save(trainer: Trainer, folder: Path) -> None:

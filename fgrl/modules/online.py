@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fgrl import models, rollouts, seeds
+from fgrl import console, models, rollouts, seeds
 from fgrl.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
 from fgrl.kinds import Correction, Drawer, OnlineAlgorithm, Reward, Run, note_step
@@ -97,6 +97,7 @@ class OnlineRounds(Rounds):
             self.drawer.wake()
             self.drawer.take(self.model.actor, number)
             # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
+            console.phase("drawing")
             rollout = rollouts.collect(
                 self.model.actor, self.reference, [prompts[i] for i in share],
                 self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
@@ -107,6 +108,7 @@ class OnlineRounds(Rounds):
                 self._draw_ahead(number, process)
             collected = time.perf_counter()
             # 3. rewards
+            console.phase("scoring")
             note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
             rewards = self._scored(rollout)
             scored = time.perf_counter()
@@ -158,6 +160,7 @@ class OnlineRounds(Rounds):
         units = RolloutUnits(rollout, rewards, advantages, pad_id=self.model.actor.pad_id)
         self.steps = order(len(units), self.settings.batch_size, self.algorithm.epochs, seed, even=True)
         self._training_since = time.perf_counter()
+        console.phase("training")
         return StepLoader(
             units, self.steps, micro_batches=self.micro_batches, rank=process.rank, world=process.world,
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
@@ -180,7 +183,8 @@ class OnlineRounds(Rounds):
         late = {name: value for name, value in metrics.items() if name not in self.metrics}
         self.watch.look(late, example=self._example, iteration=number)
         self.metrics |= late
-        shown = ("reward", "kl", "tokens", "entropy", "clip_fraction", "mismatch")
+        by_token = self.algorithm.reads_token_rewards and "total_reward" in everything
+        shown = ("total_reward" if by_token else "reward", "kl", "tokens", "entropy", "clip_fraction", "mismatch")
         return {name: everything[name] for name in shown if name in everything}
 
     def _draw_ahead(self, number: int, process: Process) -> None:

@@ -146,6 +146,7 @@ def _write_page(invocation: Invocation, console: Console) -> None:
     stay done.
     """
     summary = invocation.summary
+    console.enter("writing the report")
     try:
         with _reported("report.html", console):
             invocation.conclude(concluding.conclude(load(invocation.folder)))

@@ -109,6 +109,7 @@ class _Step:
         folder = self._begin()
         began = time.monotonic()
         self.console.prefix = f"{self.label} · "
+        self.console.enter("loading")
         try:
             record = in_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
         finally:

@@ -74,6 +74,7 @@ def run(
             raise KeyboardInterrupt
         summary.update(result)
     # 3. the record that it is done, after everything that it vouches for is on the disk
+    console.enter("saving")
     sync(folder / "out")
     record = StageRecord(
         name=stage.name,

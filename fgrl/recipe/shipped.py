@@ -36,6 +36,12 @@ def names() -> list[str]:
     )
 
 
+def prompt(name: str) -> str:
+    """Return the text of one of fgrl's prompt files."""
+    places = [folder.parent / "prompts" / name for folder in folders()]
+    return next(place for place in places if files.is_file(place)).read_text(encoding="utf-8")
+
+
 def by_name(address: Path | str) -> Path | None:
     """Return the address `FILE` or `FILE::ROW` of a recipe that is named without its folder; None when none has the
     name.

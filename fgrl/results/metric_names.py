@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 WORDS = {
-    "reward": "reward of a response",
+    "reward": "response reward",
     "total_reward": "total reward (sum of the token rewards)",
     "reward_std": "standard deviation of the rewards",
     "reward/raw": "reward before normalization",

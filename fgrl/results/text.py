@@ -42,7 +42,7 @@ def signed(value: float | None, digits: int = 3) -> str:
     return f"+{shown}" if value is not None and value > 0 else shown
 
 
-TOTAL = "total reward"
+TOTAL, OF_RESPONSE = "total reward", "response reward"
 """The sum of a response's token rewards, which algorithms that use token rewards train on: its name wherever it is
 shown.
 """
@@ -56,7 +56,7 @@ def reward_facts(response: float | None, tokens: Iterable[float | None]) -> list
     total = signed(math.fsum(known)) if known else None
     facts = [] if total is None else [(TOTAL, total)]
     if response is not None and math.isfinite(response) and signed(response) != total:
-        facts.append(("response reward", signed(response)))
+        facts.append((OF_RESPONSE, signed(response)))
     return facts
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl import console, lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad
 from fgrl.rollouts.text import decode, encode_prompt, offsets
@@ -192,6 +192,7 @@ def collect(
         sampling.min_new_tokens,
     )
     # 2. log-probabilities, entropies, values
+    console.phase("log-probabilities")
     temperature = sampling.temperature
     scored: dict[str, Any] = score(
         model, reference, tokens, needs, temperature=temperature, critic=critic, micro_batch_size=micro_batch_size

@@ -83,9 +83,10 @@ class AnnotateStage(Stage):
             return estimating.estimate(client, self.annotator.asks(samples), peek)
 
         calls = estimating.section(exactly)
-        expected = self._given(peek) if "after" in calls else None
+        unread = calls if "after" in calls else calls["calls"] if "unknown" in calls.get("calls", {}) else None
+        expected = None if unread is None else self._given(peek)
         most = None if expected is None else stated(self.annotator, "asks_at_most", expected)
         if most is None:
             return calls
         number = most if isinstance(most, int) else sum(ask.calls for ask in most)
-        return {"calls": {"at most": number, **calls}}
+        return {"calls": {"at most": number, **(unread or {})}}

@@ -42,6 +42,7 @@ from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register, walk
+from fgrl.results.text import OF_RESPONSE, TOTAL
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
@@ -416,4 +417,5 @@ class RLStage(TrainingStage):
             if self.token_rewards is not None and len(scored.mask):
                 known, _metrics = self.token_rewards.applied(scored, known)
             advantages = self.algorithm.advantages(scored, known) if len(scored.mask) else None
-        yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages)
+        trained_on = TOTAL if self.algorithm.reads_token_rewards else OF_RESPONSE
+        yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages, trained_on=trained_on)

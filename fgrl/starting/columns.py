@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from fgrl.data.formats.columns import Columns
 from fgrl.data.row import Row, preview
-from fgrl.errors import DataError
+from fgrl.errors import DataError, UsageError
 from fgrl.foreign import columns
+from fgrl.registry import unknown
+from fgrl.types import Sample
 
-Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model"]
-KINDS: tuple[Kind, ...] = ("sft", "dpo", "ppo", "grpo", "reward_model")
-FORMATS = {"sft": "sft", "dpo": "preference", "reward_model": "preference", "ppo": "prompts", "grpo": "prompts"}
+Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FORMATS: dict[Kind, str] = {
+    "sft": "sft", "dpo": "preference", "reward_model": "preference", "segment_ppo": "preference", "chains": "sft",
+    "critic": "prompts", "ppo": "prompts", "grpo": "prompts", "rtt": "prompts",
+}  # fmt: skip
+ROLES = tuple(name for name in Columns.model_fields if name != "meta")
 
+RUBRIC = ("rubric", "criteria", "constraints", "requirements", "checks")
+MARKS = ("marks", "spans", "highlights", "annotations")
 LOOKED_AT = 1000
 """Rows that decide what a column holds."""
 MOSTLY = 0.9
@@ -33,23 +42,35 @@ class Detected:
     assumptions: list[str] = field(default_factory=list)
 
 
-def detect(kind: Kind, rows: Sequence[Row], where: str) -> Detected:
+def detect(kind: Kind, rows: Sequence[Row], where: str, given: Mapping[str, str] | None = None) -> Detected:
     """Return the columns for a kind of training. Raises `DataError` with the first row when none fit.
 
-    where: what the data is called in messages.
+    where: what the data is called in messages. given: columns by role that need no guess; `UsageError` for one that is
+    not there.
     """
-    table = _Columns(rows, where, kind)
+    table = _Columns(rows, where, kind, given or {})
+    if kind in ("rtt", "critic", "chains") and not given and _are_records(rows[0]):
+        return Detected("records", assumptions=["the rows are samples as fgrl's own stages and pages write them"])
     detected = Detected(FORMATS[kind])
-    if kind == "sft":
-        _of_answers(table, detected)
-    elif kind in ("dpo", "reward_model"):
+    if FORMATS[kind] == "preference":
         _of_preferences(table, detected)
+    elif kind in ("sft", "chains"):
+        _of_answers(table, detected, "marks" if kind == "chains" else None)
+    elif kind == "critic" and table.pick("marks", MARKS, table.is_list):
+        detected.form = "sft"
+        _of_answers(table, detected, "marks")
     else:
         _of_prompts(table, detected)
+    if "id" in table.given:
+        detected.columns["id"] = table.given["id"]
     return detected
 
 
-def _of_answers(table: _Columns, detected: Detected) -> None:
+def _are_records(row: Row) -> bool:
+    return {"prompt", "id"} <= row.keys() <= Sample.model_fields.keys() and not {"responses", "rubric"}.isdisjoint(row)
+
+
+def _of_answers(table: _Columns, detected: Detected, marks: str | None = None) -> None:
     conversation = table.pick("messages", columns("messages"), table.is_conversation)
     prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=columns("response"))
     answer = table.pick("response", columns("response"), table.is_prompt, without=(prompt or "",))
@@ -64,6 +85,13 @@ def _of_answers(table: _Columns, detected: Detected) -> None:
         detected.columns = {"messages": conversation}
     else:
         raise table.none_fits("a prompt and an answer, or a list of messages {role, content} that ends with an answer")
+    if marks:
+        marked = table.pick("marks", MARKS, table.is_list)
+        if marked is None:
+            raise table.none_fits(
+                "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer"
+            )
+        detected.columns["marks"] = marked
     detected.assumptions = table.notes(detected.columns)
 
 
@@ -100,10 +128,15 @@ def _of_prompts(table: _Columns, detected: Detected) -> None:
         table.said.append(f'"{only[0]}" is the only column of text, so it is taken for the prompts')
     else:
         raise table.none_fits("a prompt: a text or a list of messages {role, content}")
+    if table.kind == "rtt":
+        rubric = table.pick("rubric", RUBRIC, table.is_list)
+        if rubric is None:
+            raise table.none_fits("a list of demands on the answer, each a text or {text, check}, beside the prompt")
+        detected.columns["rubric"] = rubric
     read = next(iter(detected.columns.values()))
     more = [name for name in table.names if name != read and name not in ("id", "prompt_id") and name.isidentifier()]
     detected.assumptions = table.notes(detected.columns)
-    if more:
+    if more and table.kind in ("ppo", "grpo"):
         detected.columns["meta"] = more
         detected.assumptions.append(f"the reward function gets these columns as arguments: {', '.join(more)}")
 
@@ -111,9 +144,14 @@ def _of_prompts(table: _Columns, detected: Detected) -> None:
 class _Columns:
     """The columns of a table."""
 
-    def __init__(self, rows: Sequence[Row], where: str, kind: Kind) -> None:
-        self.rows, self.where, self.kind = rows[:LOOKED_AT], where, kind
+    def __init__(self, rows: Sequence[Row], where: str, kind: Kind, given: Mapping[str, str]) -> None:
+        self.rows, self.where, self.kind, self.given = rows[:LOOKED_AT], where, kind, given
         self.names = list(dict.fromkeys(name for row in self.rows for name in row))
+        for role, name in given.items():
+            if role not in ROLES:
+                raise UsageError(f"--columns: {unknown('role', role, ROLES)}")
+            if name not in self.names:
+                raise UsageError(f"--columns: {unknown('column', name, self.names)}")
         self.said: list[str] = []
         self._others: dict[str, list[str]] = {}
 
@@ -124,8 +162,12 @@ class _Columns:
         self, role: str, usual: Sequence[str], fits: Callable[[str], bool], without: Sequence[str] = ()
     ) -> str | None:
         """Return the first of the usual names that a column has and whose values fit; the others are remembered for the
-        notes.
+        notes. A column that was given is taken as it is.
         """
+        if role in self.given:
+            return self.given[role]
+        if role in ("prompt", "messages") and not {"prompt", "messages"}.isdisjoint(self.given):
+            return None
         by_name = {name.lower().replace("-", "_").replace(" ", "_"): name for name in self.names}
         fitting = [by_name[name] for name in usual if name in by_name and by_name[name] not in without]
         fitting = [name for name in fitting if fits(name)]
@@ -160,6 +202,9 @@ class _Columns:
 
     def is_messages(self, name: str) -> bool:
         return self._mostly(name, _are_messages)
+
+    def is_list(self, name: str) -> bool:
+        return self._mostly(name, lambda value: isinstance(value, list))
 
     def is_prompt(self, name: str) -> bool:
         return self.is_text(name) or self.is_messages(name)

@@ -6,20 +6,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fgrl import files, lazy, registry
 from fgrl.errors import DataError, UsageError
 from fgrl.functions import signatures
-from fgrl.kinds import Reward
 from fgrl.registry import alternatives, did_you_mean, names_folder
 from fgrl.specs import MODEL_FILES, ModelSpec
-from fgrl.starting import measuring, texts
+from fgrl.starting import measuring, rewarded, texts, workflows
 from fgrl.starting.columns import Kind, detect
 from fgrl.starting.measuring import Measured
 from fgrl.starting.rows import Table, beside, read_table
+from fgrl.types import Sample
 
 torch = lazy.load("torch")
 
@@ -47,6 +48,8 @@ class Request:
     """The limit of prompts; None: chosen by the lengths that were counted."""
     max_tokens: int | None = None
     """The limit of prompt and answer together, where the rows have answers; None: chosen."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns by role that need no guess."""
 
 
 @dataclass
@@ -58,6 +61,8 @@ class Draft:
     """Findings and assumptions, one sentence each."""
     files: dict[Path, str] = field(default_factory=dict)
     """Other files to write, and their texts."""
+    prompts: list[str] = field(default_factory=list)
+    """Prompt files of fgrl that the recipe reads beside it."""
 
 
 def draft(request: Request) -> Draft:
@@ -70,10 +75,11 @@ def draft(request: Request) -> Draft:
     model = _model(request, folder)
     reward, stub = _reward(request, table) if request.kind in ("ppo", "grpo") else (None, {})
     # 2.
-    found = detect(request.kind, table.rows, str(request.data))
+    found = detect(request.kind, table.rows, str(request.data), request.columns)
     # 3.
     system = {"system": request.system} if request.system else {}
-    shape = {"format": found.form, "columns": found.columns, **system, "shuffle_seed": 0}
+    columns = {"columns": found.columns} if found.columns else {}
+    shape = {"format": found.form, **columns, **system, "shuffle_seed": 0}
     rows, omitted = measuring.read_all(table.reader | shape, found.form)
     # 4.
     measured = measuring.measure(rows, len(table.rows), omitted, _spec(request))
@@ -89,23 +95,64 @@ def draft(request: Request) -> Draft:
         raise DataError(f"{request.data}: {measured.count} rows fit, and at least {FEWEST} are needed to hold some out")
     # 5.
     gpu = torch.cuda.is_available() if request.gpu is None else request.gpu
-    sizes = texts.choose(request.kind, measured, gpu, request.max_prompt_tokens, request.max_tokens)
+    sizes, offline = _sizes(request, measured, gpu)
     # 6.
     reader = table.reader_beside(folder) | shape | ({"bad_rows": "drop"} if measured.bad else {})
     assumptions = [*found.assumptions, *_about(request, measured, sizes, gpu)]
     if stub:
         assumptions.append(f"the reward in {STUB} is a placeholder: replace its function by your own")
     name = request.data.name
-    by_token = bool(request.kind == "grpo" and request.reward and _rewards_tokens(request.reward))
+    score = (
+        rewarded.tried(_checked(request.reward), [row for row in rows if isinstance(row, Sample)])
+        if request.reward
+        else None
+    )
+    by_token = request.kind == "grpo" and score is not None and score.by_token
+    if score is not None:
+        assumptions.append(score.text)
     if by_token:
         assumptions.append(
             f"{reward} scores tokens or spans, and grpo trains on their sum alone: the algorithm is rtt_grpo, which adds token rewards "
             "to the advantage of grpo (`fgrl init ppo` trains on token rewards alone)"
         )
-    facts = texts.Facts(
-        request.kind, name, reader, found.reference, model, reward, sizes, measured, assumptions, by_token
+    judged = request.kind == "rtt" and any(
+        criterion.check is None for row in rows if isinstance(row, Sample) for criterion in row.rubric
     )
-    return Draft(texts.recipe(facts), assumptions, {folder / name: text for name, text in stub.items()})
+    teacher = request.kind == "critic" and not _marked(rows)
+    if request.kind == "chains" and not _marked(rows, below=0):
+        raise DataError(f"{request.data}: no answer has a marked passage with a label below 0, which a chain addresses")
+    if judged or teacher:
+        assumptions.append(
+            f"{'criteria without a check need a judge' if judged else 'nothing is marked in the rows'}: vars.teacher is a language model "
+            "that is asked; set its name, and its key in the environment"
+        )
+    facts = texts.Facts(
+        request.kind, name, reader, found.reference, model, reward, sizes, measured, assumptions, by_token, offline, judged, teacher,
+    )  # fmt: skip
+    body = (texts.BODIES | workflows.BODIES)[request.kind]
+    return Draft(
+        texts.recipe(facts, body),
+        assumptions,
+        {folder / name: text for name, text in stub.items()},
+        workflows.prompts(facts),
+    )
+
+
+def _sizes(request: Request, measured: Measured, gpu: bool) -> tuple[texts.Sizes, texts.Sizes | None]:
+    """Return the sizes of the training, and those of the one on fixed data before it."""
+    limits = request.max_prompt_tokens, request.max_tokens
+    if request.kind not in ("segment_ppo", "rtt", "critic"):
+        return texts.choose(request.kind, measured, gpu, *limits), None
+    online = texts.choose(request.kind, replace(measured, answers=None), gpu, limits[0])
+    if request.kind == "segment_ppo":
+        return online, texts.choose(request.kind, measured, gpu, *limits)
+    seen = workflows.seen_tokens(request.kind, online)
+    return online, replace(online, batch=32 if gpu else 8, epochs=1 if request.kind == "rtt" else 2, max_tokens=seen)
+
+
+def _marked(rows: Sequence[Any], below: float = float("inf")) -> bool:
+    """Return True if a response has a marked passage with a label below a number."""
+    return any(span.label < below for row in rows for response in row.responses for span in response.spans)
 
 
 def _model(request: Request, folder: Path) -> dict[str, str]:
@@ -157,11 +204,12 @@ def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
     return f"{beside(path, folder)}:{function}", {}
 
 
-def _rewards_tokens(given: str) -> bool:
-    """Return True if a reward function that exists returns numbers of tokens, or spans. It is not run."""
+def _checked(given: str) -> str:
+    """Return the whole path of a reward function that exists. Raises the problems of its annotation."""
     path, _, function = given.rpartition(":")
-    reward: Reward = registry.build("reward", {"name": "function", "path": f"{Path(path).resolve()}:{function}"})
-    return bool(reward.on_tokens())
+    whole = f"{Path(path).resolve()}:{function}"
+    registry.build("reward", {"name": "function", "path": whole})
+    return whole
 
 
 def _functions(path: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,12 @@ class Facts:
     assumptions: Sequence[str]
     by_token: bool = False
     """True if the reward function scores tokens or spans, where `kind` is "grpo"."""
+    offline: Sizes | None = None
+    """Sizes of the training on fixed data, where `sizes` are those of a training on rollouts."""
+    judged: bool = False
+    """True if a criterion has no check, so that a language model decides."""
+    teacher: bool = False
+    """True if a language model has to mark answers before a critic can learn to."""
 
 
 def choose(
@@ -94,14 +100,13 @@ def choose(
 def _of_rollouts(kind: Kind, trained: int, gpu: bool) -> tuple[int, int]:
     """Responses of an iteration, and responses to each prompt; there are enough prompts for one iteration."""
     responses = 128 if gpu else 32
-    wanted = 8 if kind == "grpo" else 1
+    wanted = 8 if kind in ("grpo", "rtt") else 1
     per_prompt = next(count for count in (1, 2, 4, 8, 16, 32) if count >= wanted and responses // count <= trained)
     return responses, per_prompt
 
 
-def recipe(facts: Facts) -> str:
+def recipe(facts: Facts, body: Callable[[Facts], list[str]]) -> str:
     """Return the recipe as YAML with comments."""
-    body = {"sft": _sft, "dpo": _dpo, "reward_model": _reward_model, "ppo": _online, "grpo": _online}[facts.kind]
     head = [
         f"# A first recipe for {facts.data}. Check it with `fgrl validate`, look at the rows with `fgrl inspect`, run it with `fgrl run`.",
         "# What was detected in the data, and what is assumed:",
@@ -114,7 +119,8 @@ def recipe(facts: Facts) -> str:
 ADAPTER = "lora: {r: 16, alpha: 32}"
 
 
-def _top(facts: Facts, about: str) -> list[str]:
+def top(facts: Facts, about: str) -> list[str]:
+    """Return the lines before the stages."""
     lines = [
         f"about: {json.dumps(_literal(about))}",
         "seed: 0",
@@ -126,12 +132,14 @@ def _top(facts: Facts, about: str) -> list[str]:
     return lines
 
 
-def _model(facts: Facts, *, adapter: bool) -> str:
+def model(facts: Facts, *, adapter: bool) -> str:
+    """Return the model to start from, with an adapter to train or without."""
     template = ', chat_template: "${vars.chat_template}"' if "chat_template" in facts.model else ""
     return f'{{base: "${{vars.base}}", dtype: auto{template}{", " + ADAPTER if adapter else ""}}}'
 
 
-def _trained(facts: Facts, stage: str) -> str:
+def trained(facts: Facts, stage: str) -> str:
+    """Return the model that a stage trained."""
     template = ', chat_template: "${vars.chat_template}"' if "chat_template" in facts.model else ""
     return f'{{base: "${{out:{stage}}}"{template}}}' if template else f'"${{out:{stage}}}"'
 
@@ -152,7 +160,7 @@ def _offline(facts: Facts, stage: str, algorithm: str, lr: str) -> list[str]:
             if facts.measured.repeated
             else []
         ),
-        f"    model: {_model(facts, adapter=True)}",
+        f"    model: {model(facts, adapter=True)}",
         f"    algorithm: {algorithm}",
         f"    max_prompt_tokens: {sizes.max_prompt}",
         f"    max_tokens: {sizes.max_tokens}  # prompt and answer together",
@@ -173,16 +181,17 @@ def _with_reference(facts: Facts) -> dict[str, Any]:
     return {**facts.reader, "columns": columns}
 
 
-def _evaluation(
+def evaluation(
     facts: Facts, stage: str, metrics: Sequence[str], reader: Mapping[str, Any], skip: int, more: Sequence[str] = ()
 ) -> list[str]:
+    """Return a stage that compares the trained model with the one it started from. more: lines about the stage."""
     sizes = facts.sizes
     held_out = {**reader, "skip": skip, "limit": sizes.evaluated}
     return [
         "  evaluate:  # answers of both models to held-out prompts, with intervals",
         "    name: evaluate",
         f"    prompts: {flow(held_out)}",
-        f"    models: {{start: {_model(facts, adapter=False)}, trained: {_trained(facts, stage)}}}",
+        f"    models: {{start: {model(facts, adapter=False)}, trained: {trained(facts, stage)}}}",
         "    baseline: start",
         *(["    overlap: drop  # leave out prompts that are also trained on"] if facts.measured.repeated else []),
         *more,
@@ -191,7 +200,7 @@ def _evaluation(
     ]
 
 
-def _skipped(facts: Facts) -> int:
+def skipped(facts: Facts) -> int:
     """Rows before those that `holdout` holds out. With rows left out it is more than were trained on."""
     return facts.measured.count + facts.measured.bad - facts.sizes.held_out
 
@@ -203,25 +212,25 @@ def _sft(facts: Facts) -> list[str]:
         answers = facts.measured.answers
         metrics.insert(0, "exact_match" if answers is not None and answers.most <= 8 else "rouge")
     return [
-        *_top(facts, f"Supervised fine-tuning on {facts.data}."),
+        *top(facts, f"Supervised fine-tuning on {facts.data}."),
         *_offline(facts, "sft", "sft", "2e-4"),
-        *_evaluation(facts, "sft", metrics, reader, _skipped(facts)),
+        *evaluation(facts, "sft", metrics, reader, skipped(facts)),
     ]
 
 
 def _dpo(facts: Facts) -> list[str]:
     return [
-        *_top(facts, f"Direct preference optimization on {facts.data}."),
+        *top(facts, f"Direct preference optimization on {facts.data}."),
         *_offline(
             facts, "dpo", "{name: dpo, beta: 0.1}  # a larger beta stays closer to the model it starts from", "5e-5"
         ),
-        *_evaluation(facts, "dpo", ["length", "repetition", "kl"], facts.reader, _skipped(facts)),
+        *evaluation(facts, "dpo", ["length", "repetition", "kl"], facts.reader, skipped(facts)),
     ]
 
 
 def _reward_model(facts: Facts) -> list[str]:
     return [
-        *_top(facts, f"A reward model (Bradley-Terry) on {facts.data}."),
+        *top(facts, f"A reward model (Bradley-Terry) on {facts.data}."),
         *_offline(facts, "reward_model", "{name: bradley_terry, segmenter: bandit}  # one score per answer; sentence: one per sentence", "1e-4"),
         "    evaluate: {every: 50}  # loss and accuracy on the held-out pairs while it trains",
     ]  # fmt: skip
@@ -236,13 +245,13 @@ def _online(facts: Facts) -> list[str]:
     critic = ["      critic_lr: 1e-3"] if kind == "ppo" else []
     step = sizes.batch if kind == "grpo" else sizes.batch // 2
     return [
-        *_top(facts, f"{kind.upper()} on the prompts of {facts.data}."),
+        *top(facts, f"{kind.upper()} on the prompts of {facts.data}."),
         f"  reward: {{name: function, path: {flow(facts.reward)}}}",
         "stages:",
         "  policy:",
         "    name: rl",
         f"    prompts: {flow({**facts.reader, 'limit': trained})}",
-        f"    model: {_model(facts, adapter=True)}",
+        f"    model: {model(facts, adapter=True)}",
         '    reward: "${vars.reward}"',
         f"    algorithm: {algorithm}  # a larger kl_coef stays closer to the model it starts from",
         "    rollout:",
@@ -255,13 +264,16 @@ def _online(facts: Facts) -> list[str]:
         f"      iterations: {sizes.iterations}",
         f"      batch_size: {step}",
         f"      micro_batch_size: {min(16, step)}  # results do not depend on it, memory does",
-        *_evaluation(
+        *evaluation(
             facts, "policy", ["token_reward", "length", "repetition", "kl"], facts.reader, trained,
             ['    rewards: {reward: "${vars.reward}"}  # measured by token_reward'],
         ),
     ]  # fmt: skip
 
 
+BODIES: dict[str, Callable[[Facts], list[str]]] = {
+    "sft": _sft, "dpo": _dpo, "reward_model": _reward_model, "ppo": _online, "grpo": _online,
+}  # fmt: skip
 PLAIN = re.compile(r"[A-Za-z_./~][\w./~+-]*")
 WORDS = {"true", "false", "null", "yes", "no", "on", "off", "nan", "inf", "y", "n", "~"}
 

@@ -97,3 +97,42 @@ def test_long_values_are_cut_in_the_preview():
     with pytest.raises(DataError) as caught:
         converted(row, "prompts")
     assert len(str(caught.value)) < 400
+
+
+MARKED = {"prompt": "Why?", "response": "Because it is, it is.", "marks": [[0, 7, 1], {"text": "it is", "label": -1}]}
+
+
+def test_marked_passages_are_spans_of_the_response() -> None:
+    sample = converted(MARKED, "sft", marks="marks").sample(MARKED, 0)
+    spans = [(span.start, span.end, span.label) for span in sample.responses[0].spans]
+    assert spans == [(0, 7, 1.0), (8, 13, -1.0)], "the first place of a text counts"
+    assert converted(MARKED, "sft").sample(MARKED, 0).responses[0].annotations == [], "only where the column is named"
+
+
+def test_a_rubric_is_texts_or_checks() -> None:
+    row = {"prompt": "Why?", "wishes": ["Be brief.", {"text": "No commas.", "check": {"name": "punctuation:no_comma"}}]}
+    sample = converted(row, "prompts", rubric="wishes").sample(row, 0)
+    assert [(criterion.text, criterion.check and criterion.check["name"]) for criterion in sample.rubric] == [
+        ("Be brief.", None), ("No commas.", "punctuation:no_comma"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("marks", "Because", 'is "Because": wants a list'),
+        ("marks", [{"text": "sea", "label": 1}], 'marks "sea", which is not in the response'),
+        ("marks", [[0, 99, 1]], "marks up to 99, and the response has 21 characters"),
+        ("marks", [[7, 0, 1]], "ends at 0, before its start 7"),
+        ("rubric", [{"check": {}}], "text: Field required"),
+        (
+            "rubric",
+            [{"text": "x", "check": {"name": "code:checker", "sandbox": {"require": "weak"}}}],
+            "sets `sandbox`",
+        ),
+    ],
+)
+def test_rows_with_broken_marks_and_rubrics(column: str, value: object, message: str) -> None:
+    row = {**MARKED, column: value}
+    with pytest.raises(BadRow, match=message):
+        converted(row, "sft", **{column: column}).sample(row, 0)

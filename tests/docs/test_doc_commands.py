@@ -25,7 +25,7 @@ from fgrl.registry import Problems
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")
 """Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
-OVER_RUNS = ("clean", "doctor", "runs")
+OVER_RUNS = ("clean", "doctor", "runs", "watch")
 """Commands in blocks that run over a small folder of runs."""
 FOLLOWED = {
     "docs/tutorial.md": "tests/docs/test_tutorial.py",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fgrl.console import Console, Ticking, drawn, duration, shown
+from fgrl.console import Console, Ticking, drawn, duration, phase, shown
 from fgrl.pipeline import libraries
 from fgrl.pipeline.log import Log, read_log
 from fgrl.pipeline.run import Run
@@ -239,3 +239,54 @@ def test_a_stage_of_one_batch_has_an_eta(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_numbers_are_rounded_for_people(value: float | str, text: str) -> None:
     assert shown(value) == text
+
+
+def test_what_happens_is_said_again_where_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    stream, log = io.StringIO(), io.StringIO()
+    console = Console(stream=stream)
+    console.log = log
+
+    def beats(seconds: int) -> list[str]:
+        before = len(stream.getvalue())
+        for _ in range(seconds):
+            clock[0] += 1
+            console.beat()
+        return stream.getvalue()[before:].splitlines()
+
+    assert beats(20) == [], "nothing runs"
+    console.prefix = "[2/6] policy · "
+    console.enter("loading")
+    assert beats(11) == ["[2/6] policy · loading  1.0s", "[2/6] policy · loading  6.0s", "[2/6] policy · loading  11s"]
+    with console.progress("iterations", 4) as ticker:
+        clock[0] += 1
+        ticker.advance(1, reward=0.5)
+        phase("scoring")
+        assert beats(5)[-1].startswith("[2/6] policy · iterations  1/4  scoring 4.0s")
+        phase("training")
+        assert beats(5)[-1].startswith("[2/6] policy · iterations  1/4  training 4.0s")
+        ticker.advance(1)
+        assert "training" not in ticker.line(), "a step ends its phase"
+    assert beats(5)[-1] == "[2/6] policy · working  5.0s"
+    beats(70)
+    times = [line for line in log.getvalue().splitlines() if "working" in line]
+    assert len(times) == 2, "in the file every 30 seconds"
+
+
+def test_the_live_table_has_the_last_numbers() -> None:
+    from rich.console import Console as RichConsole
+
+    terminal = io.StringIO()
+    console = Console(stream=terminal)
+    console.live = True
+    console._rich = RichConsole(file=terminal, force_terminal=True, width=100)
+    with console.progress("iterations", 9) as ticker:
+        for step in range(8):
+            ticker.advance(1, reward=step / 10, kl=0.25)
+        assert console._bars is not None
+        console._bars.refresh()
+    shown = terminal.getvalue()
+    assert "reward" in shown
+    assert "0.7" in shown
+    assert [step for step, _numbers in ticker.rows] == [3, 4, 5, 6, 7, 8]

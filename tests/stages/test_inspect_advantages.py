@@ -45,7 +45,9 @@ def test_the_advantages_of_a_group_are_drawn(stage: Any, tmp_path: Path) -> None
     items = list(stage.inspect(a_run(tmp_path), 4))
     assert len(items) == 4
     for pair in (items[:2], items[2:]):
-        rewards = [float(item.title.rpartition("reward ")[2].replace("−", "-")) for item in pair]
+        rewards = [
+            float(item.title.rpartition("reward ")[2].replace("−", "-").removesuffix(" (trained on)")) for item in pair
+        ]
         for item, reward in zip(pair, rewards, strict=True):
             place = item.kinds.index("response")
             assert item.layers["advantage"][:place] == [None] * place
@@ -76,3 +78,26 @@ def test_a_token_that_the_loss_does_not_count_has_no_advantage(stage: Any, tmp_p
     text = printed([item])
     assert "weight  +0.5 on every token" in text or "weight  +0.500 on every token" in text
     assert f"advantage  of {len(shown) - len(shown) // 2} of {len(shown)} tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("by_token", "marked"),
+    [(True, "total reward +1.50 (trained on), "), (False, "response reward +0.250 (trained on)")],
+)
+def test_of_two_numbers_of_a_reward_the_trained_one_is_marked(
+    stage: Any, tmp_path: Path, by_token: bool, marked: str
+) -> None:
+    class Mean(type(stage.reward)):  # type: ignore[misc]
+        """The total of the tokens is 1.5, the response's reward another number."""
+
+        def score(self, rollout: Rollout) -> Rewards:
+            token = rollout.mask / rollout.mask.sum(1, keepdim=True) * 1.5
+            return Rewards(torch.full((len(token),), 0.25), token, rollout.mask)
+
+    class ByToken(GRPO):
+        reads_token_rewards = by_token
+
+    reward = Mean(**{name: getattr(stage.reward, name) for name in type(stage.reward).model_fields})
+    (item, _other) = stage.model_copy(update={"algorithm": ByToken(), "reward": reward}).inspect(a_run(tmp_path), 2)
+    assert marked in item.title
+    assert item.title.count("(trained on)") == 1

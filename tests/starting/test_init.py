@@ -13,10 +13,10 @@ from wording import said
 
 from fgrl import cli, registry
 from fgrl.console import Console
-from fgrl.errors import DataError, UsageError
+from fgrl.errors import DataError, UsageError, UserCodeError
 from fgrl.pipeline import Options, execute
 from fgrl.pipeline.run import scratch_run
-from fgrl.recipe import load
+from fgrl.recipe import load, shipped
 from fgrl.results import run_folder
 from fgrl.results.concluding import conclude
 from fgrl.starting import Draft, Request, draft
@@ -38,7 +38,22 @@ SHAPES: dict[str, Any] = {
     },
     "ppo": lambda i: {"messages": turns(f"What is {i}?", f"The number {i}.")},
     "grpo": lambda i: {"problem": f"What is {i}?", "solution": f"{i}"},
+    "segment_ppo": lambda i: {"prompt": f"What is {i}?", "chosen": f"The number {i}.", "rejected": f"No {i}"},
+    "rtt": lambda i: {
+        "prompt": f"What is {i}?", "rubric": [{"text": "No commas.", "check": {"name": "punctuation:no_comma"}}],
+    },
+    "critic": lambda i: {"prompt": f"What is {i}?", "answer": f"It is {i}.", "marks": [{"text": "is", "label": -1}]},
+    "chains": lambda i: {
+        "prompt": f"What is {i}?", "answer": f"It is {i}. Well, well.", "marks": [[0, 2, 1], {"text": "Well, well.", "label": -1}],
+    },
 }  # fmt: skip
+SEVERAL = {
+    "segment_ppo": ["reward_model", "calibrate", "policy", "evaluate"],
+    "rtt": ["drafts", "marks", "discriminator", "policy", "evaluate"],
+    "critic": ["critic", "policy", "evaluate"],
+    "chains": ["chains", "pairs", "sft", "dpo", "evaluate"],
+}
+"""Kinds whose recipes train several models, and their stages."""
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -74,12 +89,15 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, tiny_model_
     written = CliRunner().invoke(cli.app, words)
     assert written.exit_code == 0, written.output
     text = recipe.read_text()
-    assert len(text.splitlines()) < 60
+    assert len(text.splitlines()) < (50 if kind in SEVERAL else 60)
     for line in written.output.splitlines():
         if line.startswith("- "):
             assert line in " ".join(part.strip(" #") for part in text.splitlines()), "each assumption is a comment, too"
     summary = execute(load(recipe), tmp_path / "runs", Options(limit=4), Console(quiet=True))
     assert summary.exit == 0, summary
+    if kind in SEVERAL:
+        assert list(load(recipe).stages) == SEVERAL[kind]
+        assert list(summary.stages) == SEVERAL[kind]
     if kind != "reward_model":
         metrics = next((tmp_path / "runs" / "stages").glob("evaluate-*")) / "out" / "metrics.json"
         measured = json.loads(metrics.read_text())["metrics"]
@@ -332,3 +350,82 @@ def test_the_kinds_of_the_command_are_those_of_the_room() -> None:
 
     assert known == KINDS
     assert "reader" in registry.kinds()
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "columns", "read"),
+    [
+        ("dpo", {"q": "x", "good_answer": "y", "bad_answer": "z"}, "prompt=q,chosen=good_answer,rejected=bad_answer",
+         {"prompt": "q", "chosen": "good_answer", "rejected": "bad_answer"}),
+        ("ppo", {"q": "x", "prompt": "y"}, "prompt=q", {"prompt": "q", "meta": ["prompt"]}),
+        ("sft", {"prompt": "x", "talk": turns("x", "y")}, "messages=talk", {"messages": "talk"}),
+        ("rtt", {"q": "x", "wishes": ["Be brief."], "rubric": 1}, "prompt=q,rubric=wishes", {"prompt": "q", "rubric": "wishes"}),
+    ],
+)  # fmt: skip
+def test_columns_that_are_given_are_not_guessed(kind: Any, row: Any, columns: str, read: dict[str, Any]) -> None:
+    given = dict(word.split("=") for word in columns.split(","))
+    assert detect(kind, [row] * 3, "rows.jsonl", given).columns == read
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("promt=question", 'no role "promt"; did you mean "prompt"'),
+        ("prompt=qestion", 'no column "qestion"; did you mean "question"'),
+        ("prompt", "wants ROLE=COLUMN, as in prompt=question; got prompt"),
+    ],
+)
+def test_wrong_columns(tmp_path: Path, tiny_model_dir: Path, columns: str, message: str) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", [SHAPES["sft"](i) for i in range(ROWS)])
+    words = ["init", "sft", "--data", str(data), "--model", str(tiny_model_dir), "--columns", columns]
+    refused = CliRunner().invoke(cli.app, [*words, "-o", str(tmp_path / "recipe.yaml")])
+    assert message in str(refused.exception or refused.output)
+    assert not (tmp_path / "recipe.yaml").exists()
+
+
+def test_what_no_program_decides_is_asked_of_a_teacher(tmp_path: Path, tiny_model_dir: Path) -> None:
+    rows = {
+        "rtt": [{"prompt": f"What is {i}?", "rubric": ["Be brief.", "Be kind."]} for i in range(ROWS)],
+        "critic": [{"prompt": f"What is {i}?"} for i in range(ROWS)],
+    }
+    for kind, stages in (("rtt", SEVERAL["rtt"]), ("critic", ["drafts", "annotated", *SEVERAL["critic"]])):
+        made = drafted(tmp_path, kind, tiny_model_dir, rows[kind])
+        (tmp_path / "recipe.yaml").write_text(made.text)
+        for name in made.prompts:
+            (tmp_path / name).write_text(shipped.prompt(name))
+        assert any("vars.teacher is a language model" in line for line in made.assumptions)
+        assert list(load(tmp_path / "recipe.yaml").stages) == stages
+
+
+def test_chains_need_a_disliked_passage(tmp_path: Path, tiny_model_dir: Path) -> None:
+    rows = [{**SHAPES["chains"](i), "marks": [[0, 2, 1]]} for i in range(ROWS)]
+    with pytest.raises(DataError, match="no answer has a marked passage with a label below 0"):
+        drafted(tmp_path, "chains", tiny_model_dir, rows)
+
+
+def test_a_sample_of_a_page_needs_no_columns(tmp_path: Path, tiny_model_dir: Path) -> None:
+    response = {"text": "It is. Well, well.", "annotations": [{"spans": [{"start": 7, "end": 18, "label": -1}]}]}
+    rows = [{"id": str(i), "prompt": f"What is {i}?", "responses": [response]} for i in range(ROWS)]
+    (tmp_path / "recipe.yaml").write_text(drafted(tmp_path, "chains", tiny_model_dir, rows).text)
+    stage: Any = load(tmp_path / "recipe.yaml").stages["chains"]
+    assert len(list(stage.data.read())) == ROWS - 4, "four are held out"
+
+
+def test_the_reward_is_tried_on_three_rows(tmp_path: Path, tiny_model_dir: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "def same(completions, solution, **kwargs):\n    return [float(a == b) for a, b in zip(completions, solution)]\n"
+        "def places(completions, **kwargs) -> list[list[tuple[int, int, float]]]:\n    return [[(0, 1, 1.0)], [], [(0, 1, -1.0)] * 2]\n"
+        "def broken(completions, **kwargs):\n    return [1 / 0]\n"
+        "def lists(completions, **kwargs):\n    return [[1.0]] * len(completions)\n"
+    )  # fmt: skip
+    rows = [SHAPES["grpo"](i) for i in range(ROWS)]
+
+    def said(function: str) -> str:
+        made = drafted(tmp_path, "ppo", tiny_model_dir, rows, reward=f"{tmp_path / 'own.py'}:{function}")
+        return next(line for line in made.assumptions if line.startswith(f"the reward {function} "))
+
+    assert said("same") == "the reward same returned for 3 rows: one number per answer (1, 1, 1)"
+    assert said("places") == "the reward places returned for 3 rows: spans (1, 0, 2 of them)"
+    assert said("broken").startswith("the reward broken could not be tried on 3 rows: ")
+    with pytest.raises(UserCodeError, match=r"for a number per token annotate it: def lists"):
+        said("lists")

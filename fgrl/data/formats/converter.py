@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fgrl.data.formats import annotated
 from fgrl.data.formats.columns import ColumnFinder, Columns, Format
 from fgrl.data.row import BadRow, Row, as_id, cell, short
 from fgrl.data.turns import Prompt, Turns, as_text_or_turns, as_turns
@@ -37,6 +38,7 @@ class Converter:
         finder.check_meta()
         self.form, self.meta = form, columns.meta
         self.id, self.reference = finder.find("id"), finder.find("reference")
+        self.rubric, self.marks = finder.find("rubric"), finder.find("marks")
         self.prompt, self.messages = finder.find("prompt"), finder.find("messages")
         self.chosen = self.rejected = self.response = None
         self.prompt_source = ""
@@ -61,6 +63,8 @@ class Converter:
         fields = self._common_fields(row, number)
         if self.reference is not None:
             fields["reference"] = _reference(cell(row, self.reference), self.reference)
+        if self.rubric is not None:
+            fields["rubric"] = annotated.rubric(cell(row, self.rubric), self.rubric)
         if self.form == "preference":
             return as_sample(self.pair(row, number)).model_copy(update=fields)
         if self.form == "prompts":
@@ -72,7 +76,8 @@ class Converter:
             response = turns[-1].content
         else:
             prompt, response = self._prompt_and_answer(row, self.response)
-        return Sample(prompt=prompt, responses=[Response(text=response)], chosen=0, **fields)
+        marks = [] if self.marks is None else [annotated.marks(cell(row, self.marks), self.marks, response)]
+        return Sample(prompt=prompt, responses=[Response(text=response, annotations=marks)], chosen=0, **fields)
 
     def pair(self, row: Row, number: int) -> Pair:
         """Row `number` as a pair. Raises `BadRow` when it does not fit, e.g. when both answers are the same text."""

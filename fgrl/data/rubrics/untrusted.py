@@ -43,7 +43,7 @@ def refuse_sandbox(sample: Sample, where: str) -> Sample:
     recipe may.
     """
     for criterion in sample.rubric:
-        if criterion.check is not None and _names_a_sandbox(criterion.check):
+        if criterion.check is not None and names_a_sandbox(criterion.check):
             raise DataError(
                 f"{where}: sample {sample.id}, criterion {criterion.text!r}: the data sets `sandbox`, which only a recipe may: "
                 "remove it (code from data runs in the strong sandbox; docs/how-to/sandbox.md)"
@@ -51,8 +51,8 @@ def refuse_sandbox(sample: Sample, where: str) -> Sample:
     return sample
 
 
-def _names_a_sandbox(value: Any) -> bool:
-    """Anywhere but inside `arguments`, which are only passed to the code."""
+def names_a_sandbox(value: Any) -> bool:
+    """Return True if it sets `sandbox` anywhere but inside `arguments`, which are only passed to the code."""
     if isinstance(value, Mapping):
-        return SANDBOX in value or any(_names_a_sandbox(inner) for key, inner in value.items() if key != "arguments")
-    return isinstance(value, list) and any(map(_names_a_sandbox, value))
+        return SANDBOX in value or any(names_a_sandbox(inner) for key, inner in value.items() if key != "arguments")
+    return isinstance(value, list) and any(map(names_a_sandbox, value))

@@ -80,6 +80,15 @@ def _records_are_opened_by_results_alone() -> Iterator[None]:
     assert record_access.others() == []
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[None]:
+    """Processes that the tests of a file start find torch and Lightning loaded."""
+    import warm
+
+    with warm.processes():
+        yield
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if lacking := what_is_lacking(report.longrepr for report in terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(f"not run, because this machine lacks: {lacking}")

@@ -84,8 +84,9 @@ def _records_are_opened_by_results_alone() -> Iterator[None]:
 def warm() -> Iterator[None]:
     """Processes that the tests of a file start find torch and Lightning loaded."""
     import warm
+    from pipeline_helpers import environment
 
-    with warm.processes():
+    with warm.processes(environment()):
         yield
 
 

@@ -32,10 +32,10 @@ print(child.wait(), os.getpid())
 
 @pytest.fixture(autouse=True)
 def _originals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With a library that is quick to load, and one variable more than their environment at the end."""
+    """With a library that is quick to load."""
     monkeypatch.setattr(warm, "LIBRARIES", ("numpy",))
     monkeypatch.setattr(warm, "nurseries", [])
-    with warm.processes():
+    with warm.processes(os.environ):
         yield
 
 

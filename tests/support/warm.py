@@ -112,8 +112,13 @@ set_by_libraries: dict[str, str] = {}
 
 
 @contextmanager
-def processes() -> Iterator[None]:
-    """Inside, `subprocess` takes processes from the nurseries. Elsewhere than on Linux it starts them as usual."""
+def processes(environment: Mapping[str, str]) -> Iterator[None]:
+    """Inside, `subprocess` takes processes from the nurseries; elsewhere than on Linux it starts them as usual.
+
+    environment: of the originals, when there are none yet.
+    """
+    if not nurseries and sys.platform == "linux":
+        nurseries.extend(original(environment) for _ in range(2))
     with mock.patch.object(subprocess, "Popen", Popen if sys.platform == "linux" else usual_popen):
         yield
 
@@ -127,8 +132,6 @@ def as_usual() -> Iterator[None]:
 
 def next_nursery(environment: Mapping[str, str]) -> Nursery | None:
     """None where libraries may have read other variables than in this environment."""
-    if not nurseries:
-        nurseries.extend(original(environment) for _ in range(2))
     nursery = nurseries[next(turns) % len(nurseries)]
     return nursery if nursery.suits(environment) else None
 

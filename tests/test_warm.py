@@ -14,6 +14,8 @@ import pytest
 import warm
 from patience import HUNG
 
+from fgrl.pipeline import libraries
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 TELLS = """
@@ -90,6 +92,12 @@ def test_they_are_children_of_this_process_and_get_its_signals() -> None:
 def test_two_that_follow_each_other_order_sets_differently() -> None:
     hashes = [python("-c", "print(hash('x'))")[1] for _ in range(4)]
     assert hashes[0] == hashes[2] != hashes[1] == hashes[3]
+
+
+def test_fgrl_finds_libraries_that_were_imported_as_it_does_it() -> None:
+    assert libraries.QUIET.items() <= warm.SET_FIRST.items()
+    assert has_numpy(env={**os.environ, **warm.SET_FIRST})
+    assert not has_numpy(env={**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "0"})
 
 
 def test_what_a_copy_could_not_have_starts_as_usual() -> None:

@@ -45,6 +45,11 @@ READ_LATE = (
     "RANK", "SCORED", "SPY", "WORLD_SIZE",
 )  # fmt: skip
 """How variables begin that no library reads while it is imported. Others are the same in a process and its original."""
+SET_FIRST = {
+    "DATASETS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    "TRANSFORMERS_VERBOSITY": "error",
+}  # fmt: skip
+"""What fgrl sets, where nobody has, before it imports a library."""
 USUAL = {
     "shell": False, "executable": None, "preexec_fn": None, "close_fds": True, "pass_fds": (), "restore_signals": True, "gid": None,
     "gids": None, "uid": None, "umask": -1, "process_group": -1,
@@ -141,14 +146,14 @@ def original(environment: Mapping[str, str]) -> Nursery:
     ours, its = socket.socketpair()
     with its:
         usual_popen(
-            [sys.executable, __file__, str(its.fileno()), *LIBRARIES], env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL,
+            [sys.executable, __file__, str(its.fileno()), *LIBRARIES], env={**SET_FIRST, **environment}, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     return Nursery(ours, environment)
 
 
 def read_early(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(READ_LATE)}
+    return SET_FIRST | {name: value for name, value in environment.items() if not name.startswith(READ_LATE)}
 
 
 def reap(on: bool) -> None:

@@ -27,6 +27,8 @@ quickstart: $(VENV)/.small
 # one process a core, one thread each: the tests are many small models. In the order of folders, or one long test in a file of
 # few would be the last
 test: export OMP_NUM_THREADS := 1
+# hundreds of processes load the same files: compiled once, also where the environment would not keep that
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -242,7 +242,11 @@ def _known(variables: Iterable[str] = ()) -> frozenset[str]:
 
 
 def _known_hidden(text: str, variables: Iterable[str] = ()) -> str:
-    for form in _all_written(_known(variables)):
+    return _without_forms(text, _all_written(_known(variables)))
+
+
+def _without_forms(text: str, forms: Iterable[str]) -> str:
+    for form in forms:
         text = text.replace(form, HIDDEN)
     return text
 
@@ -264,7 +268,8 @@ def hide_on_page(text: str) -> str:
 
 def hide_in(value: Any) -> Any:
     """Return the same for settings and records: mappings, lists and plain values."""
-    return _without(value, hide)
+    forms = _all_written(_known())  # once: a record has thousands of texts
+    return _without(value, lambda text: _forms_hidden(_without_forms(text, forms)))
 
 
 def secrets_in(settings: Any) -> Iterator[tuple[str | int, ...]]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import hypothesis.core
 import pytest
@@ -72,12 +73,29 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nobody_waits_for_the_disk() -> Iterator[None]:
+    """What a test reads was written in this session, and no machine fails under it. The descriptor is still looked at."""
+    with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _records_are_opened_by_results_alone() -> Iterator[None]:
     import record_access
 
     record_access.watch()
     yield
     assert record_access.others() == []
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[None]:
+    """Processes that the tests of a file start find torch and Lightning loaded."""
+    import warm
+    from pipeline_helpers import environment
+
+    with warm.processes(environment()):
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

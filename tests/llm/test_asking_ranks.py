@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from fault_server import FaultServer
 from patience import HUNG
+from pipeline_helpers import environment
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SCRIPT = Path(__file__).parents[1] / "support" / "asking_rank.py"
 
@@ -40,7 +43,8 @@ def run(folder: Path, model: Path, world: int) -> Asked:
     with FaultServer(answer=answer) as server:
         commands = [[sys.executable, SCRIPT, str(rank), str(world), folder, model, server.url] for rank in range(world)]
         processes = [
-            subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) for command in commands
+            subprocess.Popen(list(map(str, command)), env=environment(), stderr=subprocess.PIPE, text=True)
+            for command in commands
         ]
         errors = [process.communicate(timeout=HUNG)[1] for process in processes]
         assert [process.returncode for process in processes] == [0] * world, "\n".join(errors)

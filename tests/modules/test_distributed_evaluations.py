@@ -11,6 +11,8 @@ from pipeline_helpers import HERE
 from test_distributed import POLICY, REWARD_MODEL, TWO, Ran, run
 from tiny_recipe import log
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 EVALUATED = (
     "stages.policy.evaluate.every=2", "stages.policy.evaluate.keep=all", "stages.policy.evaluate.best.number=kl.sum",
     "stages.policy.evaluate.sets.held_out={prompts: {name: lines, path: topics.txt, limit: 5}, per_prompt: 2, "

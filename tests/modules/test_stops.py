@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 import tiny_recipe
+import warm
 import yaml
 from patience import HUNG
 from pipeline_helpers import HERE, lives, start
 from tiny_recipe import log, weights
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 TWO = ("vars.devices=2", "vars.strategy=ddp")
 SOON = 10.0
@@ -132,7 +135,8 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
     def stage(world: int) -> Path:
         if world not in made:
             overrides = TWO if world == 2 else ()
-            made[world] = finished(recipe, tmp_path_factory.mktemp("undisturbed"), *overrides).stage
+            with warm.as_usual():
+                made[world] = finished(recipe, tmp_path_factory.mktemp("undisturbed"), *overrides).stage
         return made[world]
 
     return stage

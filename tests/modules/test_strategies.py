@@ -26,6 +26,8 @@ from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.log import read_log
 from fgrl.types import Batch, per_response
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 GRID = ROOT / "benchmarks" / "strategies.py"
 STRATEGIES = ("fsdp", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
 

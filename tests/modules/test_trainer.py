@@ -35,6 +35,8 @@ from fgrl.modules.trainer import OfflineSettings, TrainSettings, check, schedule
 from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import Problems
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:

@@ -7,10 +7,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import tiny_recipe
 import yaml
 from test_kills import kill_when, undisturbed
 from tiny_recipe import log, weights
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 NUMBER = "held_out/reference_likelihood.per_token"
 

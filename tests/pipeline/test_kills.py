@@ -14,6 +14,8 @@ import tiny_recipe
 from pipeline_helpers import fgrl, start
 from tiny_recipe import log, products
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 MODELS = ("reward_model", "policy")
 SLOWLY = ("stages.policy.train.iterations=12", "stages.reward_model.train.epochs=6")
 

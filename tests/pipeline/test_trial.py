@@ -15,6 +15,8 @@ from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.pipeline import trial
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "credit"
 HEAD = """
 from fgrl.modules.group_relative import GroupRelative

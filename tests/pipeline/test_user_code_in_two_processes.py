@@ -25,6 +25,8 @@ from fgrl.modules import gather
 from fgrl.pipeline import workers
 from fgrl.pipeline.endings import ending
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 TWO = (
     "vars.devices=2", "vars.strategy=ddp", "stages.reward_model=null", "stages.calibrate=null", "stages.evaluate=null",
     "stages.policy.reward={name: function, path: rewards.py:score}", "stages.policy.algorithm={name: grpo, kl_coef: 0.0}",

@@ -6,12 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from pipeline_helpers import ROOT, fgrl
 from small_sweep import FILE, reduced
 
 from fgrl import recipe as recipes
 from fgrl.results.sweep_records import read_sweep_record
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def numbers(runs: Path) -> list[Any]:

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from patience import HUNG
 
 from fgrl import rollouts
 from fgrl.rollouts.reference_sums import digest, units_of
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PROCESS = """

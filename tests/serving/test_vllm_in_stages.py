@@ -19,6 +19,8 @@ from fgrl.registry import build
 from fgrl.serving.servers import Servers
 from fgrl.types import Message, Request
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

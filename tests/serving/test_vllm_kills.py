@@ -24,6 +24,8 @@ from fgrl.errors import EngineFailed, Unavailable, UsageError
 from fgrl.serving import completions
 from fgrl.serving.servers import Slot
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture(scope="module")
 def model(tiny_model_dir: Path) -> models.LanguageModel:

@@ -15,6 +15,8 @@ from patience import HUNG
 from pipeline_helpers import HERE, start
 from tiny_recipe import log, weights
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_model_dir: Path) -> Path:

@@ -14,6 +14,8 @@ from fgrl.cli.checking import estimate_lines
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.log import read_log
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "judge_criterion.txt"
 RECIPE = """
 about: "Two iterations on prompts with hard and soft criteria."

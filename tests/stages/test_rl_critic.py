@@ -14,6 +14,8 @@ from fgrl import recipe
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.pipeline.log import read_log
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ANSWER = {"good": ["a", "e", "o"], "poor": ["i"]}
 FORM = "{text: null, labels: {good: 1.0, poor: -1.0}}"
 POLICY = """

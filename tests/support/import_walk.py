@@ -50,15 +50,15 @@ def _imports(source: str, known: frozenset[str]) -> list[tuple[int, str]]:
 
 
 def _walked(source: str, known: frozenset[str]) -> Iterator[tuple[int, str]]:
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     groups = {  # `entry_points(group="fgrl.components")` names no module
         id(keyword.value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg == "group"
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "fgrl")
         elif isinstance(node, ast.ImportFrom):

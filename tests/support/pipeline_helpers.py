@@ -23,6 +23,7 @@ from fgrl import registry
 from fgrl.cli import main
 from fgrl.console import Console
 from fgrl.pipeline import Options, Summary, execute
+from fgrl.pipeline.sweep_worker import THREADS
 from fgrl.registry import outside
 
 HERE = Path(__file__).resolve().parent
@@ -102,7 +103,7 @@ class Bench:
 
 def environment() -> dict[str, str]:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120", **dict.fromkeys(THREADS, "1")}
 
 
 def fgrl(*arguments: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:

@@ -279,9 +279,10 @@ def _entry_points(_folders: tuple[tuple[str, int | None], ...]) -> tuple[metadat
     """Return the entry points of the installed packages. To parse those of all packages takes longer than to look
     whether one names the group; they are read again when the folders that packages are imported from change.
     """
-    group = "fgrl.components"
-    offered = (package.read_text("entry_points.txt") or "" for package in metadata.distributions())
-    return tuple(metadata.entry_points(group=group)) if any(group in text for text in offered) else ()
+    texts = (package.read_text("entry_points.txt") or "" for package in metadata.distributions())
+    if any("[fgrl.components]" in text for text in texts):
+        return tuple(metadata.entry_points(group="fgrl.components"))
+    return ()
 
 
 def _folder_state(folder: str) -> tuple[str, int | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -14,6 +13,7 @@ from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import UsageError
 
 recipes = lazy.load("fgrl.recipe")
+resources = lazy.load("importlib.resources")
 registry = lazy.load("fgrl.registry")
 
 EXAMPLES = """
@@ -32,7 +32,7 @@ Name the file in a recipe, then its component like any other:
 
 def kinds() -> list[str]:
     """Kinds that there is a template for."""
-    folder = files(__package__) / "templates"
+    folder = resources.files(__package__) / "templates"
     return sorted(file.name.removesuffix(".txt") for file in folder.iterdir() if file.name.endswith(".txt"))
 
 
@@ -56,7 +56,7 @@ def new(
     for path in paths:
         if path.exists():
             raise UsageError(f"{path} is already there; nothing was written")
-    text = (files(__package__) / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
+    text = (resources.files(__package__) / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
     words = {"name": name, "module": module, "cls": _class_name(module)}
     for path, part in zip(paths, text.split("%%% test\n"), strict=True):
         path.write_text(Template(part).substitute(words), encoding="utf-8")

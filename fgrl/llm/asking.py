@@ -18,11 +18,12 @@ from pydantic import BaseModel, ValidationError
 
 from fgrl import lazy
 from fgrl.kinds import Client
-from fgrl.llm import json_object, together
+from fgrl.llm import json_object
 from fgrl.llm.reading import Refused, declines, strip_fences
 from fgrl.types import Completion, Message, Request
 
 json_repair = lazy.load("json_repair")
+together = lazy.load("fgrl.llm.together")
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)

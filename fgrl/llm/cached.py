@@ -17,18 +17,25 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
+from fgrl import lazy
 from fgrl.errors import OverBudget, Unavailable
 from fgrl.kinds import Client, Run
-from fgrl.llm import endpoint_models, ledger, price_tables, together, tokens
+from fgrl.llm import ledger, tokens
 from fgrl.llm.desk import Allowance, Books, Call, Desk
 from fgrl.llm.prices import Price, TieredPrice
 from fgrl.llm.store import FILE, CompletionStore, free
 from fgrl.registry import File, Unkeyed
 from fgrl.types import Completion, Request
+
+if TYPE_CHECKING:
+    from fgrl.llm import endpoint_models, price_tables, together
+else:
+    endpoint_models, price_tables = lazy.load("fgrl.llm.endpoint_models"), lazy.load("fgrl.llm.price_tables")
+    together = lazy.load("fgrl.llm.together")
 
 REASONS = 3
 """Reasons of failures that are reported; the rest is counted."""

@@ -6,7 +6,6 @@ answer to a key stays: whoever asks again, in any process, gets that one.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -21,9 +20,11 @@ from fgrl.files import damage_reported
 from fgrl.types import Completion
 
 if TYPE_CHECKING:
+    import sqlite3
+
     import filelock
 else:
-    filelock = lazy.load("filelock")
+    filelock, sqlite3 = lazy.load("filelock"), lazy.load("sqlite3")
 
 FILE = "completions.sqlite"
 _KEYS_PER_QUERY = 500

@@ -33,17 +33,19 @@ from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.evaluation.statistics import Estimate, estimate, weighted_mean
 from fgrl.files import atomically, write_json
 from fgrl.kinds import Client, Peek, Run
-from fgrl.llm import estimating, together
-from fgrl.models.sources import POLICIES
 from fgrl.registry import Settings
 from fgrl.specs import Sampling
 from fgrl.types import Mean, Number
 from fgrl.types.metrics import merged
 
 if TYPE_CHECKING:
+    from fgrl.llm import estimating, together
     from fgrl.modules.rounds import Process
+else:
+    estimating, together = lazy.load("fgrl.llm.estimating"), lazy.load("fgrl.llm.together")
 answering = lazy.load("fgrl.evaluation.answering")
 models = lazy.load("fgrl.models")
+sources = lazy.load("fgrl.models.sources")
 steps = lazy.load("fgrl.modules.steps")
 random_state = lazy.load("lightning.pytorch.utilities.seed")
 torch = lazy.load("torch")
@@ -269,7 +271,7 @@ class Evaluations:
         # 2. the model, the log, and the record, in this order
         if self.run.rank == 0:
             if self.settings.keep == "all" or best == step:
-                with atomically(self.run.dir / POLICIES / str(step)) as folder:
+                with atomically(self.run.dir / sources.POLICIES / str(step)) as folder:
                     save(folder)
             self.run.log(_columns(numbers), step)
             write_json(running / NUMBERS, [_line(name, value) for name, value in numbers.items()])
@@ -296,12 +298,12 @@ class Evaluations:
         """Copy the kept models into the stage's product: the best one as the product itself, all as
         `policies/<step>`.
         """
-        kept = self.run.dir / POLICIES
+        kept = self.run.dir / sources.POLICIES
         if self.best is not None:
             models.copy(kept / str(self.best), out)
         if self.settings.keep == "all":
             for step in self.measured:
-                models.copy(kept / str(step), out / POLICIES / str(step))
+                models.copy(kept / str(step), out / sources.POLICIES / str(step))
 
     def summary(self) -> dict[str, Any]:
         """Return what the stage's summary reports."""
@@ -321,7 +323,7 @@ class Evaluations:
 
     def _drop_policies(self) -> None:
         """Delete the kept models that are not the best any more, or that a killed process kept."""
-        for folder in (self.run.dir / POLICIES).glob("*"):
+        for folder in (self.run.dir / sources.POLICIES).glob("*"):
             kept = folder.name.isdigit() and int(folder.name) in self.measured
             if not kept or not (self.settings.keep == "all" or int(folder.name) == self.best):
                 shutil.rmtree(folder)

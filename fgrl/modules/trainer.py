@@ -7,7 +7,6 @@ training that was killed resumes after its last checkpoint and ends with the sam
 
 from __future__ import annotations
 
-import logging
 import math
 import signal
 import threading
@@ -23,13 +22,17 @@ from fgrl import lazy
 from fgrl.errors import Aborted, Unavailable
 from fgrl.functions import as_user_error
 from fgrl.kinds import Accelerator, Run
-from fgrl.modules import checkpoints
 from fgrl.registry import ByDevice, Settings, Unkeyed
 
 if TYPE_CHECKING:
+    import logging
+
     from lightning.pytorch import LightningModule, Trainer
 
     from fgrl.modules.callbacks import BetweenRounds
+else:
+    logging = lazy.load("logging")
+checkpoints = lazy.load("fgrl.modules.checkpoints")
 launching = lazy.load("fgrl.modules.launching")
 lightning = lazy.load("lightning")
 torch = lazy.load("torch")

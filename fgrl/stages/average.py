@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from fgrl import lazy
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation import comparison
 from fgrl.evaluation.number_names import StageNumber, pick
 from fgrl.evaluation.statistics import combined
 from fgrl.kinds import Run, Stage
 from fgrl.registry import Settings, register
-from fgrl.results.numbers import ModelNumber, measures
 from fgrl.types import Ref, Report
+
+if TYPE_CHECKING:
+    from fgrl.results.numbers import ModelNumber
+results = lazy.load("fgrl.results.numbers")
 
 NUMBER = "average"
 """Name of the number under the title of its average."""
-Weighted = tuple[str, float, ModelNumber]
+Weighted = tuple[str, float, "ModelNumber"]
 """The stage of a number, its weight in the average, and the number of one model."""
 
 
@@ -70,7 +74,7 @@ class AverageStage(Stage):
         names: list[str] = []
         for part in parts:
             stage = part.of.stage
-            known = {StageNumber(stage, measure.name): measure for measure in measures(reports[stage])}
+            known = {StageNumber(stage, measure.name): measure for measure in results.measures(reports[stage])}
             for text in part.numbers:
                 try:
                     number = pick(list(known), text)

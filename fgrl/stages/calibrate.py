@@ -12,21 +12,21 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.files import write_json
 from fgrl.kinds import GIVEN_NEEDS, Normalizer, Peek, Reader, Reward, Run, Stage, check_scorer
-from fgrl.modules.memory import PassShape, Role, Workload, estimate
 from fgrl.registry import Key, Unkeyed, register
 from fgrl.specs import ModelSpec, check_lengths
-from fgrl.stages.sizes import scorers
 from fgrl.types import Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 encoding = lazy.load("fgrl.rollouts.encoding")
+memory = lazy.load("fgrl.modules.memory")
 scoring = lazy.load("fgrl.evaluation.attributing")
 passes = lazy.load("fgrl.rollouts.passes")
 previews = lazy.load("fgrl.stages.previews")
 torch = lazy.load("torch")
 rollouts = lazy.load("fgrl.rollouts")
+sizes = lazy.load("fgrl.stages.sizes")
 
 
 @register("calibrate")
@@ -68,8 +68,8 @@ class CalibrateStage(Stage):
         return {("model",): (self.model, "lm")}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        roles = [Role("sft", self.model), *scorers("reward_model", self.reward)]
-        return estimate(Workload(roles, passed=PassShape(self.batch_size, self.max_tokens)), peek)
+        roles = [memory.Role("sft", self.model), *sizes.scorers("reward_model", self.reward)]
+        return memory.estimate(memory.Workload(roles, passed=memory.PassShape(self.batch_size, self.max_tokens)), peek)
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. the calibration responses as token ids

@@ -19,15 +19,17 @@ from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
 from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.files import write_json
 from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
-from fgrl.llm import estimating
 from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.stages import names, overlaps, sizes
+from fgrl.stages import names
 from fgrl.types import Product, Ref, Report, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
+estimating = lazy.load("fgrl.llm.estimating")
+overlaps = lazy.load("fgrl.stages.overlaps")
 policy_records = lazy.load("fgrl.evaluation.policy_records")
 rollouts = lazy.load("fgrl.rollouts")
+sizes = lazy.load("fgrl.stages.sizes")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 

@@ -15,14 +15,10 @@ from fgrl.errors import DataError
 from fgrl.evaluation.overlap import HeldOutItem, OverlapPolicy, settle
 from fgrl.files import write_json
 from fgrl.kinds import CreditsTokens, MadeModel, OfflineAlgorithm, Peek, Reader, Run, stated
-from fgrl.llm import estimating
-from fgrl.modules import stored_rollouts
 from fgrl.modules.evaluations import HOLDOUT, HeldOutUnits, TrainingEvaluation
-from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.registry import Key, KeyedUnless, Unkeyed, dump, name_of, register
 from fgrl.specs import ModelSpec, check_lengths
-from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
 
 if TYPE_CHECKING:
@@ -31,9 +27,14 @@ if TYPE_CHECKING:
     from fgrl.modules.training_module import TrainingModule
     from fgrl.rollouts.rows import RowGroups
 encoding = lazy.load("fgrl.rollouts.encoding")
+estimating = lazy.load("fgrl.llm.estimating")
+memory = lazy.load("fgrl.modules.memory")
 models = lazy.load("fgrl.models")
 offline = lazy.load("fgrl.modules.offline")
+overlaps = lazy.load("fgrl.stages.overlaps")
 previews = lazy.load("fgrl.stages.previews")
+sizes = lazy.load("fgrl.stages.sizes")
+stored_rollouts = lazy.load("fgrl.modules.stored_rollouts")
 training = lazy.load("fgrl.modules.trainer")
 
 
@@ -111,22 +112,22 @@ class FinetuneStage(TrainingStage):
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         head = self.model.head or self.algorithm.head
-        roles = [Role("policy" if head == "lm" else "reward_model", self.model, head, trained=True)]
-        roles += [Role(name, spec) for name, spec in self.algorithm.frozen_models(self.model).items()]
+        roles = [memory.Role("policy" if head == "lm" else "reward_model", self.model, head, trained=True)]
+        roles += [memory.Role(name, spec) for name, spec in self.algorithm.frozen_models(self.model).items()]
         notes = {}
         if self.evaluate is not None and self.evaluate.reads_reference():
             if self.model.lora:
                 notes = {"reference": "policy without its adapter"}
             else:
-                roles.append(Role("reference", self.model.frozen()))
+                roles.append(memory.Role("reference", self.model.frozen()))
         roles += self.models_of_evaluations()
         each = 2 if self.algorithm.data == "pairs" else 1
         sampled = max(self.drawn_in_evaluations(), key=lambda shape: shape.rows * shape.tokens, default=None)
-        workload = Workload(
+        workload = memory.Workload(
             roles, self.train, sampled=sampled, sampler="policy",
             trained=sizes.trained(self.train, self.max_tokens, each, unit_by_unit=self.algorithm.unit_by_unit()), notes=notes,
         )  # fmt: skip
-        return estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
+        return memory.estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
 
     def total_steps(self) -> int | None:
         return self.train.max_steps

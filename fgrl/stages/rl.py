@@ -34,30 +34,31 @@ from fgrl.kinds import (
     scorers,
 )
 from fgrl.kinds.auxiliary import Declared
-from fgrl.llm import estimating
-from fgrl.models.sources import AUXILIARIES
 from fgrl.modules.alarms import Alarms
 from fgrl.modules.evaluations import TrainingEvaluation
-from fgrl.modules.memory import Role, Workload, estimate
 from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register, walk
 from fgrl.results.text import OF_RESPONSE, TOTAL
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.stages import overlaps, sizes
 from fgrl.stages.training import TrainingStage
 from fgrl.types import Sample
 
 if TYPE_CHECKING:
     from fgrl.modules.training_module import TrainingModule
 auxiliary_models = lazy.load("fgrl.modules.auxiliaries")
+estimating = lazy.load("fgrl.llm.estimating")
+memory = lazy.load("fgrl.modules.memory")
 models = lazy.load("fgrl.models")
 gather = lazy.load("fgrl.modules.gather")
 kept = lazy.load("fgrl.rollouts.kept")
 online = lazy.load("fgrl.modules.online")
+overlaps = lazy.load("fgrl.stages.overlaps")
 policies = lazy.load("fgrl.rollouts.policies")
 previews = lazy.load("fgrl.stages.previews")
 rollouts = lazy.load("fgrl.rollouts")
+sizes = lazy.load("fgrl.stages.sizes")
+sources = lazy.load("fgrl.models.sources")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 torch = lazy.load("torch")
 training = lazy.load("fgrl.modules.trainer")
@@ -235,29 +236,29 @@ class RLStage(TrainingStage):
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         rollout, train, frozen = self.rollout, self.train, self.reads_reference()
-        roles = [Role("actor", self.model, "lm", trained=True)]
+        roles = [memory.Role("actor", self.model, "lm", trained=True)]
         if self.algorithm.uses_critic():
-            roles.append(Role("critic", self.critic or self.model, "scalar", trained=True))
+            roles.append(memory.Role("critic", self.critic or self.model, "scalar", trained=True))
         if frozen and not self.model.lora:
-            roles.append(Role("reference", self.model))
+            roles.append(memory.Role("reference", self.model))
         notes = {"reference": "actor without its adapter"} if frozen and self.model.lora else {}
         for name, made in self.makes_model().auxiliaries.items():
-            roles.append(Role(name, made.start, made.head, trained=True))
+            roles.append(memory.Role(name, made.start, made.head, trained=True))
             if self.auxiliaries()[name].auxiliary.reference and made.start.lora:
                 notes[f"{name} reference"] = f"{name} without its adapter"
             elif self.auxiliaries()[name].auxiliary.reference:
-                roles.append(Role(f"{name} reference", made.start, made.head))
+                roles.append(memory.Role(f"{name} reference", made.start, made.head))
         roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
         drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
         here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
         sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
-        workload = Workload(
+        workload = memory.Workload(
             roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
             copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
         engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
         return (
-            estimate(workload, peek)
+            memory.estimate(workload, peek)
             | engine
             | self._policy_work(peek)
             | self._calls(peek)
@@ -369,7 +370,7 @@ class RLStage(TrainingStage):
             module = self.fit(run, rounds, self.train.checkpoint_every, made)
         for name, each in beside.items() if run.rank == 0 else ():
             made_of = self.trained(run, module, each.model, prefix=f"auxiliary.{name}.", start=each.start)
-            models.save(made_of, run.out / AUXILIARIES / name, {"auxiliary of": dump(each.declared.owner)})
+            models.save(made_of, run.out / sources.AUXILIARIES / name, {"auxiliary of": dump(each.declared.owner)})
         if rounds.store is not None:
             rounds.store.hand_on(run.out)
         self.record_prompts(run, digests)

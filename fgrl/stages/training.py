@@ -11,11 +11,9 @@ from pydantic import model_validator
 
 from fgrl import lazy
 from fgrl.kinds import Accelerator, MadeModel, Run, Stage
-from fgrl.modules import checkpoints
 from fgrl.modules.evaluations import TrainingEvaluation
 from fgrl.registry import Key, alternatives
 from fgrl.specs import ModelSpec
-from fgrl.stages import sizes
 from fgrl.types import Checkpoint, Ref
 
 if TYPE_CHECKING:
@@ -24,10 +22,12 @@ if TYPE_CHECKING:
     from fgrl.modules.rounds import Rounds
     from fgrl.modules.trainer import TrainSettings
     from fgrl.modules.training_module import TrainingModule
+checkpoints = lazy.load("fgrl.modules.checkpoints")
 evaluations = lazy.load("fgrl.modules.evaluations")
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 training_module = lazy.load("fgrl.modules.training_module")
 shapes = lazy.load("fgrl.models.shapes")
+sizes = lazy.load("fgrl.stages.sizes")
 weights = lazy.load("fgrl.modules.weights")
 
 

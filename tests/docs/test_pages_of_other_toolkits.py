@@ -44,7 +44,7 @@ def test_the_half_of_trl_trains() -> None:
     """As the page has it, for one step."""
     (block,) = of_page("docs/how-to/from-trl.md", "python")
     changed = block.text.replace("max_steps=20", "max_steps=1").replace(
-        "\n)\ntrainer = ", "\n    use_cpu=True, report_to=[],\n)\ntrainer = "
+        "\n)\ntrainer = ", "\n    use_cpu=True,\n    report_to=[],\n)\ntrainer = "
     )
     assert changed.count("max_steps=1,") == changed.count("use_cpu") == 1
     space: dict[str, object] = {"__name__": "train"}

@@ -123,7 +123,7 @@ def test_recipes_and_mistakes_in_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.excepthook", None)  # `main` sets its own
-    for name, text in (("ask.txt", "Say it."), ("answers.jsonl", ""), ("p.jsonl", "")):
+    for name, text in (("ask.txt", "{prompt}"), ("answers.jsonl", ""), ("p.jsonl", "")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     client = {"name": "replay", "answers": "answers.jsonl"}
     data, annotator = {"name": "jsonl", "path": "p.jsonl"}, {"name": "answer", "prompt": "ask.txt", "client": client}

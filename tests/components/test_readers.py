@@ -357,7 +357,7 @@ def test_broken_lines_have_a_place(tmp_path):
     with pytest.raises(DataError, match=r"x.jsonl:2:\d+: not valid JSON"):
         list(JsonLines(path=str(path), format="prompts").read())
     path.write_text("[1]\n")
-    with pytest.raises(DataError, match=r"x.jsonl:1: wants a JSON object, got list"):
+    with pytest.raises(DataError, match=r"x.jsonl:1: this is not JSON lines.*path: json"):
         list(JsonLines(path=str(path), format="prompts").read())
     path.write_text("\n")
     for form in ("prompts", "records"):

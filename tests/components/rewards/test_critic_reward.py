@@ -236,7 +236,7 @@ def test_equal_responses_are_one_question_and_plans_ask_the_same(tokenizer: Any,
 
 
 def test_what_a_reward_needs_and_fills_is_known_before_setup(tmp_path: Path) -> None:
-    (tmp_path / "ask.txt").write_text("{response}")
+    (tmp_path / "ask.txt").write_text("{prompt} {response}")
     prompt = str(tmp_path / "ask.txt")
     made = build("reward", {"name": "critic", "client": {"name": "replay", "answers": __file__}, "prompt": prompt})
     assert made.needs() == {"offsets"}

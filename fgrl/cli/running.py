@@ -38,6 +38,7 @@ explaining = lazy.load("fgrl.registry.explaining")
 finished = lazy.load("fgrl.pipeline.finished")
 pipeline = lazy.load("fgrl.pipeline")
 planning = lazy.load("fgrl.pipeline.planning")
+ranks = lazy.load("fgrl.pipeline.ranks")
 run_folders = lazy.load("fgrl.results.run_folder")
 tables = lazy.load("fgrl.results.number_tables")
 concluding = lazy.load("fgrl.results.concluding")
@@ -101,8 +102,9 @@ def run(
     """Run what is missing of a recipe. Overrides `a.b=value` may follow it; `a.b=1,2` runs each value (`fgrl sweep`)."""
     quick(existing(recipe), overrides(context.args, context), context.params, as_json=as_json, quiet=quiet)
     progress = console.Console(quiet=quiet, verbose=verbose)
-    context.with_resource(progress.beating())
-    progress.enter("loading")
+    if ranks.rank() == 0:
+        context.with_resource(progress.beating())
+        progress.enter("loading")
     loaded = load(recipe, context.args, context)
     if dry_run:
         print_plan(pipeline.plan(loaded, runs, limit=limit), as_json, limit)

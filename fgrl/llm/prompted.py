@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from fgrl.errors import DataError
 from fgrl.kinds import Client
 from fgrl.registry import File, Settings
 from fgrl.templates import Prompt, read_prompt
@@ -34,14 +33,6 @@ class Prompted(Settings):
     """Length limit of an answer; null is the client's own. Models that think before they answer need more."""
     temperature: float | None = Field(None, ge=0, le=100)
     """Of the language model; null is the client's own."""
-
-    @model_validator(mode="after")
-    def _prompt_fits(self) -> Self:
-        try:
-            self.template()
-        except DataError as error:
-            raise ValueError(f"prompt: {error}") from None
-        return self
 
     def setup(self, run: Any) -> None:
         self.template()

@@ -122,6 +122,7 @@ class _Step:
 
     def _run_in_child(self) -> None:
         folder = self._begin()
+        self.console.enter("")  # the child says what it does
         child_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
         self.invocation.enter(self.stage, folder, cached=False, record=read_stage(folder))
 

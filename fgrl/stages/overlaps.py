@@ -81,8 +81,8 @@ def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
     return known.union(digest for prompt in prompts[:kept] for digest in trained_prompts.digests(prompt))
 
 
-def is_cheap(reader: Reader, most: int = MOST_BYTES) -> bool:
-    """Return True if the rows of a reader are in local files alone, of at most so many bytes together."""
+def is_cheap(reader: Reader, most: int | None = None) -> bool:
+    """Return True if the rows of a reader are in local files alone, of at most so many bytes together (`MOST_BYTES`)."""
     files, readers = [], [reader]
     for _path, value in walk(reader):
         if isinstance(value, Ref):
@@ -93,4 +93,6 @@ def is_cheap(reader: Reader, most: int = MOST_BYTES) -> bool:
             readers.append(value)
     if any(isinstance(part, Hub) and not part.is_small_json() for part in readers):
         return False
-    return bool(files) and sum(file.stat().st_size for file in files if file.is_file()) <= most
+    return bool(files) and sum(file.stat().st_size for file in files if file.is_file()) <= (
+        MOST_BYTES if most is None else most
+    )

@@ -214,7 +214,7 @@ def test_overrides_also_as_sweeps_write_them(tmp_path: Path) -> None:
         (["run", "{recipe}", "stages.first.stepz=1"], 'did you mean "steps"'),
         (["run", "{recipe}", "--limit", "0"], "--limit"),
         (["inspect", "{recipe}", "--stage", "second"], "needs first first"),
-        (["report", "{recipe}"], "has no runs"),
+        (["report", "{recipe}"], "no runs in"),
         (["show", "no_such_thing"], "no component"),
         (["list", "segmentr"], 'did you mean "segmenter"'),
         (["new", "segmentor", "mine"], 'did you mean "segmenter"'),

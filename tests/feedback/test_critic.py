@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import PrivateAttr
 
+from fgrl.errors import DataError
 from fgrl.feedback.critic import Critic
 from fgrl.kinds import Client
 from fgrl.llm import together
@@ -71,7 +72,7 @@ def test_every_process_asks_the_questions_of_all_and_gets_its_own_answers(
 
 
 def test_a_prompt_that_does_not_show_the_response_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"lacks the placeholder \{response\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{response\}"):
         critic(tmp_path, "{prompt}").critiques([])
-    with pytest.raises(ValueError, match=r"unknown placeholder \{criterion\}"):
+    with pytest.raises(DataError, match=r"unknown placeholder \{criterion\}"):
         critic(tmp_path, "{prompt} {response} {criterion}").critiques([])

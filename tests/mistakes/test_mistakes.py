@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import score
 
-SCORE = 149
+SCORE = 147
 """Mistakes of 150 that count. The one that does not: a span without a label, which counts as good."""
 MISTAKES = score.mistakes()
 

@@ -49,7 +49,7 @@ def build(folder: Path, **fields: Any) -> Stage:
         ({"models": {"sft": "nobody/nothing", "differences": "nobody/nothing"}}, "cannot be a model's name"),
         ({"models": {"sft": "nobody/nothing", "about": "nobody/nothing"}}, "cannot be a model's name"),
         ({"models": {"sft": "nobody/nothing", "a/b": "nobody/nothing"}}, "cannot be a model's name"),
-        ({"baseline": "policy"}, "is not one of the models: sft"),
+        ({"baseline": "policy"}, 'baseline: no model "policy"'),
     ],
 )
 def test_what_could_only_fail_later_is_refused(tmp_path: Path, fields: dict[str, Any], said: str) -> None:

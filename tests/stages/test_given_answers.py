@@ -93,7 +93,7 @@ def test_a_trial_of_one_prompt_passes_over_the_other_answers(tmp_path: Path) -> 
         ),
         ({"metrics": ["kl"]}, "kl is taken to a model, and the baseline 'rival' is only answers: name one of `models`"),
         ({"reference": "rival"}, "reference 'rival' is not one of the models that are drawn from: none"),
-        ({"baseline": "sft"}, "baseline 'sft' is not one of the models: rival"),
+        ({"baseline": "sft"}, 'baseline: no model "sft"'),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_the_recipe(tmp_path: Path, fields: dict[str, Any], said: str) -> None:

@@ -148,7 +148,7 @@ def test_nothing_in_common_is_an_error(sets: Path) -> None:
         ({"right": {"x": {}, "x_shuffled": {}}, "lines": ["shuffled"]}, "two rows would be called 'x_shuffled'"),
         ({"units": "tokens"}, "name the model whose tokens are counted"),
         ({"labels": {"a": 1.0, "b": 1.0}}, "a different value for each"),
-        ({"baseline": "nobody"}, "baseline 'nobody' is not one of the sets"),
+        ({"baseline": "nobody"}, 'baseline: no set "nobody"'),
     ],
 )
 def test_settings_that_fit_nothing_are_refused(sets: Path, change: dict[str, Any], message: str) -> None:

@@ -282,7 +282,7 @@ def test_a_number_that_is_no_mean_over_questions_has_no_difference() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"baseline": "sft"}, "baseline 'sft' is not one of the models: tiny"),
+        ({"baseline": "sft"}, 'baseline: no model "sft"'),
         ({"models": {"about": "nobody/nothing"}}, "'about' cannot be a model's name"),
         ({"tasks": []}, "tasks"),
         ({"answers": 5}, "answers wants a temperature above 0"),

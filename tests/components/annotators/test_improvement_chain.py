@@ -263,7 +263,7 @@ def test_a_model_may_write_the_passage_alone(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="steps_per_call: one"):
         chains(tmp_path, writes="passage")
     (tmp_path / "p.txt").write_text("{response} {reasons}")
-    with pytest.raises(ValidationError, match=r"lacks the placeholder \{passage\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{passage\}"):
         ModelRewriter(client=replay(tmp_path), prompt=str(tmp_path / "p.txt"), **options).template()
 
 

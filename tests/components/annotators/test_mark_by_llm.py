@@ -12,7 +12,7 @@ from quote_texts import texts
 
 from fgrl.components.annotators.mark_by_llm import MarkByLLM
 from fgrl.components.clients.replay import Replay
-from fgrl.errors import Stopped
+from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Annotator, Client
 from fgrl.registry import build
 from fgrl.types import Completion, Criterion, Message, Response, Sample
@@ -185,7 +185,7 @@ def test_what_is_asked(tmp_path):
     assert schema["properties"]["type"]["enum"] == ["all_relevant", "partial_relevant", "all_irrelevant"]
     assert schema["required"] == ["type", "relevant_texts"]
     assert schema["additionalProperties"] is False
-    with pytest.raises(ValueError, match=r"lacks the placeholder \{response\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{response\}"):
         marker(tmp_path, prompt="{criterion}").asks([sample])
 
 

@@ -11,6 +11,7 @@ from fgrl.components.annotators.constraint_omission import ConstraintOmission, w
 from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.components.annotators.minimal_modification import MinimalModification, change
 from fgrl.components.clients.replay import Replay
+from fgrl.errors import DataError
 from fgrl.feedback.negatives import draw
 from fgrl.kinds import Annotator
 from fgrl.registry import build
@@ -254,7 +255,7 @@ def test_shipped_prompts_and_the_recipe_keys():
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"lacks the placeholder \{criterion\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{criterion\}"):
         rewriter(tmp_path, prompt="{response}").asks([one(SEA)])
-    with pytest.raises(ValueError, match=r"unknown placeholder \{criterion\}"):
+    with pytest.raises(DataError, match=r"unknown placeholder \{criterion\}"):
         omitter(tmp_path, prompt="{prompt} {criterion}").asks([one(SEA)])

@@ -216,7 +216,7 @@ def test_the_prompt_gets_the_question_and_what_was_found(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"lacks the placeholder \{second\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{second\}"):
         judge(tmp_path, prompt="{first}").asks([sample("a", "b")])
     with pytest.raises(DataError, match="sample s has no responses"):
         judge(tmp_path).asks([Sample(id="s", prompt="p")])

@@ -13,13 +13,13 @@ from fault_server import FaultServer
 
 from fgrl.components.judges.llm import LLMJudge
 from fgrl.components.rewards.rubric import Rubric
-from fgrl.errors import OverBudget
+from fgrl.errors import DataError, OverBudget
 from fgrl.evaluation import given as given_answers
 from fgrl.evaluation.judging import asked_text
 from fgrl.kinds import Client, Judge
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.registry import Problems, build
+from fgrl.registry import build
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Criterion, Message, Response, Rollout, Sample
 
@@ -121,7 +121,7 @@ def test_a_response_without_text_keeps_nothing_and_nobody_is_asked(tmp_path: Pat
 
 def test_a_prompt_that_does_not_show_the_response_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("Is {criterion} kept?")
-    with pytest.raises(Problems, match=r"lacks the placeholder \{response\}"):
+    with pytest.raises(DataError, match=r"lacks the placeholder \{response\}"):
         made(tmp_path, replay(tmp_path, []), prompt=str(tmp_path / "p.txt"))
 
 

@@ -164,7 +164,7 @@ def result(point: Point, split: str, runs: str) -> dict[str, Any]:
     given |= method.get("overrides", {}) | dict(point.settings)
     begin = time.perf_counter(), time.process_time()
     row = f"::{method['row']}" if "row" in method else ""
-    finished = fgrl.run(f"{HERE / 'task.yaml'}{row}", given, seed=point.seed, runs=runs, progress=False)
+    finished = fgrl.run(f"{HERE / 'task.yaml'}{row}", given, seed=point.seed, runs=runs, progress=False, page=False)
     numbers = {
         f"{each['model']}.{NUMBERS[each['number']]}": each["mean"]
         for each in finished.numbers()

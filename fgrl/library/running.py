@@ -44,13 +44,14 @@ def run(
     start: str | None = None,
     wandb: str | None = None,
     progress: bool = True,
+    page: bool = True,
 ) -> FinishedRun:
     """Run what is missing of a recipe and return the run: its stages, folders and numbers.
 
     source: a recipe's file, or a row of it (`FILE::ROW`). overrides: values by dotted key, `{"stages.policy.train.lr":
     1e-5}`; None drops a key, and a component may be given as an object. limit: at most so many samples and steps in
     every stage, as a trial. only, start: run only these stages; this stage and those after it. progress: write messages
-    and progress to stderr.
+    and progress to stderr. page: write `report.html`, which `fgrl report` can also do later.
 
     Raises `Problems` with every mistake of the recipe, `UserCodeError` for an error in your own code, which names its
     file and line, and otherwise the error that ended a stage. Finished stages stay, and a second call continues. The
@@ -66,6 +67,7 @@ def run(
         arguments=texts,
         command=_command(loaded.address, texts, Path(runs), limit),
         raises=True,
+        page=page,
     )
     _check_processes(loaded)
     with random_state_kept():

@@ -150,7 +150,8 @@ def _write_page(invocation: Invocation, console: Console) -> None:
     try:
         with _reported("report.html", console):
             invocation.conclude(concluding.conclude(load(invocation.folder)))
-            summary.report = report.write(invocation.folder)
+            if invocation.options.page:
+                summary.report = report.write(invocation.folder)
     except Exception:
         summary.exit = summary.exit or FAILED
         summary.error = summary.error or "report.html could not be written; the stages are done"

@@ -218,6 +218,8 @@ class Options:
     """The caller raises the error that ends the invocation (`Summary.failure`): it is written to run.log alone."""
     swept: SweptPoint | None = None
     """The point of a sweep that it is."""
+    page: bool = True
+    """Write `report.html` in the end."""
 
     @property
     def whole(self) -> bool:

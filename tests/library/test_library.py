@@ -402,7 +402,7 @@ stages:
             runs["loop"] = fgrl.run(tmp_path / "asked.yaml", runs=tmp_path / "one", progress=False)
 
         def work() -> None:
-            runs["thread"] = fgrl.run(tmp_path / "asked.yaml", runs=tmp_path / "two", progress=False)
+            runs["thread"] = fgrl.run(tmp_path / "asked.yaml", runs=tmp_path / "two", progress=False, page=False)
 
         asyncio.run(cell())
         thread = threading.Thread(target=work)
@@ -412,6 +412,7 @@ stages:
         assert len(server.answered) == 2
     for run in (runs["loop"], runs["thread"]):
         assert run.stages["answers"].summary["answered"] == 2
+    assert [runs[name].report is None for name in ("loop", "thread")] == [False, True]
 
 
 def test_a_component_of_this_process_cannot_run_in_processes_of_its_own(world: Path) -> None:

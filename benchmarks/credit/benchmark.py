@@ -33,6 +33,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
 PARTS, FILLERS = 8, 2
+ANSWERS = 64
+"""Drawn in an iteration."""
 SECONDS = 12.0
 """Of one core for a run, where no line tells."""
 
@@ -174,7 +176,7 @@ def result(point: Point, split: str, runs: str) -> dict[str, Any]:
     credit = quality_of(policy.product / "rollouts.jsonl", kind)
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
-        **{key: round(value, 5) for key, value in {**numbers, **curve(policy.log()), **credit}.items()},
+        **{key: round(value, 5) for key, value in {**numbers, **curve(policy.log()), **iterations(policy.log()), **credit}.items()},
         "processor seconds": round(time.process_time() - begin[1], 1), "seconds": round(time.perf_counter() - begin[0], 1),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
     }  # fmt: skip
@@ -184,6 +186,24 @@ def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean over the evaluations of a training; {} of an offline one."""
     values = [row[key] for row in log for key in row if key.endswith("quality.right") and row[key] is not None]
     return {"curve": statistics.mean(values)} if values else {}
+
+
+def iterations(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return what the iterations of a training cost, and how varied its last answers are; {} of an offline one.
+
+    drawn: tokens of answers and continuations. read: tokens of the forward passes that a reward makes. seconds an iteration:
+    drawing, scoring and training.
+    """
+    rows = [row for row in log if "seconds/collect" in row]
+    if not rows:
+        return {}
+    parts = ("seconds/collect", "seconds/score", "seconds/train")
+    return {
+        "drawn": sum(ANSWERS * row["tokens"] + row.get("policy/generated_tokens", 0.0) for row in rows),
+        "read": sum(row.get("policy/forward_tokens", 0.0) for row in rows),
+        "seconds an iteration": statistics.mean(sum(row.get(part, 0.0) for part in parts) for row in rows),
+        "distinct": rows[-1]["distinct"],
+    }
 
 
 def processor() -> str:

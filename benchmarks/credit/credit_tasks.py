@@ -25,18 +25,18 @@ east-west north-south
 """
 PARTNERS = [tuple(pair.split("-")) for pair in PAIRS.split()]
 DIGITS = [str(digit) for digit in range(10)]
-NAMES = ["tom", "ann", "bob", "eve", "joe", "sue", "max", "kim", "leo", "ida"]
-COLOURS = ["red", "blue", "green", "brown", "pink", "gold", "grey", "lime", "navy", "teal"]
+NAMES = ["tom", "ann", "bob", "eve", "sam", "sue", "max", "dan", "jack", "ruth"]
+COLOURS = ["red", "blue", "green", "brown", "pink", "gold", "grey", "lime", "navy", "orange"]
 CATEGORIES = {
-    "fruit": ["apple", "pear", "plum", "peach", "grape", "lemon", "melon", "cherry"],
-    "tools": ["hammer", "saw", "drill", "wrench", "chisel", "pliers", "clamp", "file"],
-    "birds": ["owl", "crow", "finch", "robin", "heron", "swan", "gull", "wren"],
+    "fruit": ["apple", "pear", "plum", "peach", "grape", "lemon", "berry", "cherry"],
+    "tools": ["hammer", "saw", "drill", "wrench", "knife", "shovel", "clamp", "file"],
+    "birds": ["owl", "crow", "hawk", "eagle", "duck", "goose", "gull", "dove"],
     "metals": ["iron", "copper", "zinc", "tin", "silver", "nickel", "lead", "steel"],
-    "rooms": ["kitchen", "attic", "cellar", "hall", "study", "porch", "pantry", "bedroom"],
-    "fish": ["trout", "cod", "pike", "eel", "perch", "carp", "bass", "tuna"],
+    "rooms": ["kitchen", "attic", "office", "hall", "study", "porch", "pantry", "bedroom"],
+    "fish": ["trout", "cod", "salmon", "eel", "perch", "carp", "bass", "tuna"],
 }
 VERBS = {"put": "=", "add": "+=", "cut": "-=", "scale": "*=", "split": "/=", "raise": "**=", "wrap": "%=", "mask": "&="}
-OPENING = {"(": ")", "[": "]", "{": "}", "<": ">", "begin": "end;", "if": "fi", "do": "done", "case": "esac"}
+OPENING = {"(": ")", "[": "]", "{": "}", "<": ">", "begin": "end", "if": "fi", "do": "done", "for": "next"}
 
 
 class Task(ABC):

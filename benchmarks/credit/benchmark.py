@@ -93,7 +93,7 @@ def points(phase: str) -> list[Point]:
                 if "rates" in plan:
                     each = trials(methods[method], plan["rates"])
                 elif "each" in plan:
-                    each = [settings_of(worse) for worse in read(plan["each"])]
+                    each = [{**chosen.get(method, {}), **settings_of(worse)} for worse in read(plan["each"])]
                 else:
                     each = [chosen.get(methods[method].get("as", method), {})]
                 found += [Point(method, name, seed, settings) for settings in each]
@@ -129,21 +129,21 @@ def tuned() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def start(runs: str) -> str:
+def start(recipe: str, runs: str) -> str:
     """Return the folder of the model that every training starts from, after training it where that is missing."""
-    return str(fgrl.run(HERE / "start.yaml", runs=runs, progress=False).stage("start").product.resolve())
+    return str(fgrl.run(HERE / recipe, runs=runs, progress=False).stage("start").product.resolve())
 
 
 def run(options: argparse.Namespace) -> None:
     """Run what has no line yet."""
     until = time.monotonic() + 60 * options.minutes
     for phase in options.phase.split(",") if options.phase else read("plan.yaml"):
-        done = {line["key"] for line in lines(phase)}
+        plan, done = read("plan.yaml")[phase], {line["key"] for line in lines(phase)}
         for point in points(phase):
             if time.monotonic() > until:
                 return
             if point.key not in done and wanted(point, options):
-                line = result(point, read("plan.yaml")[phase]["split"], options.runs)
+                line = result(point, plan, options.runs)
                 RESULTS.mkdir(exist_ok=True)
                 with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
@@ -159,14 +159,17 @@ def wanted(point: Point, options: argparse.Namespace) -> bool:
     )
 
 
-def result(point: Point, split: str, runs: str) -> dict[str, Any]:
-    """Run one point and return its line."""
+def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
+    """Run one point of a phase and return its line."""
     method, kind = read("methods.yaml")[point.method], task(point.task, PARTS, FILLERS)
-    given = {"vars.start": start(runs), "vars.task": point.task, "vars.words": kind.length, "vars.split": split}
+    given = {"vars.start": start(plan.get("start", "start.yaml"), runs), "vars.split": plan["split"]}
+    given |= {"vars.task": point.task, "vars.words": kind.length}
     given |= method.get("overrides", {}) | dict(point.settings)
     begin = time.perf_counter(), time.process_time()
     row = f"::{method['row']}" if "row" in method else ""
-    finished = fgrl.run(f"{HERE / 'task.yaml'}{row}", given, seed=point.seed, runs=runs, progress=False, page=False)
+    finished = fgrl.run(
+        f"{HERE / plan.get('recipe', 'task.yaml')}{row}", given, seed=point.seed, runs=runs, progress=False, page=False
+    )
     numbers = {
         f"{each['model']}.{NUMBERS[each['number']]}": each["mean"]
         for each in finished.numbers()

@@ -71,6 +71,7 @@ class TaskPairs(WrittenFor):
                 chain = corrections(kind, prompt, answer)
                 chain = [chain[0], chain[-1]] if self.pair == "corrected" and len(chain) > 1 else chain
             for step, (worse, better) in enumerate(pairwise(chain)):
+                worse, better = self.before + worse, self.before + better
                 meta = {"weight": decisive(kind, prompt, better, worse)} if self.weight else {}
                 yield Pair(id=f"{name}-{step}", prompt=prompt, chosen=better, rejected=worse, meta=meta)
 
@@ -85,9 +86,9 @@ class TaskMarks(WrittenFor):
             answer = kind.write(prompt, self.accuracy, draw)
             part = draw.randrange(self.parts)
             words, first = answer.split(), part * (kind.fillers + kind.words_that_matter) + kind.fillers
-            start = len(" ".join(words[:first])) + bool(first)
+            start = len(self.before) + len(" ".join(words[:first])) + bool(first)
             end = start + len(" ".join(words[first : first + kind.words_that_matter]))
-            marked = Response(text=answer, annotations=[Annotation(spans=[Span(start=start, end=end)])])
+            marked = Response(text=self.before + answer, annotations=[Annotation(spans=[Span(start=start, end=end)])])
             yield Sample(id=name, prompt=prompt, rubric=[criterion(kind, prompt, part)], responses=[marked])
 
 
@@ -99,7 +100,7 @@ class TaskCriteria(WrittenFor):
         kind = self.kind()
         for name, prompt, draw in self.prompts():
             rubric = [criterion(kind, prompt, part) for part in range(self.parts)]
-            yield Sample(id=name, prompt=prompt, rubric=rubric, reference=kind.write(prompt, 1.0, draw))
+            yield Sample(id=name, prompt=prompt, rubric=rubric, reference=self.before + kind.write(prompt, 1.0, draw))
 
 
 @register("credit:part")

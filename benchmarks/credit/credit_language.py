@@ -67,6 +67,8 @@ class OfTask(Reader):
     """Prompts of different splits are different."""
     count: int = Field(ge=1, le=1_000_000)
     """Number of prompts."""
+    before: str = ""
+    """Written before each answer: a space for tokenizers that have words with one."""
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
     """The file that defines the tasks."""
 
@@ -86,16 +88,18 @@ class TaskPrompts(OfTask):
 
 @register("task_answers")
 class TaskAnswers(OfTask):
-    """Prompts of all tasks with the answers of a writer who is often wrong, to learn the language from."""
+    """Prompts of several tasks with the answers of a writer who is often wrong, to learn the language from."""
 
     accuracy: float = Field(0.5, ge=0, le=1)
     """Share of right words among those that matter."""
+    only: list[TaskName] = Field(default=list(KINDS), min_length=1)
+    """The tasks."""
 
     def read(self) -> Iterator[Sample]:
         draw = random.Random(0)
-        kinds = [task(name, self.parts, self.fillers) for name in KINDS]
+        kinds = [task(name, self.parts, self.fillers) for name in self.only]
         for number in numbers(self.split, self.count):
             for kind in kinds:
                 prompt = kind.prompt(number)
                 answer = kind.write(prompt, self.accuracy, draw)
-                yield Sample(id=f"{kind.name}-{number}", prompt=prompt, reference=answer)
+                yield Sample(id=f"{kind.name}-{number}", prompt=prompt, reference=self.before + answer)

@@ -284,3 +284,34 @@ def test_the_baseline_of_a_token_is_what_the_others_earn_at_its_place() -> None:
     rewards = Rewards(response=values.sum(dim=1), token=values, credit_mask=tensor)
     found = build(OnlineAlgorithm, "token_group").advantages(rollout, rewards).advantage
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["drawn", "stepwise"])
+def test_answers_of_tokenizers_with_a_space_before_words_begin_with_one(kind: str) -> None:
+    data, language = importlib.import_module("credit_data"), importlib.import_module("credit_language")
+    given = {"task": "banned", "parts": 3, "fillers": 1, "split": "train", "count": 20}
+    for plain, spaced in zip(
+        data.TaskPairs(pair=kind, **given).pairs(), data.TaskPairs(pair=kind, before=" ", **given).pairs(), strict=True
+    ):
+        assert (spaced.chosen, spaced.rejected) == (f" {plain.chosen}", f" {plain.rejected}")
+    for plain, spaced in zip(data.TaskMarks(**given).read(), data.TaskMarks(before=" ", **given).read(), strict=True):
+        marked = [
+            text[span.start : span.end]
+            for sample in (plain, spaced)
+            for text, span in [(sample.responses[0].text, sample.responses[0].annotations[0].spans[0])]
+        ]
+        assert marked[0] == marked[1]
+        assert spaced.responses[0].text == f" {plain.responses[0].text}"
+    answers = language.TaskAnswers(only=["banned"], before=" ", split="train", count=5)
+    assert {(sample.id.split("-")[0], sample.reference[0]) for sample in answers.read()} == {("banned", " ")}
+
+
+def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_dir: Path) -> None:
+    benchmark = importlib.import_module("benchmark")
+    plan = benchmark.read("plan.yaml")["smollm2"]
+    assert {point.method for point in benchmark.points("smollm2")} == set(plan["methods"])
+    for name in plan["methods"]:
+        row = benchmark.read("methods.yaml")[name].get("row")
+        address = f"{FOLDER / plan['recipe']}{f'::{row}' if row else ''}"
+        fgrl.validate(address, {"vars.start": str(tiny_model_dir), "vars.words": 24})
+    fgrl.validate(FOLDER / plan["start"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import sys
 from itertools import pairwise
@@ -315,3 +316,30 @@ def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_di
         address = f"{FOLDER / plan['recipe']}{f'::{row}' if row else ''}"
         fgrl.validate(address, {"vars.start": str(tiny_model_dir), "vars.words": 24})
     fgrl.validate(FOLDER / plan["start"])
+
+
+def test_the_figure_places_mistakes_and_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, benchmark = importlib.import_module("figure"), importlib.import_module("benchmark")
+    values = {"even": 0.6, "oracle": 0.8, "grpo": 0.7}
+    worse = [({"vars.lr": 1e-3, "stages.policy.reward.drop": 0.5}, 0.65), ({"stages.policy.reward.flip": 0.25}, 0.75)]
+    lines = {
+        "test": [
+            {"task": task, "method": method, "seed": seed, "policy.right": right + seed / 100, "precision": right, "recall": 1 - right}
+            for task in ("opposites", "code") for method, right in values.items() for seed in (0, 1)
+        ],
+        "worse": [
+            {"task": "code", "method": "oracle", "seed": seed, "settings": settings, "policy.right": right, "precision": 0.5, "recall": 0.4}
+            for settings, right in worse for seed in (0, 1)
+        ],
+    }  # fmt: skip
+    for phase, each in lines.items():
+        (tmp_path / f"{phase}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in each), encoding="utf-8")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    monkeypatch.setattr(figure, "TARGET", tmp_path / "figure.svg")
+    found = {each.name: each for each in figure.made_worse("code", figure.tables.by_task("test")["code"])}
+    # the scalar's runs have 0.605 on average, the oracle's 0.805
+    assert found["drop"].gain == pytest.approx((0.65 - 0.605) / 0.2)
+    assert found["flip"].gain == pytest.approx((0.75 - 0.605) / 0.2)
+    assert figure.made_worse("opposites", figure.tables.by_task("test")["opposites"]) == []
+    drawn = figure.draw().read_text(encoding="utf-8")
+    assert {name for name in (*values, "drop", "flip", "precision", "recall") if f">{name}<" not in drawn} == set()

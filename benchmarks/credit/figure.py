@@ -1,0 +1,109 @@
+"""Draw docs/credit-benchmark.svg: what credit teaches against its precision and recall, from the lines of phases `worse` and `test`.
+
+python benchmarks/credit/figure.py
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import benchmark
+import matplotlib
+import tables
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+TARGET = Path(__file__).resolve().parents[2] / "docs" / "credit-benchmark.svg"
+COLOURS = {
+    "drop": "#0b6e99", "flip": "#c0392b", "invent": "#d68910", "shift": "#7d3c98", "smear": "#1e8449",
+    "bias": "#5d6d7e", "drop, invent": "#117a65",
+}  # fmt: skip
+NUMBERS = ("precision", "recall")
+REWARD = "stages.policy.reward."
+
+
+@dataclass(frozen=True)
+class Place:
+    """Means of several runs with the same credit."""
+
+    name: str
+    precision: float
+    recall: float
+    gain: float
+    """Share of the oracle's advantage over the scalar."""
+
+
+def gain(lines: Iterable[Mapping[str, Any]], methods: tables.Values) -> float:
+    """Return (right words - those of the scalar) / (those of the oracle - those of the scalar), all of phase `test`."""
+    own, scalar, oracle = (
+        statistics.mean(line[tables.PRIMARY] for line in each)
+        for each in (lines, methods[tables.SCALAR].values(), methods[tables.ORACLE].values())
+    )
+    return (own - scalar) / (oracle - scalar)
+
+
+def place(name: str, lines: Sequence[Mapping[str, Any]], methods: tables.Values) -> Place | None:
+    """Return where these runs are; None where their credit was not measured."""
+    if not all(number in line for line in lines for number in NUMBERS):
+        return None
+    precision, recall = (statistics.mean(line[number] for line in lines) for number in NUMBERS)
+    return Place(name, precision, recall, gain(lines, methods))
+
+
+def made_worse(task: str, methods: tables.Values) -> list[Place]:
+    """Return the oracle with each of its mistakes; the name of a place is that of the mistakes."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in benchmark.lines("worse"):
+        mistakes = [key.removeprefix(REWARD) for key in line["settings"] if key.startswith(REWARD)]
+        if line["task"] == task:
+            found[", ".join(mistakes), json.dumps(line["settings"])].append(line)
+    places = [place(name, lines, methods) for (name, _), lines in found.items()]
+    return [each for each in places if each is not None]
+
+
+def draw() -> Path:
+    """Draw the figure and return its file."""
+    test = tables.by_task("test")
+    chosen = benchmark.read("plan.yaml")["worse"]["tasks"]
+    plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
+    plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
+    figure, grid = plt.subplots(
+        len(chosen), len(NUMBERS), figsize=(8.4, 3.6 * len(chosen)), layout="constrained", squeeze=False, sharey="row"
+    )
+    for row, task in zip(grid, chosen, strict=True):
+        worse = made_worse(task, test[task])
+        own = [place(name, list(lines.values()), test[task]) for name, lines in test[task].items()]
+        for axis, number in zip(row, NUMBERS, strict=True):
+            axis.axhline(0, color="#bbbbbb", linewidth=0.8)
+            axis.axhline(1, color="#bbbbbb", linewidth=0.8)
+            for kind, colour in COLOURS.items():
+                some = [each for each in worse if each.name == kind]
+                axis.scatter(
+                    [getattr(each, number) for each in some],
+                    [each.gain for each in some],
+                    color=colour,
+                    label=kind,
+                    s=28,
+                )
+            for each in filter(None, own):
+                axis.scatter(getattr(each, number), each.gain, color="black", marker="D", s=14)
+                axis.annotate(
+                    each.name, (getattr(each, number), each.gain), (4, 3), textcoords="offset points", fontsize=7
+                )
+            axis.set(xlabel=number, title=task)
+        row[0].set(ylabel="share of the oracle's advantage")
+    grid[0][-1].legend(title="mistakes of the oracle", fontsize=7, title_fontsize=7)
+    figure.savefig(TARGET, metadata={"Date": None})
+    return TARGET
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{draw()}\n")

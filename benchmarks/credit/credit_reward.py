@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -69,8 +70,8 @@ class TaskCredit(Reward):
             prompt = str(sample.prompt)
             judged = self.valued(kind.judge(prompt, text))
             given = self.credited(judged, random.Random(f"{prompt}\n{text}"))
-            words = [i for i, (start, end) in enumerate(rollout.offsets[row]) if text[start:end].strip()]
-            token[row, words] = torch.tensor(given)
+            for value, places in zip(given, tokens_of_words(text, rollout.offsets[row]), strict=True):
+                token[row, places] = value / max(1, len(places))
             worth.append(sum(judged))
             mean = sum(given) / max(1, len(given))
             for truth, value in zip(judged, given, strict=True):
@@ -131,3 +132,12 @@ class TaskCredit(Reward):
                 if 0 <= to < len(values):
                     values[to] += value / self.smear
         return values
+
+
+def tokens_of_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Return the tokens of each word of a text: one, where the tokenizer knows all words. A token belongs to the word in which it ends."""
+    found: list[list[int]] = [[] for _ in text.split()]
+    for place, (start, end) in enumerate(offsets):
+        if text[start:end].strip():
+            found[len(text[:end].split()) - 1].append(place)
+    return found

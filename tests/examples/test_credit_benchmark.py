@@ -343,3 +343,10 @@ def test_the_figure_places_mistakes_and_methods(tmp_path: Path, monkeypatch: pyt
     assert figure.made_worse("opposites", figure.tables.by_task("test")["opposites"]) == []
     drawn = figure.draw().read_text(encoding="utf-8")
     assert {name for name in (*values, "drop", "flip", "precision", "recall") if f">{name}<" not in drawn} == set()
+
+
+def test_a_word_of_several_tokens_shares_its_value() -> None:
+    found = importlib.import_module("credit_reward").tokens_of_words
+    text = " hot outside  so"
+    assert found(text, [(0, 4), (4, 8), (8, 12), (12, 13), (13, 16)]) == [[0], [1, 2], [4]]
+    assert found("well hot", [(0, 4), (4, 8), (8, 8)]) == [[0], [1]]

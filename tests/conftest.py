@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.update(
@@ -51,7 +52,15 @@ def pytest_configure() -> None:
     """The names of all components are known while tests are collected."""
     from fgrl.recipe import know_components
 
+    gc.disable()  # what is imported and collected stays
     know_components()
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and the large libraries are not gone through again while the tests run."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

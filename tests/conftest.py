@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 
@@ -85,6 +86,15 @@ def _one_thread() -> None:
 def _nobody_waits_for_the_disk() -> Iterator[None]:
     """What a test reads was written in this session, and no machine fails under it. The descriptor is still looked at."""
     with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _an_application_is_built_once() -> Iterator[None]:
+    """typer builds all commands anew for each call of `CliRunner.invoke`."""
+    from typer import testing
+
+    with mock.patch.object(testing, "_get_command", functools.cache(testing._get_command)):
         yield
 
 

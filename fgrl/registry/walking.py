@@ -18,6 +18,10 @@ from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkey
 from fgrl.types import Ref
 
 
+PLAIN = (int, float, type(None))
+"""With nothing inside. Asked first: most values are of these, and `Settings` takes long to say that it is not meant."""
+
+
 def walk(component: Settings) -> Iterator[tuple[Key, Any]]:
     """Yield the contents of a component, each with its path in `dump(component)`: nested `Settings` (an outer one
     before what is in it), `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields.
@@ -33,6 +37,8 @@ def _keyed(cls: type[Settings]) -> dict[str, Any]:
 
 
 def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]:
+    if isinstance(value, PLAIN):
+        return
     if isinstance(value, Settings):
         yield path, value
         yield from (((*path, *rest), inner) for rest, inner in walk(value))

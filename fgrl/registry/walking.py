@@ -17,7 +17,6 @@ from fgrl.registry.problems import Key
 from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
 from fgrl.types import Ref
 
-
 PLAIN = (int, float, type(None))
 """With nothing inside. Asked first: most values are of these, and `Settings` takes long to say that it is not meant."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 
 os.environ.update(
@@ -51,7 +53,16 @@ def pytest_configure() -> None:
     """The names of all components are known while tests are collected."""
     from fgrl.recipe import know_components
 
+    gc.disable()  # what is imported and collected stays
     know_components()
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and the large libraries are not gone through again while the tests run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000)  # three times the usual one
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -62,6 +73,7 @@ def _all_components() -> None:
     for kind in registry.kinds():
         for name in registry.names(kind):
             registry.get(kind, name)
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -76,6 +88,15 @@ def _one_thread() -> None:
 def _nobody_waits_for_the_disk() -> Iterator[None]:
     """What a test reads was written in this session, and no machine fails under it. The descriptor is still looked at."""
     with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _an_application_is_built_once() -> Iterator[None]:
+    """typer builds all commands anew for each call of `CliRunner.invoke`."""
+    from typer import testing
+
+    with mock.patch.object(testing, "_get_command", functools.cache(testing._get_command)):
         yield
 
 

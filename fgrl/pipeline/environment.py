@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -19,6 +20,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Installed versions of the packages that can change a result, without importing them."""
     import fgrl

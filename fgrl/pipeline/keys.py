@@ -132,6 +132,8 @@ def _sources(owners: list[Any], sources: Mapping[Path, str]) -> dict[str, str]:
     """
     import inspect
 
+    if not sources:
+        return {}
     modules = {cls.__module__: cls for owner in owners for cls in type(owner).__mro__ if cls is not object}
     files = {Path(file).resolve() for cls in modules.values() if (file := _file(inspect, cls)) is not None}
     known = {Path(path).resolve(): str(digest) for path, digest in sources.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,17 +17,27 @@ from fgrl.registry.problems import Key
 from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
 from fgrl.types import Ref
 
+PLAIN = (int, float, type(None))
+"""With nothing inside. Asked first: most values are of these, and `Settings` takes long to say that it is not meant."""
+
 
 def walk(component: Settings) -> Iterator[tuple[Key, Any]]:
     """Yield the contents of a component, each with its path in `dump(component)`: nested `Settings` (an outer one
     before what is in it), `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields.
     """
-    for name, field in type(component).model_fields.items():
-        if marker(field.metadata, Unkeyed) is None:
-            yield from _within((name,), getattr(component, name), full(field))
+    for name, annotation in _keyed(type(component)).items():
+        yield from _within((name,), getattr(component, name), annotation)
+
+
+@functools.cache
+def _keyed(cls: type[Settings]) -> dict[str, Any]:
+    """Return the annotations of a class's fields by name, without `Unkeyed` ones."""
+    return {name: full(field) for name, field in cls.model_fields.items() if marker(field.metadata, Unkeyed) is None}
 
 
 def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]:
+    if isinstance(value, PLAIN):
+        return
     if isinstance(value, Settings):
         yield path, value
         yield from (((*path, *rest), inner) for rest, inner in walk(value))
@@ -52,9 +63,10 @@ def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
         data = {"name": name_of(component)[1], "version": component.version}
     if for_key and component.corrections():
         data["corrections"] = component.corrections()
-    for name, field in type(component).model_fields.items():
+    fields = type(component).model_fields
+    for name in _keyed(type(component)):
         value = getattr(component, name)
-        if marker(field.metadata, Unkeyed) is None and not (for_key and _as_before(value, field)):
+        if not (for_key and _as_before(value, fields[name])):
             data[name] = plain(value, for_key=for_key)
     return data
 

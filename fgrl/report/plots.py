@@ -1,22 +1,18 @@
 """Line plots as small SVGs that follow the page's colours.
 
-matplotlib lays out axes, grid and lines; of its output only paths and texts are kept, with classes of the page's
-stylesheet in place of colours, so that a plot is right in the dark and in the light, has no ids, no references and no
-text that comes from data. What reacts to the mouse (values of a curve, points of a fit) is drawn on top, without
-scripts.
+Lines, grid and texts have classes of the page's stylesheet in place of colours, so that a plot is right in the dark and
+in the light. It has no scripts, no ids, no references, and text that comes from data is escaped. matplotlib chooses the
+ticks, and draws what is printed.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -25,13 +21,10 @@ from fgrl.files import atomically
 from fgrl.results.series import Series
 from fgrl.results.text import exponent, number
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 matplotlib = lazy.load("matplotlib")
 figures = lazy.load("matplotlib.figure")
 tickers = lazy.load("matplotlib.ticker")
-svg_backend = lazy.load("matplotlib.backends.backend_svg")
+transforms = lazy.load("matplotlib.transforms")
 agg_backend = lazy.load("matplotlib.backends.backend_agg")
 
 REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
@@ -41,18 +34,6 @@ QUIET = {".svg": ("Date", "Creator"), ".png": ("Software",), ".pdf": ("CreationD
 COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
 INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
 """Colours of printed figures."""
-CLASSES = {
-    "#010101": "ink",
-    "#020202": "muted",
-    "#030303": "grid",
-    "#040404": "raw",
-    "#050505": "main",
-    "#060606": "floor",
-    "#070707": "axis",
-    **{f"#0808{place:02}": f"series series-{place}" for place in range(8)},
-}
-"""Placeholders: `_clean` replaces each colour by a class of the stylesheet."""
-COLOR = {name: color for color, name in CLASSES.items()}
 LEFT, RIGHT, TOP, BOTTOM = 42, 6, 14, 20
 """Margins in pixels."""
 SMOOTH_FROM = 20
@@ -67,25 +48,32 @@ HOVER_POINTS = 48
 
 @dataclass
 class Frame:
-    """A figure with one pair of axes, and what to put on top of it (pixels)."""
+    """A pair of axes, and what is drawn on them so far."""
 
-    figure: Any
-    axes: Axes
     width: int
     height: int
+    x: tuple[float, float]
+    y: tuple[float, float]
+    log_x: bool
+    parts: list[str] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return data to pixels of the SVG (y grows downwards)."""
-        right, up = self.axes.transData.transform((x, y))
-        return float(right), self.height - float(up)
+        (left, right), here = self.x, x
+        if self.log_x:
+            left, right, here = math.log(left), math.log(right), math.log(x)
+        across, up = (here - left) / (right - left), (y - self.y[0]) / (self.y[1] - self.y[0])
+        bottom = self.height - BOTTOM
+        return LEFT + across * (self.width - LEFT - RIGHT), bottom - up * (bottom - TOP)
+
+    def line(self, kind: str, across: Sequence[float], values: Sequence[float]) -> None:
+        """Draw a line with a class of the stylesheet."""
+        spots = map(self.at, across, values)
+        self.parts.append(f'<path class="{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in spots)}"/>')
 
     def svg(self, label: str, on_top: Sequence[str] = ()) -> Markup:
         """Return the plot; `label` is for screen readers, `on_top` is trusted markup."""
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        with matplotlib.rc_context(REPRODUCIBLE_SVG):
-            self.figure.savefig(buffer, format="svg", metadata=nothing, dpi=72)
-        inside = "".join(_clean(buffer.getvalue())) + "".join(on_top)
+        inside = "".join([*self.parts, *on_top])
         head = f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
         return Markup(f"{head}{inside}</svg>")  # inside: numbers and classes only
 
@@ -118,47 +106,21 @@ def save_figure(figure: Any, target: Path) -> list[Path]:
     return files
 
 
-def _clean(svg: str) -> list[str]:
-    parts = []
-    for element in ElementTree.fromstring(svg).iter():
-        tag = element.tag.rpartition("}")[2]
-        style = element.get("style", "")
-        if tag == "path":
-            colour = re.search(r"stroke: (#\w{6})", style)
-            if colour and (kind := CLASSES.get(colour[1])):
-                parts.append(f'<path class="{kind}" d="{_short(element.get("d", ""))}"/>')
-        elif tag == "text":
-            anchor = re.search(r"text-anchor: (\w+)", style)
-            x, y = (f"{float(element.get(side, '0')):.1f}" for side in "xy")
-            where = f'text-anchor="{anchor[1]}" ' if anchor else ""
-            parts.append(f'<text {where}x="{x}" y="{y}">{escape("".join(element.itertext()))}</text>')
-    return parts
-
-
-def _short(path: str) -> str:
-    """Path data with a tenth of a pixel of precision."""
-    return re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}", " ".join(path.split()))
-
-
 def _frame(width: int, height: int, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False) -> Frame:
-    figure = figures.Figure(figsize=(width / 72, height / 72), dpi=72)
-    svg_backend.FigureCanvasSVG(figure)
-    axes = figure.add_axes(
-        (LEFT / width, BOTTOM / height, 1 - (LEFT + RIGHT) / width, 1 - (TOP + BOTTOM) / height), frameon=False
-    )
-    if log_x:
-        axes.set_xscale("log")
-    axes.set_xlim(*x)
-    axes.set_ylim(*y)
-    rows = _ticks(y, max(4, height // 45))
-    axes.set_yticks(rows, _labels(rows))
+    x, y = x if log_x else transforms.nonsingular(*x, 0.05), transforms.nonsingular(*y, 0.05)
+    frame = Frame(width, height, x, y, log_x)
     columns = _log_ticks(*x) if log_x else _ticks(x, 4, integer=x[1] - x[0] >= 1)
-    axes.set_xticks(columns, _labels(columns) if not log_x else [f"{tick:g}" for tick in columns])
-    axes.set_xticks([], minor=True)
-    axes.tick_params(length=0, labelsize=10, pad=5)
-    axes.grid(axis="y", color=COLOR["grid"])
-    axes.axhline(y[0], color=COLOR["axis"], clip_on=False)
-    return Frame(figure, axes, width, height)
+    texts = [f"{tick:g}" for tick in columns] if log_x else _labels(columns)
+    for tick, text in zip(columns, texts, strict=True):
+        place = frame.at(tick, y[0])[0]
+        frame.parts.append(f'<text text-anchor="middle" x="{place:.1f}" y="{height - BOTTOM + 12.6:.1f}">{text}</text>')
+    rows = _ticks(y, max(4, height // 45))
+    for tick, text in zip(rows, _labels(rows), strict=True):
+        frame.line("grid", x, (tick, tick))
+        place = frame.at(x[0], tick)[1] + 3.8
+        frame.parts.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{place:.1f}">{text}</text>')
+    frame.line("axis", x, (y[0], y[0]))
+    return frame
 
 
 def _ticks(limits: tuple[float, float], at_most: int, *, integer: bool = False) -> list[float]:
@@ -245,9 +207,9 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
     frame = _frame(width, height, _ends([*steps, *series.broken]), _limits([*values, *ends]) if values else (0.0, 1.0))
     long = len(values) >= SMOOTH_FROM and _noisy(values)
     if values:
-        frame.axes.plot(*_thin(steps, values), color=COLOR["raw" if long else "main"])
+        frame.line("raw" if long else "main", *_thin(steps, values))
     if long:
-        frame.axes.plot(*_thin(steps, smooth(values)), color=COLOR["main"])
+        frame.line("main", *_thin(steps, smooth(values)))
     marks = _band(frame, series.interval)
     if len(values) < SMOOTH_FROM:
         marks += [_dot(*frame.at(step, value)) for step, value in zip(steps, values, strict=True)]
@@ -284,10 +246,11 @@ def compared(
     steps = [step for own, _values in (*lines.values(), *behind) for step in own]
     frame = _frame(width, height, _ends(steps), _limits(every) if every else (0.0, 1.0))
     for at, values in behind:
-        frame.axes.plot(*_thin(at, values), color=COLOR["raw"])
+        if values:
+            frame.line("raw", *_thin(at, values))
     for place, (at, values) in enumerate(lines.values()):
         if values:
-            frame.axes.plot(*_thin(at, values), color=COLOR[f"series series-{place}"])
+            frame.line(f"series series-{place}", *_thin(at, values))
     summaries = [
         f"{name} from {number(values[0], 4)} to {number(values[-1], 4)}"
         for name, (_own, values) in lines.items()
@@ -401,9 +364,9 @@ def fit(
     spread = [*values, *drawn, *([floor] if floor is not None else [])]
     frame = _frame(width, height, (low * 0.97, high * 1.03), _limits(spread or [0.0, 1.0]), log_x=True)
     if floor is not None:
-        frame.axes.plot([low, high], [floor, floor], color=COLOR["floor"])
+        frame.line("floor", [low, high], [floor, floor])
     if drawn:
-        frame.axes.plot(grid, drawn, color=COLOR["main"])
+        frame.line("main", grid, drawn)
     most = max((point.count for point in points), default=1.0) or 1.0
     circles = []
     for point in points:

@@ -64,13 +64,17 @@ def answered(kept: list[int]) -> list[dict[str, Any]]:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two recipes whose policies' answers are files."""
     monkeypatch.chdir(tmp_path)
-    lines(tmp_path / "prompts.jsonl", [{"id": str(place), "prompt": f"Number {place}?"} for place in range(PROMPTS)])
-    lines(tmp_path / "sft.jsonl", answered([0, 0, 0, 0, 1]))
-    for who, seeds in KEPT.items():
-        recipe(tmp_path, who)
-        for seed, kept in enumerate(seeds):
-            lines(tmp_path / f"{who}-{seed}.jsonl", answered(kept))
+    write_world(tmp_path)
     return tmp_path
+
+
+def write_world(folder: Path) -> None:
+    lines(folder / "prompts.jsonl", [{"id": str(place), "prompt": f"Number {place}?"} for place in range(PROMPTS)])
+    lines(folder / "sft.jsonl", answered([0, 0, 0, 0, 1]))
+    for who, seeds in KEPT.items():
+        recipe(folder, who)
+        for seed, kept in enumerate(seeds):
+            lines(folder / f"{who}-{seed}.jsonl", answered(kept))
 
 
 def recipe(folder: Path, who: str, name: str = "", metrics: str = METRICS) -> Path:

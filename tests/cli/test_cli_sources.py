@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli_compare import KEPT, fgrl, recipe, world  # noqa: F401
+from test_cli_compare import KEPT, fgrl, recipe, write_world
 
 from fgrl.cli import main
 
@@ -20,15 +21,34 @@ METRICS = (
 SHARE = {who: [sum(kept) / len(kept) for kept in seeds] for who, seeds in KEPT.items()}
 
 
-@pytest.fixture
-def runs(world: Path) -> Path:  # noqa: F811
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both recipes, run with two seeds each."""
-    for who in KEPT:
-        recipe(world, who, metrics=METRICS)
-        for seed in (0, 2):
-            done = fgrl("run", f"{who}.yaml", f"seed={seed}", "-q")
-            assert done.exit_code == 0, (done.output, done.exception)
-    return world / "runs"
+    folder = tmp_path_factory.mktemp("ran")
+    write_world(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for who in KEPT:
+            recipe(folder, who, metrics=METRICS)
+            for seed in (0, 2):
+                done = fgrl("run", f"{who}.yaml", f"seed={seed}", "-q")
+                assert done.exit_code == 0, (done.output, done.exception)
+    return folder
+
+
+@pytest.fixture
+def runs(ran: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What nobody changes."""
+    monkeypatch.chdir(ran)
+    return ran / "runs"
+
+
+@pytest.fixture
+def own_runs(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy, for a test that changes it."""
+    shutil.copytree(ran, tmp_path / "world", symlinks=True)
+    monkeypatch.chdir(tmp_path / "world")
+    return tmp_path / "world" / "runs"
 
 
 def read(*words: object) -> dict[str, Any]:
@@ -103,37 +123,39 @@ def test_what_is_compared_of_folders_is_measured_again_and_paired(runs: Path) ->
     assert number["measured_again"]
 
 
-def test_a_run_that_this_version_cannot_build_keeps_its_numbers(runs: Path) -> None:
-    one = run_of(runs, "plain", 0)
+def test_a_run_that_this_version_cannot_build_keeps_its_numbers(own_runs: Path) -> None:
+    one = run_of(own_runs, "plain", 0)
     text = (one / "recipe.yaml").read_text()
     (one / "recipe.yaml").write_text(text.replace("name: evaluate", "name: evaluate\n    forgotten: 1"))
     assert table(one) == {"plain": pytest.approx(SHARE["plain"][0])}
-    (number,) = read("compare", one, run_of(runs, "fine", 0), "--number", NAME)["stages"]["evaluate"]["numbers"]
+    (number,) = read("compare", one, run_of(own_runs, "fine", 0), "--number", NAME)["stages"]["evaluate"]["numbers"]
     assert not number["measured_again"]
     assert "this version of fgrl cannot build" in number["why_recorded"]
     assert number["differences"]["fine"]["over_seeds"]["mean"] == pytest.approx(SHARE["fine"][0] - SHARE["plain"][0])
 
 
-def test_what_has_not_run_in_a_folder_is_listed(runs: Path) -> None:
-    one = run_of(runs, "plain", 0)
+def test_what_has_not_run_in_a_folder_is_listed(own_runs: Path) -> None:
+    one = run_of(own_runs, "plain", 0)
     summary = json.loads((one / "summary.json").read_text())
     stage = one / summary["stages"]["evaluate"]["dir"]
-    stage = stage if stage.is_dir() else next((runs / "stages").glob(f"*-{summary['stages']['evaluate']['key']}"))
+    stage = stage if stage.is_dir() else next((own_runs / "stages").glob(f"*-{summary['stages']['evaluate']['key']}"))
     (stage / "stage.json").unlink()
     summary["stages"]["evaluate"]["cached"] = False
     (one / "summary.json").write_text(json.dumps(summary))
-    assert table(one, runs / "fine")["plain"] is None
-    data = read("compare", runs / "plain", runs / "fine")
+    assert table(one, own_runs / "fine")["plain"] is None
+    data = read("compare", own_runs / "plain", own_runs / "fine")
     assert data["missing"] == [{"recipe": "plain", "seed": "0", "stages": ["evaluate"], "command": ""}]
-    assert "- plain, seed 0: evaluate\n" in fgrl("compare", runs / "plain", runs / "fine").stdout + "\n"
+    assert "- plain, seed 0: evaluate\n" in fgrl("compare", own_runs / "plain", own_runs / "fine").stdout + "\n"
 
 
 @pytest.mark.parametrize(
     ("checksums", "words"),
     [(True, "out/metrics.json has 1 bytes instead of "), (False, "out: metrics.json is not JSON")],
 )
-def test_a_damaged_file_is_named(runs: Path, capsys: pytest.CaptureFixture[str], checksums: bool, words: str) -> None:
-    for file in (runs / "stages").glob("evaluate-*/out/metrics.json"):
+def test_a_damaged_file_is_named(
+    own_runs: Path, capsys: pytest.CaptureFixture[str], checksums: bool, words: str
+) -> None:
+    for file in (own_runs / "stages").glob("evaluate-*/out/metrics.json"):
         file.write_text("{")
         if not checksums:
             record = json.loads((file.parents[1] / "stage.json").read_text())
@@ -190,17 +212,17 @@ def test_mistakes(runs: Path, words: list[str], message: str | None, capsys: pyt
 
 
 def test_runs_of_one_seed_with_other_settings_are_not_one_recipe(
-    runs: Path, capsys: pytest.CaptureFixture[str]
+    own_runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fgrl("run", "fine.yaml", "vars.who=plain", "-q").exit_code == 0
     with pytest.raises(SystemExit) as left:
-        main(["compare", "plain.yaml", str(runs / "fine")])
+        main(["compare", "plain.yaml", str(own_runs / "fine")])
     assert left.value.code == 2
     assert "runs with seed 0 and different settings" in capsys.readouterr().err
 
 
-def test_reports_of_an_override_a_seed_and_a_folder(runs: Path) -> None:
-    seeds = [run_of(runs, "fine", seed) for seed in (0, 2)]
+def test_reports_of_an_override_a_seed_and_a_folder(own_runs: Path) -> None:
+    seeds = [run_of(own_runs, "fine", seed) for seed in (0, 2)]
     for folder in seeds:
         (folder / "report.html").unlink()
     assert Path(read("report", "fine.yaml", "seed=2")["folder"]).resolve() == seeds[1].resolve()
@@ -214,4 +236,4 @@ def test_reports_of_an_override_a_seed_and_a_folder(runs: Path) -> None:
     questions = read("report", seeds[0])["verdict"]["questions"]
     assert [each["question"] for each in questions] == ["Did it learn?", "Does it have side effects?"]
     assert all(f"{each['question']} {each['reply']}" in shown.stderr for each in questions)
-    assert len(fgrl("report", runs / "fine").stdout.splitlines()) == 2
+    assert len(fgrl("report", own_runs / "fine").stdout.splitlines()) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny_recipe
 from pipeline_helpers import HERE
-from test_distributed import POLICY, REWARD_MODEL, TWO, Ran, run
+from test_distributed import POLICY, REWARD_MODEL, TWO, Ran, run, run_here
 from tiny_recipe import log
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -46,7 +46,7 @@ def test_policies_of_one_and_two_processes(strategy: str, recipe: Path, tmp_path
     options = tuple(option.replace("topics.txt", str(recipe.parent / "topics.txt")) for option in (*POLICY, *EVALUATED))
     if strategy != "ddp":
         pytest.importorskip("deepspeed", reason="needs deepspeed: pip install 'fgrl[deepspeed]'")
-    one = run(recipe, tmp_path / "one", *options)
+    one = run_here(recipe, tmp_path / "one", *options)
     two = run(recipe, tmp_path / "two", *options, *TWO, f"vars.strategy={strategy}")
     assert [one.code, two.code] == [0, 0], two.said
     assert list(evaluations(one)) == list(evaluations(two)) == [0, 2, 3]
@@ -63,7 +63,7 @@ def test_policies_of_one_and_two_processes(strategy: str, recipe: Path, tmp_path
 
 def test_held_out_pairs_of_one_and_two_processes(recipe: Path, tmp_path: Path) -> None:
     options = (*REWARD_MODEL, "stages.reward_model.evaluate={every: 2, best: {number: loss, goal: min}}")
-    one, two = run(recipe, tmp_path / "one", *options), run(recipe, tmp_path / "two", *options, *TWO)
+    one, two = run_here(recipe, tmp_path / "one", *options), run(recipe, tmp_path / "two", *options, *TWO)
     assert [one.code, two.code] == [0, 0], two.said
     assert list(evaluations(one)) == list(evaluations(two)) == [0, 2, 4, 6]
     assert evaluations(one)[0] == pytest.approx(evaluations(two)[0], rel=1e-5)

@@ -77,7 +77,9 @@ class OnlineRounds(Rounds):
         """Of the rollouts that the product keeps; on rank 0, where there are to be any."""
         if stored_rollouts and run.rank == 0:
             reward_name = name_of(reward)[1]
-            self.store = RolloutStore(stored_rollouts, self.count, run.dir, reward_name, model.actor.tokenizer)
+            self.store = RolloutStore(
+                stored_rollouts, self.count, run.dir, reward_name, model.actor.tokenizer, algorithm.reads_token_rewards
+            )
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 

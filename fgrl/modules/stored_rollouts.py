@@ -71,6 +71,8 @@ class StoredRollout(CreditedResponse):
     """[T] what the loss weighs each token's probability with, before a correction for the engine, a number a token, None
     for a token that the loss does not count; None where the response was not trained on.
     """
+    by_token: bool | None = None
+    """True if the algorithm trains on token rewards, False if on the reward of the whole response; None: an older file."""
     staleness: int | None = None
     """How many iterations before this one the policy had the weights that drew it; None where the engine draws from the
     policy itself.
@@ -82,9 +84,12 @@ class StoredRollout(CreditedResponse):
 class RolloutStore:
     """Stores `count` rollouts of some of the `iterations`."""
 
-    def __init__(self, count: int, iterations: int, folder: Path, reward: str, tokenizer: Any) -> None:
-        """`folder` is the stage's, `reward` the name of the reward."""
+    def __init__(
+        self, count: int, iterations: int, folder: Path, reward: str, tokenizer: Any, by_token: bool | None = None
+    ) -> None:
+        """`folder` is the stage's, `reward` the name of the reward, `by_token` that of `StoredRollout`."""
         self.count, self.folder, self.reward, self.tokenizer = count, folder / FOLDER, reward, tokenizer
+        self.by_token = by_token
         self.always = {0, iterations // 2}
 
     def add(self, iteration: int, rollout: Rollout, rewards: Rewards, advantages: Advantages) -> None:
@@ -144,6 +149,7 @@ class RolloutStore:
             segments={} if segments is None else {self.reward: segments},
             annotations={} if rewards.annotations is None else {self.reward: short},
             advantages=weights,
+            by_token=self.by_token,
             columns={name: _numbers(value[:stored]) for name, value in columns.items()},
             staleness=None if rollout.drawn_version is None else iteration - int(rollout.drawn_version[i]),
             tokens_left_out=length - stored,

@@ -181,9 +181,9 @@ def _shown(
             segments = segment_scales[tint.reward] if rewarded else None
             rows.append(Row(name, layer(row, tint, segments, "reward" if rewarded else ADVANTAGE)))
             if rewarded:
-                facts += reward_facts(score, known)
+                facts += reward_facts(score, known, rollout.by_token)
         elif rewarded and score is not None:
-            facts += [*reward_facts(score, ()), (f"raw reward ({tint.reward})", "on no token")]
+            facts += [*reward_facts(score, numbers(row, tint.reward)), (f"raw reward ({tint.reward})", "on no token")]
     if not rows:
         rows.append(Row("", layer(rollout.model_copy(update={"token_rewards": {}}), None, None)))
     if not segment_scales:

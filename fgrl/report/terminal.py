@@ -320,7 +320,7 @@ def _remarks(remarks: Remarks) -> Text:
         result.append("\n" if result else "").append(kind, style)
         result.append(f" ({signed(label, 2)})" if label not in (-1, 0, 1) else "")
         result.append(f"  {_shown(quote)}").append(visible(f" - {'; '.join(reasons)}") if reasons else "", "dim")
-    return result if result else rich_text.Text("the critic marked nothing", "dim")
+    return result if result else rich_text.Text("nothing is marked", "dim")
 
 
 def _relevance_legend() -> Text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 
 def name(character: str) -> str:
@@ -48,16 +48,25 @@ shown.
 """
 
 
-def reward_facts(response: float | None, tokens: Iterable[float | None]) -> list[tuple[str, str]]:
+def reward_facts(
+    response: float | None, tokens: Sequence[float | None], by_token: bool | None = None
+) -> list[tuple[str, str]]:
     """Names and numbers of a response's reward: the total of its token rewards, and the reward of the whole response
-    where that is another number (its mean over segments, for example). None and NaN are missing.
+    where that is another number (its mean over segments, for example). None and NaN are missing; where no token has a
+    reward, a response reward of 0 is their total.
+
+    by_token: True if a training uses the token rewards, False if the response reward: of two numbers it is said which
+    is trained on. None: nothing is trained.
     """
     known = [value for value in tokens if value is not None and math.isfinite(value)]
-    total = signed(math.fsum(known)) if known else None
+    total = signed(math.fsum(known)) if known or (tokens and response == 0) else None
     facts = [] if total is None else [(TOTAL, total)]
     if response is not None and math.isfinite(response) and signed(response) != total:
         facts.append((OF_RESPONSE, signed(response)))
-    return facts
+    if len(facts) < 2 or by_token is None:
+        return facts
+    used = TOTAL if by_token else OF_RESPONSE
+    return [(name, f"{value} (trained on)" if name == used else value) for name, value in facts]
 
 
 def duration(seconds: float | None) -> str:

@@ -63,14 +63,14 @@ def _tokens(what: str, count: int, lost: int) -> str:
 
 def of_rollout(
     rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None,
-    advantages: Advantages | None = None, trained_on: str = "",
+    advantages: Advantages | None = None, by_token: bool | None = None,
 ) -> Iterator[Annotated]:  # fmt: skip
     """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of
     auxiliary models, reward and algorithm.
 
     lost: tokens that were cut from each prompt and response; None: of drawn responses, that of their prompts is
     computed. advantages: of the responses whose reward is not missing; they are shown where the loss counts a token.
-    trained_on: name of the number that is trained on, of `reward_facts`; empty: nothing is trained.
+    by_token: whether the algorithm trains on token rewards, for `reward_facts`; None: nothing is trained.
     """
     place = torch.cumsum(~torch.isnan(rewards.response), 0) - 1
     for i, length in enumerate(rollout.mask.sum(dim=1).tolist()):
@@ -96,7 +96,7 @@ def of_rollout(
                 layers["advantage"] = _layer(prompt, advantages.advantage[at, :length].tolist(), trained)
         yield Annotated(
             title=f"{_tokens('prompt', len(prompt), cut[0])}, {_tokens('response', length, cut[1])}, "
-            f"{_reward(rewards, i, length, trained_on)}",
+            f"{_reward(rewards, i, length, by_token)}",
             tokens=rollouts.token_texts(tokenizer, prompt + response),
             kinds=kinds,
             segments=None if segments is None else [-1] * len(prompt) + segments[i, :length].tolist(),
@@ -108,12 +108,11 @@ def of_rollout(
         )
 
 
-def _reward(rewards: Rewards, row: int, length: int, trained_on: str) -> str:
+def _reward(rewards: Rewards, row: int, length: int, by_token: bool | None) -> str:
     """Return the reward of a response: the total of its token rewards, and its response reward where that is another
     number; then it is said which is trained on.
     """
     credited = zip(rewards.token[row, :length].tolist(), rewards.credit_mask[row, :length].tolist(), strict=True)
     response = float(rewards.response[row])
-    facts = reward_facts(response, [value if counts else None for value, counts in credited])
-    marked = [f"{name} {value}{' (trained on)' * (len(facts) > 1 and name == trained_on)}" for name, value in facts]
-    return "reward missing" if math.isnan(response) else ", ".join(marked)
+    facts = reward_facts(response, [value if counts else None for value, counts in credited], by_token)
+    return "reward missing" if math.isnan(response) else ", ".join(" ".join(fact) for fact in facts)

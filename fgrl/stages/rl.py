@@ -39,7 +39,6 @@ from fgrl.modules.evaluations import TrainingEvaluation
 from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
 from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register, walk
-from fgrl.results.text import OF_RESPONSE, TOTAL
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages.training import TrainingStage
 from fgrl.types import Sample
@@ -216,7 +215,10 @@ class RLStage(TrainingStage):
         if not self.reward.on_tokens() or self.algorithm.reads_token_rewards or self.algorithm.reads():
             return warnings
         known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
-        using = ", ".join(name for name, cls in known if issubclass(cls, OnlineAlgorithm) and cls.reads_token_rewards)
+        online = ((name, cls) for name, cls in known if issubclass(cls, OnlineAlgorithm))
+        using = ", ".join(
+            name for name, cls in online if cls.reads_token_rewards or cls.reads is not OnlineAlgorithm.reads
+        )
         return [
             *warnings,
             f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "
@@ -418,5 +420,5 @@ class RLStage(TrainingStage):
             if self.token_rewards is not None and len(scored.mask):
                 known, _metrics = self.token_rewards.applied(scored, known)
             advantages = self.algorithm.advantages(scored, known) if len(scored.mask) else None
-        trained_on = TOTAL if self.algorithm.reads_token_rewards else OF_RESPONSE
-        yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages, trained_on=trained_on)
+        by_token = self.algorithm.reads_token_rewards
+        yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages, by_token=by_token)

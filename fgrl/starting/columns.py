@@ -84,12 +84,17 @@ def _of_answers(table: _Columns, detected: Detected, marks: str | None = None) -
     elif conversation:
         detected.columns = {"messages": conversation}
     else:
-        raise table.none_fits("a prompt and an answer, or a list of messages {role, content} that ends with an answer")
+        raise table.none_fits(
+            "a prompt and an answer, or a list of messages {role, content} that ends with an answer",
+            "prompt",
+            "response",
+        )
     if marks:
         marked = table.pick("marks", MARKS, table.is_list)
         if marked is None:
             raise table.none_fits(
-                "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer"
+                "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer",
+                "marks",
             )
         detected.columns["marks"] = marked
     detected.assumptions = table.notes(detected.columns)
@@ -103,7 +108,7 @@ def _of_preferences(table: _Columns, detected: Detected) -> None:
             raise table.none_fits(
                 "a preferred and a rejected answer; single answers with a label are not pairs, and no algorithm here reads them"
             )
-        raise table.none_fits("a preferred and a rejected answer to the same prompt")
+        raise table.none_fits("a preferred and a rejected answer to the same prompt", "chosen", "rejected")
     prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=(chosen, rejected))
     detected.columns = ({"prompt": prompt} if prompt else {}) | {"chosen": chosen, "rejected": rejected}
     detected.assumptions = table.notes(detected.columns)
@@ -127,11 +132,13 @@ def _of_prompts(table: _Columns, detected: Detected) -> None:
         detected.columns = {"prompt": only[0]}
         table.said.append(f'"{only[0]}" is the only column of text, so it is taken for the prompts')
     else:
-        raise table.none_fits("a prompt: a text or a list of messages {role, content}")
+        raise table.none_fits("a prompt: a text or a list of messages {role, content}", "prompt")
     if table.kind == "rtt":
         rubric = table.pick("rubric", RUBRIC, table.is_list)
         if rubric is None:
-            raise table.none_fits("a list of demands on the answer, each a text or {text, check}, beside the prompt")
+            raise table.none_fits(
+                "a list of demands on the answer, each a text or {text, check}, beside the prompt", "rubric"
+            )
         detected.columns["rubric"] = rubric
     read = next(iter(detected.columns.values()))
     more = [name for name in table.names if name != read and name not in ("id", "prompt_id") and name.isidentifier()]
@@ -187,13 +194,14 @@ class _Columns:
                 )
         return notes + self.said
 
-    def none_fits(self, wanted: str) -> DataError:
+    def none_fits(self, wanted: str, *roles: str) -> DataError:
+        """Return the error that no column fits what is wanted. roles: those that `--columns` can name."""
         shared = [name for name in self.names if self._is_share_gpt(name)]
-        hint = "rename the columns of the file, or write the recipe by hand with `columns: {ROLE: COLUMN}` (docs/how-to/data-sets.md)"
+        hint = f"; name the columns: --columns {','.join(f'{role}=COLUMN' for role in roles)}" if roles else ""
         if shared:
-            hint = f'the messages of "{shared[0]}" are {{from, value}}: write them as {{role, content}}, with the roles user and assistant'
+            hint = f'; the messages of "{shared[0]}" are {{from, value}}: write them as {{role, content}}, with the roles user and assistant'
         return DataError(
-            f"{self.where}: no columns for {self.kind}, which needs {wanted}; {hint}.\nIts first row:\n{preview(self.rows[0])}"
+            f"{self.where}: no columns for {self.kind}, which needs {wanted}{hint}.\nIts first row:\n{preview(self.rows[0])}"
         )
 
     def is_text(self, name: str) -> bool:

@@ -107,13 +107,18 @@ def draft(request: Request) -> Draft:
         if request.reward
         else None
     )
-    by_token = request.kind == "grpo" and score is not None and score.by_token
+    by_token = score is not None and score.by_token
     if score is not None:
         assumptions.append(score.text)
-    if by_token:
+    if by_token and request.kind == "grpo":
         assumptions.append(
             f"{reward} scores tokens or spans, and grpo trains on their sum alone: the algorithm is rtt_grpo, which adds token rewards "
             "to the advantage of grpo (`fgrl init ppo` trains on token rewards alone)"
+        )
+    if by_token:
+        own = request.output
+        assumptions.append(
+            f"the row scalar is the same training with one number per answer: `fgrl compare {own}::scalar {own} --run` runs and compares both"
         )
     judged = request.kind == "rtt" and any(
         criterion.check is None for row in rows if isinstance(row, Sample) for criterion in row.rubric

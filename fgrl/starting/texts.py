@@ -53,7 +53,7 @@ class Facts:
     measured: Measured
     assumptions: Sequence[str]
     by_token: bool = False
-    """True if the reward function scores tokens or spans, where `kind` is "grpo"."""
+    """True if the reward function scores tokens or spans."""
     offline: Sizes | None = None
     """Sizes of the training on fixed data, where `sizes` are those of a training on rollouts."""
     judged: bool = False
@@ -240,7 +240,16 @@ def _online(facts: Facts) -> list[str]:
     sizes, kind = facts.sizes, facts.kind
     trained = facts.measured.count + facts.measured.bad - sizes.held_out
     algorithm = {"grpo": "{name: grpo, kl_coef: 0.02}", "ppo": "{name: ppo, kl_coef: 0.1}"}[kind]
+    scalar = []
     if facts.by_token:
+        scalar = [
+            "rows:",
+            "  scalar:",
+            '    about: "One number per answer, the total of its rewards: what do their places add?"',
+            f"    stages: {{policy: {{reward: {{name: function, path: {flow(facts.reward)}, placement: last}}}}}}",
+        ]
+    if facts.by_token and kind == "grpo":
+        scalar[-1] = f"    stages: {{policy: {{algorithm: {algorithm}}}}}"
         algorithm = "{name: rtt_grpo, kl_coef: 0.02, partition: none}"
     critic = ["      critic_lr: 1e-3"] if kind == "ppo" else []
     step = sizes.batch if kind == "grpo" else sizes.batch // 2
@@ -268,6 +277,7 @@ def _online(facts: Facts) -> list[str]:
             facts, "policy", ["token_reward", "length", "repetition", "kl"], facts.reader, trained,
             ['    rewards: {reward: "${vars.reward}"}  # measured by token_reward'],
         ),
+        *scalar,
     ]  # fmt: skip
 
 

@@ -61,6 +61,21 @@ def test_rewards_without_a_critic_show_reward_and_advantage(run: Path) -> None:
     assert "total reward 0 response reward +0.250 tokens 3" in words(shown)
 
 
+@pytest.mark.parametrize(
+    ("by_token", "facts"),
+    [
+        (True, "total reward 0 (trained on) response reward +0.250"),
+        (False, "total reward 0 response reward +0.250 (trained on)"),
+    ],
+)
+def test_the_reward_that_is_trained_on_is_named(run: Path, by_token: bool, facts: str) -> None:
+    assert facts in words(section(run, [line(by_token=by_token)]))
+
+
+def test_one_number_needs_no_mark(run: Path) -> None:
+    assert "total reward +0.250 tokens" in words(section(run, [line(rewards=[0.25, None, None], by_token=True)]))
+
+
 def test_iterations_in_their_order(run: Path) -> None:
     shown = section(run, [line(7), line(0), line(3), line(3)])
     assert re.findall(r"Iteration (\d+) <small>(\w+)</small>", shown) == [

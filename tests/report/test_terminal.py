@@ -142,5 +142,5 @@ def test_critiques_with_their_passages() -> None:
 
 def test_a_missing_critique_is_not_an_empty_one() -> None:
     assert "? the critique is missing" in printed(item(remarks=Remarks(True, None, [])))
-    assert "the critic marked nothing" in printed(item(remarks=Remarks(False, None, [])))
+    assert "nothing is marked" in printed(item(remarks=Remarks(False, None, [])))
     assert "critic" not in printed(item())

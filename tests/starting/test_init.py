@@ -246,11 +246,29 @@ def test_a_function_of_spans_gets_an_algorithm_that_uses_them(tmp_path: Path, ti
     (tmp_path / "recipe.yaml").write_text(made.text.replace("own.py:numbers", "own.py:spans"))
     (warning,) = load(tmp_path / "recipe.yaml").stages["policy"].warnings()
     assert warning.startswith("algorithm: grpo trains on the reward of the whole response alone")
-    assert warning.endswith("(algorithms that use token rewards: ppo)")
+    assert "(algorithms that use token rewards: ppo, rtt_grpo" in warning
     for command in ("validate", "plan"):
         said = CliRunner().invoke(cli.app, [command, str(tmp_path / "recipe.yaml")])
         assert said.exit_code == 0
         assert "warning: stages.policy.algorithm: grpo trains on" in said.output
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "placement"), [("grpo", "grpo", "tokens"), ("ppo", "ppo", "last")])
+def test_a_row_pays_the_total_as_one_number(
+    kind: Any, algorithm: str, placement: str, tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "def spans(completions, **kwargs) -> list[list[tuple[int, int, float]]]:\n    return [[(0, 1, 1.0)] for _ in completions]\n"
+    )
+    rows = [SHAPES[kind](i) for i in range(ROWS)]
+    made = drafted(tmp_path, kind, tiny_model_dir, rows, reward=f"{tmp_path / 'own.py'}:spans")
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    stage, scalar = (
+        load(tmp_path / "recipe.yaml").stages["policy"],
+        load(Path(f"{tmp_path}/recipe.yaml::scalar")).stages["policy"],
+    )
+    assert (registry.name_of(scalar.algorithm)[1], scalar.reward.placement) == (algorithm, placement)
+    assert stage.reward.placement == "tokens"
 
 
 def test_limits_are_not_guessed(tmp_path: Path) -> None:

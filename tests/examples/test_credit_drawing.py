@@ -26,9 +26,9 @@ ONLINE = [method for method in METHODS if method not in OF_PAIRS]
 
 
 @pytest.fixture
-def stage(request: Any, tmp_path: Path, tiny_model_dir: Path) -> Any:
+def stage(request: Any, tmp_path: Path, steady_model_dir: Path) -> Any:
     row = {"dpo": "weighted_dpo.yaml::dpo"}.get(request.param, f"{request.param}.yaml")
-    overrides = overrides_of(request.param if request.param in METHODS else OF_PAIRS[0], tmp_path, tiny_model_dir)
+    overrides = overrides_of(request.param if request.param in METHODS else OF_PAIRS[0], tmp_path, steady_model_dir)
     if request.param in ONLINE:
         overrides += ["stages.policy.train.iterations=1", "stages.policy.stored_rollouts=8"]
     with scratch_imports():
@@ -142,7 +142,7 @@ def test_inspect_draws_implicit_rewards_of_0_before_training(stage: Any, tmp_pat
 @pytest.mark.parametrize("lora", [True, False])
 @pytest.mark.parametrize("stage", [*OF_PAIRS, "dpo"], indirect=True)
 def test_a_training_on_pairs_keeps_the_credit_of_its_tokens(
-    stage: Any, lora: bool, tmp_path: Path, tiny_model_dir: Path
+    stage: Any, lora: bool, tmp_path: Path, steady_model_dir: Path
 ) -> None:
     """beta (log p - log p_reference) of the trained model, times the weight; the KL of whole distributions: against passes of transformers
     alone, pair by pair."""
@@ -155,7 +155,7 @@ def test_a_training_on_pairs_keeps_the_credit_of_its_tokens(
     assert [(line.sample.id, line.model) for line in kept] == [
         (id, side) for id in ("1", "3", "6") for side in ("chosen", "rejected")
     ]
-    trained, start = (run.model(ModelSpec(base=str(place))) for place in (run.out, tiny_model_dir))
+    trained, start = (run.model(ModelSpec(base=str(place))) for place in (run.out, steady_model_dir))
     tokenizer = start.tokenizer
     moved = 0.0
     for line in kept:

@@ -82,10 +82,10 @@ def drafted(
 
 
 @pytest.mark.parametrize("kind", list(SHAPES))
-def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, tiny_model_dir: Path, kind: str) -> None:
+def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_model_dir: Path, kind: str) -> None:
     write_rows(tmp_path / "rows.jsonl", [SHAPES[kind](i) for i in range(ROWS)])
     recipe = tmp_path / "recipe.yaml"
-    words = ["init", kind, "--data", str(tmp_path / "rows.jsonl"), "--model", str(tiny_model_dir), "-o", str(recipe)]
+    words = ["init", kind, "--data", str(tmp_path / "rows.jsonl"), "--model", str(steady_model_dir), "-o", str(recipe)]
     written = CliRunner().invoke(cli.app, words)
     assert written.exit_code == 0, written.output
     text = recipe.read_text()

@@ -89,8 +89,8 @@ def teachers(folder: Path, base: Path) -> list[str]:
             weight.add_(0.3 * weight.std() * torch.randn(weight.shape, generator=draw))
     net.save_pretrained(made)
     return [
-        "stages.dpo=null", "stages.reward_model=null", f"stages.policy.reward.model={{base: '{made}'}}",
-        "stages.policy.reward.reward=says_answer", f"stages.policy.critic={{base: '{base}', lora: {{r: 4, alpha: 8}}}}",
+        "stages.dpo=null", "stages.reward_model=null", f"stages.policy.reward.model={{base: '{made}', dtype: float32}}",
+        "stages.policy.reward.reward=says_answer", f"stages.policy.critic={{base: '{base}', dtype: float32, lora: {{r: 4, alpha: 8}}}}",
     ]  # fmt: skip
 
 

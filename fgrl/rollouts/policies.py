@@ -56,7 +56,7 @@ class PolicyUse:
     continuations: int = 0
     generated_tokens: int = 0
     seconds: float = 0.0
-    """Of `score`, `input_gradient`, `score_embeddings` and continuations; your own backward passes are not counted."""
+    """Of `score`, `states`, `input_gradient`, `score_embeddings` and continuations; your own backward passes are not counted."""
 
 
 def metrics_of(uses: Sequence[PolicyUse]) -> dict[str, float]:
@@ -195,6 +195,16 @@ class Policy:
             )
         self._count(tokens, began)
         return models.Scores(**scored)
+
+    def states(self, tokens: Tokens) -> Tensor:
+        """Return the hidden states [N,h] of one micro-batch before each of its N response tokens, which the output layer
+        reads, without gradient.
+        """
+        began = time.perf_counter()
+        with torch.no_grad():
+            states = self._model.states(tokens)
+        self._count(tokens, began)
+        return states
 
     def micro_batches(self, tokens: Tokens, *columns: Tensor) -> Iterator[tuple[Any, ...]]:
         """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all

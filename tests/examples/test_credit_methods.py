@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from credit_training import FOLDER, METHODS, OF_PAIRS, overrides_of, pairs_file
+from credit_training import FOLDER, METHODS, OF_PAIRS, overrides_of, pairs_file, teachers
 from scratch_registry import scratch_imports
 from tiny_recipe import weights
 from training_helpers import a_run, distance, step_gradient, tiny
@@ -525,17 +525,221 @@ def test_without_an_adapter_the_reference_of_weighted_dpo_is_a_frozen_copy(
     assert algorithm.frozen_models(policy.spec).keys() == {"reference"}
 
 
+def rewarded(rollout: Rollout, outcome: list[float]) -> Rewards:
+    return Rewards(torch.tensor(outcome), torch.zeros(rollout.mask.shape), rollout.mask)
+
+
+def drawn_four_times(model: Any, tokens: int, needs: frozenset[str]) -> tuple[LentPolicy, Rollout]:
+    """Four responses to each of the two prompts."""
+    sampling = Sampling(max_new_tokens=tokens, temperature=0.8)
+    lent = LentPolicy(model, HF().open(model), sampling, seed=5, name="policy", micro_batch_size=3)
+    return lent, rollouts.collect(
+        model, model, PROMPTS, sampling, HF().open(model), needs, per_prompt=4, seed=5, lent_policy=lent
+    )
+
+
+OUTCOMES = [1.0, 0.0, 0.75, 0.0, 0.0, 1.0, 0.0, 0.25]
+
+
+@pytest.mark.parametrize("standardize", ["apart", "together"])
+@pytest.mark.parametrize("success", [0.5, None])
+@torch.no_grad()
+def test_gtpo_is_the_equations_of_the_paper(
+    standardize: str, success: float | None, files: dict[str, ModuleType], model: Any
+) -> None:
+    algorithm = files["gtpo"].GTPO(entropy_weight=0.3, base=0.7, standardize=standardize, success=success)
+    _lent, rollout = drawn_four_times(model, 7, algorithm.needs())
+    rollout.mask[1, 5:] = rollout.mask[2, 4:] = rollout.mask[6, 3:] = False  # of different lengths
+    found = algorithm.advantages(rollout, rewarded(rollout, OUTCOMES)).advantage.numpy()
+    entropies: list[np.ndarray] = []
+    for row in range(8):
+        prompt, response = ids_of(rollout, row)
+        rows = logprobs(model, prompt + response, 0.8)[len(prompt) - 1 :].double().numpy()
+        entropies.append(-(np.exp(rows) * rows).sum(axis=1))
+    for first in (0, 4):
+        group = range(first, first + 4)
+        least = 0.5 if success is not None else np.mean([OUTCOMES[row] for row in group])
+        won = [row for row in group if OUTCOMES[row] > least]
+        lost = [row for row in group if row not in won]
+        assert won
+        assert lost
+        token = {}
+        for rows, sign in ((won, 1), (lost, -1)):
+            for row in rows:
+                for t, entropy in enumerate(entropies[row]):
+                    alive = [entropies[k][t] ** sign for k in rows if len(entropies[k]) > t]
+                    share = entropy**sign / sum(alive) * len(alive)
+                    token[row, t] = 0.7 * (OUTCOMES[row] if sign > 0 else -1) + 0.3 * sign * share
+        for rows in (won, lost) if standardize == "apart" else ([*won, *lost],):
+            values = np.array([token[row, t] for row in rows for t in range(len(entropies[row]))])
+            for row in rows:
+                for t in range(len(entropies[row])):
+                    expected = 0.0 if values.std() < 1e-6 else (token[row, t] - values.mean()) / values.std()
+                    assert found[row, t] == pytest.approx(expected, abs=2e-3)
+    assert not found[~rollout.mask.numpy()].any()
+    assert np.abs(found).max() > 0.5
+
+
+@torch.no_grad()
+def test_a_success_alone_and_certain_tokens_teach_nothing_apart(files: dict[str, ModuleType], model: Any) -> None:
+    """Only one successful response: the share of its entropies is 1 everywhere. Entropies of 0 are not divided by."""
+    algorithm = files["gtpo"].GTPO()
+    _lent, rollout = lent_and_drawn(model, 5, algorithm.needs())
+    rollout.entropy = torch.where(rollout.mask, torch.tensor([[0.5], [0.0], [1e-7], [0.0]]), 0.0)
+    advantages = algorithm.advantages(rollout, rewarded(rollout, [1.0, 0.0, 0.0, 0.0]))
+    assert not advantages.advantage.any()
+    assert advantages.metrics["successful"] == 0.25
+    assert advantages.metrics["idle"] == 1.0
+    algorithm.standardize = "together"
+    found = algorithm.advantages(rollout, rewarded(rollout, [1.0, 0.0, 0.0, 0.0])).advantage
+    assert bool((found[0][rollout.mask[0]] > 0).all())
+    assert bool((found[1][rollout.mask[1]] < 0).all())
+
+
+def delta_weights(
+    vectors: list[np.ndarray], advantage: list[float], spread: float, refinements: int
+) -> list[np.ndarray]:
+    """Appendix H, response by response, with squared distances as they are written."""
+    sides = {sign: [i for i, a in enumerate(advantage) if a * sign > 0] for sign in (1, -1)}
+    score = [np.ones(len(v)) for v in vectors]
+    cached: dict[int, float] = {}
+    for _ in range(refinements + 1):
+        centre = {}
+        for sign, rows in sides.items():
+            mass = sum(abs(advantage[i]) * score[i].sum() for i in rows)
+            centre[sign] = sum(abs(advantage[i]) * (score[i][:, None] * vectors[i]).sum(axis=0) for i in rows) / mass
+        far = {
+            i: ((vectors[i] - centre[-sign]) ** 2).sum(axis=1) - ((vectors[i] - centre[sign]) ** 2).sum(axis=1)
+            for sign, rows in sides.items() for i in rows
+        }  # fmt: skip
+        stds = {sign: float(np.concatenate([far[i] for i in rows]).std()) for sign, rows in sides.items()}
+        use = cached or stds
+        score = [np.zeros(len(v)) for v in vectors]
+        for sign, rows in sides.items():
+            for i in rows:
+                score[i] = 1 / (1 + np.exp(-far[i] / use[sign]))
+        cached = stds
+    raw = [1 - spread + 2 * spread * s for s in score]
+    return [w / np.concatenate(raw).mean() for w in raw]
+
+
+@pytest.mark.parametrize("refinements", [0, 1, 3])
+@torch.no_grad()
+def test_delta_is_the_equations_of_the_paper(refinements: int, files: dict[str, ModuleType], model: Any) -> None:
+    algorithm = files["delta"].DelTA(spread=0.6, refinements=refinements)
+    lent, rollout = drawn_four_times(model, 7, algorithm.needs())
+    outcome = [1.0, 0.0, 0.75, 0.0, 0.5, 0.5, 0.5, 0.5]  # the second group is on neither side
+    with lent.lend():
+        advantages = algorithm.advantages(rollout, rewarded(rollout, outcome))
+    mean, std = np.mean(outcome[:4]), np.std(outcome[:4], ddof=1)
+    given = [float((each - mean) / std) for each in outcome[:4]] + [0.0] * 4
+    head = model.transformer.get_output_embeddings().weight
+    vectors = []
+    for row in range(8):
+        prompt, response = ids_of(rollout, row)
+        states = model.transformer.model(torch.tensor([prompt + response])).last_hidden_state[0, len(prompt) - 1 : -1]
+        own = torch.zeros(len(response), states.shape[1])
+        for t, token in enumerate(
+            response
+        ):  # the gradient of the token's log-probability to its row of the output layer, by autograd
+            with torch.enable_grad():
+                matrix = head.detach().clone().requires_grad_()
+                torch.log_softmax(matrix @ states[t] / 0.8, dim=0)[token].backward()
+            own[t] = 0.8 * matrix.grad[token]
+        vectors.append(own.double().numpy())
+    weights = delta_weights(vectors, given, 0.6, refinements)
+    assert max(np.ptp(weight) for weight in weights) > 0.1
+    for row in range(8):
+        length = len(weights[row])
+        found = advantages.advantage[row, :length].numpy()
+        np.testing.assert_allclose(found, given[row] * weights[row], atol=2e-3)
+        assert not advantages.advantage[row, length:].any()
+    # one pass, and no more than is announced
+    assert lent.use.forward_tokens == int(rollout.mask.sum() + rollout.prompt_mask.sum())
+    bound = algorithm.policy_work(DrawnShape(8, int(rollout.prompt_mask.sum(1).max()), 7))
+    assert bound == PolicyWork(forward_tokens=bound.forward_tokens)
+    assert lent.use.forward_tokens <= bound.forward_tokens
+    share = advantages.metrics["own_side"]
+    assert 0 < float(share.total) <= float(share.count) == int(rollout.mask[:4].sum())
+
+
+@torch.no_grad()
+def test_delta_depends_on_no_micro_batches_and_is_grpo_without_spread(files: dict[str, ModuleType], model: Any) -> None:
+    algorithm = files["delta"].DelTA(spread=0.8)
+    lent, rollout = drawn_four_times(model, 7, algorithm.needs())
+    found = []
+    for size in (1, 3, 8):
+        lent.micro_batch_size = size
+        with lent.lend():
+            found.append(algorithm.advantages(rollout, rewarded(rollout, OUTCOMES)).advantage)
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, atol=1e-5, rtol=0)
+    plain = GRPO(aggregate="token_mean").advantages(rollout, rewarded(rollout, OUTCOMES)).advantage
+    assert float((found[0] - plain).abs().max()) > 1e-2
+    algorithm.spread = 0.0
+    with lent.lend():
+        even = algorithm.advantages(rollout, rewarded(rollout, OUTCOMES)).advantage
+        nothing = algorithm.advantages(rollout, rewarded(rollout, [0.5] * 8)).advantage
+    torch.testing.assert_close(even, plain)
+    assert not nothing.any()
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+@torch.no_grad()
+def test_rto_is_the_log_ratio_of_the_dpo_model_and_the_outcome_at_the_end(
+    clip: float | None, files: dict[str, ModuleType], model: Any, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    teachers(tmp_path, tiny_model_dir)
+    reward = build(
+        Reward,
+        {
+            "name": "rto",
+            "model": {"base": str(tmp_path / "dpo")},
+            "beta": 0.3,
+            "clip": clip,
+            "outcome_weight": 2.0,
+            "reward": "says_answer",
+        },
+    )
+    reward.reward = Even()
+    reward.setup(a_run(tmp_path))
+    _lent, rollout = lent_and_drawn(model, 7, reward.needs())
+    rewards = reward.scored(rollout)
+    dpo, clipped = tiny(tmp_path / "dpo"), 0
+    for row in range(4):
+        prompt, response = ids_of(rollout, row)
+        places = range(len(prompt) - 1, len(prompt) + len(response) - 1)
+        own, reference = (
+            logprobs(net, prompt + response, 0.8)[places, response].double().numpy() for net in (dpo, model)
+        )
+        dense = 0.3 * (own - reference)
+        clipped += int((np.abs(dense) > 0.1).sum())
+        dense = dense if clip is None else np.clip(dense, -clip, clip)
+        np.testing.assert_allclose(rewards.columns["dpo_reward"][row, : len(response)], dense, atol=1e-4)
+        dense[-1] += 2.0 * float(response[-1] % 2 == 0)
+        np.testing.assert_allclose(rewards.token[row, : len(response)], dense, atol=1e-4)
+        assert float(rewards.response[row]) == float(response[-1] % 2 == 0)
+    assert clipped
+    reward.micro_batch_size = 1
+    torch.testing.assert_close(reward.scored(rollout).token, rewards.token, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_is_one_short_file(method: str) -> None:
-    """Under 90 lines with its docstring and what only it imports; no private name of fgrl, no global statement, nothing kept."""
+    """Under 90 lines with its docstring and what only it imports; no private name but its own, no global statement, nothing kept."""
     imported_by: dict[str, set[str]] = {}
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.py")}
     for name, tree in trees.items():
+        own = {
+            node.target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
         for node in ast.walk(tree):
             for module in [node.module] if isinstance(node, ast.ImportFrom) else []:
                 imported_by.setdefault(str(module), set()).add(name)
             assert not isinstance(node, ast.Global | ast.Nonlocal)
-            assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_"))
+            assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr not in own)
     files = [method] + [name for name in trees if imported_by.get(name) == {method}]
     assert sum(len((FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()) for name in files) < 90
     assignments = [node for node in trees[method].body if isinstance(node, ast.Assign | ast.AnnAssign)]
@@ -567,7 +771,7 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                     assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
-            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy", "prime"))
+            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy", "prime", "gtpo", "rto"))
         with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
 
@@ -606,6 +810,7 @@ def test_every_recipe_can_be_inspected(name: str, tiny_model_dir: Path, tmp_path
         overrides.append(f"stages.policy.data.path={pairs_file(tmp_path, tiny_model_dir)}")
     else:
         overrides += ["stages.policy.rollout.per_prompt=2", "stages.policy.rollout.sampling.max_new_tokens=6"]
+        overrides += teachers(tmp_path, tiny_model_dir) if name == "rto" else []
     with scratch_imports():
         stage = load(FOLDER / f"{name}.yaml", overrides).stages["policy"]
         assert len(list(stage.inspect(a_run(tmp_path), 2))) >= 2

@@ -42,7 +42,7 @@ def test_other_micro_batches_train_alike(
     assert relative_difference(whole, cut) < 1e-4
 
 
-@pytest.mark.parametrize("method", ["top_entropy", "prime"])
+@pytest.mark.parametrize("method", ["top_entropy", "prime", "delta"])
 def test_two_processes_train_alike(method: str, tmp_path: Path, tiny_model_dir: Path) -> None:
     overrides = [*overrides_of(method, tmp_path, tiny_model_dir), "stages.policy.train.iterations=2"]
     whole = train(method, tmp_path / "whole", overrides)

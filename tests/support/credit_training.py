@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,10 @@ from fgrl.modules.training_module import TrainingModule
 from fgrl.recipe import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
-METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "weighted_dpo", "tdpo"]
+METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo"]
 OF_PAIRS = ["weighted_dpo", "tdpo"]
+OF_ALGORITHM = ["top_entropy", "prime", "gtpo", "delta"]
+"""Their recipes' rewards are of whole responses; those of the others hold one."""
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 ONLINE = [
@@ -37,6 +40,9 @@ OF_METHOD = {
     "vine": ["stages.policy.reward.segmenter={name: ngram, n: 3}", "stages.policy.reward.k=2"],
     "top_entropy": [],
     "prime": ["stages.policy.algorithm.prm.lr=2e-2", "stages.policy.algorithm.beta=0.5"],
+    "gtpo": ["stages.policy.algorithm.entropy_weight=0.5"],
+    "delta": ["stages.policy.algorithm.spread=1.0"],
+    "rto": ["stages.policy.reward.beta=0.5", "stages.policy.train.critic_lr=1e-2"],
     "weighted_dpo": PAIRS,
     "tdpo": PAIRS,
 }  # fmt: skip
@@ -66,8 +72,26 @@ def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
     if method in OF_PAIRS:
         return [*common, *OF_METHOD[method], f"stages.policy.data.path={pairs_file(folder, base, 8)}"]
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
-    field = "stages.policy.reward" + ("" if method in ("top_entropy", "prime") else ".reward")
-    return [*common, *ONLINE, *OF_METHOD[method], f"{field}={{name: function, path: '{folder / 'worth.py'}:worth'}}"]
+    alone = teachers(folder, base) if method == "rto" else []
+    field = "stages.policy.reward" + ("" if method in OF_ALGORITHM else ".reward")
+    reward = f"{field}={{name: function, path: '{folder / 'worth.py'}:worth'}}"
+    return [*common, *ONLINE, *OF_METHOD[method], *alone, reward]
+
+
+def teachers(folder: Path, base: Path) -> list[str]:
+    """The policy of rto.yaml without the stages before it: a model with noise in its weights stands for the one that DPO trained."""
+    from transformers import AutoModelForCausalLM
+
+    made = shutil.copytree(base, folder / "dpo", dirs_exist_ok=True)
+    net, draw = AutoModelForCausalLM.from_pretrained(base), torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(0.3 * weight.std() * torch.randn(weight.shape, generator=draw))
+    net.save_pretrained(made)
+    return [
+        "stages.dpo=null", "stages.reward_model=null", f"stages.policy.reward.model={{base: '{made}', dtype: float32}}",
+        "stages.policy.reward.reward=says_answer", f"stages.policy.critic={{base: '{base}', dtype: float32, lora: {{r: 4, alpha: 8}}}}",
+    ]  # fmt: skip
 
 
 @contextmanager

@@ -1,0 +1,67 @@
+"""GTPO (arXiv 2508.04349 v6; Tan et al.): token rewards from the policy's entropies, apart for successful and failed responses.
+
+Of the responses to one prompt let S_t be the successful ones and F_t the failed ones that have a token t, and H_i,t an entropy. Then
+
+    r_i,t =  base r_i + entropy_weight  H_i,t |S_t| / sum_{k in S_t} H_k,t              successful (Eq. 3)
+    r_i,t = -base     - entropy_weight (1/H_i,t) |F_t| / sum_{k in F_t} (1/H_k,t)       failed (Eq. 5)
+    A_i,t = (r_i,t - mean) / std    over all tokens of the successful responses, and of the failed ones (Eq. 6)
+
+and the policy gets the clipped loss of PPO, averaged over tokens (Eq. 7). Left out: GRPO-S, its variant for whole responses.
+docs/credit/gtpo.md lists what differs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from fgrl import ops
+from fgrl.modules.group_relative import GroupRelative
+from fgrl.registry import register
+from fgrl.types import Aggregation
+
+
+def relative(value, mask, index):
+    """`value` [B,T] divided by its mean over the responses with the same `index` [B] that have a token there."""
+    total, count = (
+        torch.zeros(int(index.max()) + 1, mask.shape[1], dtype=value.dtype, device=value.device).index_add(0, index, part)[index]
+        for part in (torch.where(mask, value, 0.0), mask.to(value.dtype))
+    )  # fmt: skip
+    return torch.where(mask, value * count / total.clamp(min=1e-12), 0.0)
+
+
+@register("gtpo")
+class GTPO(GroupRelative):
+    """GRPO whose tokens have rewards of their own: uncertain ones of successful, and certain ones of failed responses weigh more."""
+
+    aggregate: Aggregation = "token_mean"
+    """Each token of a step weighs the same (Eq. 7)."""
+    base: float = Field(1.0, ge=0)
+    """Weight of the outcome (alpha_1)."""
+    entropy_weight: float = Field(0.1, ge=0)
+    """Weight of the share in the entropies (alpha_2)."""
+    success: float | None = 0.5
+    """A response with a reward above this is successful; null: above the mean of the responses to its prompt."""
+    standardize: Literal["apart", "together"] = "apart"
+    """`apart`: token rewards of successful responses and those of failed ones, to one prompt, each get mean 0 and spread 1 (Eq. 6).
+    `together`: all of them, so that success and failure differ in their mean."""
+    least_entropy: float = Field(1e-3, gt=0)
+    """Nats: lower entropies count as this, because they may be rounding."""
+
+    def needs(self):
+        return super().needs() | {"entropy"}
+
+    def combine(self, advantage, rollout, rewards):
+        mask, outcome, group = rollout.mask, rewards.response, ops.group_index(rollout.group)
+        mean = torch.zeros_like(outcome).index_add(0, group, outcome)[group] / torch.bincount(group)[group]
+        success = outcome > (mean if self.success is None else self.success)
+        side = 2 * group + success
+        entropy = rollout.filled("entropy").clamp(min=self.least_entropy)
+        won = self.base * outcome[:, None] + self.entropy_weight * relative(entropy, mask, side)
+        lost = -self.base - self.entropy_weight * relative(1 / entropy, mask, side)
+        token = torch.where(success[:, None], won, lost)
+        cell = (side if self.standardize == "apart" else group)[:, None].expand_as(mask)
+        found = ops.standardize(token, mask, cell, unbiased=False, min_std=1e-5)
+        return found, {"successful": float(success.float().mean())}

@@ -44,6 +44,7 @@ class ReinforcedToken(RewardWrapper):
     _dpo: Any = PrivateAttr(None)
 
     def setup(self, run):
+        super().setup(run)
         self._dpo = run.model(self.model)
 
     def on_tokens(self):

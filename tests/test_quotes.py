@@ -232,18 +232,16 @@ def test_a_misspelt_quote_is_found(text: str, data: Any) -> None:
     """Two letters wrong in a quote of twenty or more; the text around it is anything."""
     words = st.text(LETTERS, min_size=20, max_size=30).map(lambda one: "x" + one.strip() + "y")
     quote = data.draw(words)
-    assume(len(quote) >= 20 and len(set(pairwise(quote))) >= 12)  # one that repeats itself is about as like elsewhere
-    after = data.draw(texts)
-    whole = text + " " + quote + " " + after
+    assume(len(quote) >= 20)
+    whole = text + " " + quote + " " + data.draw(texts)
     wrong = list(quote)
     for _ in range(2):
         at = data.draw(st.integers(1, len(wrong) - 2))
         wrong[at : at + 1] = data.draw(st.sampled_from([[], ["q"], [wrong[at], "q"]]))
     matches = locate("".join(wrong), whole, "first", 0.75)
     assert len(matches) == 1
-    assert matches[0].score >= likeness(plain("".join(wrong)), plain(quote)) - 0.06, "or something about as like"
-    about_as_like = any(locate("".join(wrong), part, "first", matches[0].score - 0.01) for part in (text, after))
-    if matches[0].kind == "fuzzy" and not about_as_like:
+    assert matches[0].score >= likeness(plain("".join(wrong)), plain(quote)) - 0.02, "or something about as like"
+    if matches[0].kind == "fuzzy":
         assert matches[0].start < len(text) + 1 + len(quote)
         assert matches[0].end > len(text) + 1
 

@@ -11,8 +11,7 @@ from fgrl.types import Mean
 class WeightedGRPO(GroupRelative):
     """Group-relative advantages times the reward's column "weight" [B,T]."""
 
-    def reads(self):
-        return frozenset({"weight"})
+    columns_read = frozenset({"weight"})
 
     def combine(self, advantage, rollout, rewards):
         weight = rewards.column("weight")

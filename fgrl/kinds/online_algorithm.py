@@ -25,6 +25,8 @@ class OnlineAlgorithm(Component, ABC):
     """Minimum number of responses per prompt."""
     reads_token_rewards: ClassVar[bool] = True
     """True if it reads `Rewards.token`, False if it takes one reward per response."""
+    columns_read: ClassVar[frozenset[str]] = frozenset()
+    """What `reads` may return, whatever the settings."""
 
     epochs: int = Field(1, ge=1, le=1_000)
     """Passes over each rollout."""
@@ -50,7 +52,7 @@ class OnlineAlgorithm(Component, ABC):
         """Return the optional fields and `columns` of `Rewards` that it requires: a reward that does not fill them is
         refused.
         """
-        return frozenset()
+        return self.columns_read
 
     @abstractmethod
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...

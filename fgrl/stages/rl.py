@@ -216,9 +216,7 @@ class RLStage(TrainingStage):
             return warnings
         known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
         online = ((name, cls) for name, cls in known if issubclass(cls, OnlineAlgorithm))
-        using = ", ".join(
-            name for name, cls in online if cls.reads_token_rewards or cls.reads is not OnlineAlgorithm.reads
-        )
+        using = ", ".join(name for name, cls in online if cls.reads_token_rewards or cls.columns_read)
         return [
             *warnings,
             f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "

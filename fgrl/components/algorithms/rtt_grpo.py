@@ -27,6 +27,8 @@ torch = lazy.load("torch")
 class RTTGRPO(GroupRelative):
     """GRPO with a token advantage: each criterion's verdict on the tokens that it depends on."""
 
+    columns_read = frozenset({"criterion"})
+
     response_weight: float = Field(1.0, ge=0, le=1e6)
     """Weight of the group advantage of the response (alpha in Eq. 7)."""
     token_weight: float = Field(0.5, ge=0, le=1e6)
@@ -58,7 +60,7 @@ class RTTGRPO(GroupRelative):
         return self
 
     def reads(self) -> frozenset[str]:
-        return frozenset({"criterion"} if self.token_weight else ())
+        return self.columns_read if self.token_weight else frozenset()
 
     def criterion_rewards(self, criterion: Tensor, rollout: Rollout) -> Tensor:
         """Return the token rewards [B,C,T] of each criterion, verdict (+1 or -1) x relevance, in the order to

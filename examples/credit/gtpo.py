@@ -55,8 +55,7 @@ class GTPO(GroupRelative):
 
     def combine(self, advantage, rollout, rewards):
         mask, outcome, group = rollout.mask, rewards.response, ops.group_index(rollout.group)
-        mean = torch.zeros_like(outcome).index_add(0, group, outcome)[group] / torch.bincount(group)[group]
-        success = outcome > (mean if self.success is None else self.success)
+        success = (advantage > 0).any(dim=1) if self.success is None else outcome > self.success
         side = 2 * group + success
         entropy = rollout.filled("entropy").clamp(min=self.least_entropy)
         won = self.base * outcome[:, None] + self.entropy_weight * relative(entropy, mask, side)

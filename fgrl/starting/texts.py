@@ -242,15 +242,15 @@ def _online(facts: Facts) -> list[str]:
     algorithm = {"grpo": "{name: grpo, kl_coef: 0.02}", "ppo": "{name: ppo, kl_coef: 0.1}"}[kind]
     scalar = []
     if facts.by_token:
+        change = f"reward: {{name: function, path: {flow(facts.reward)}, placement: last}}"
+        if kind == "grpo":
+            change, algorithm = f"algorithm: {algorithm}", "{name: rtt_grpo, kl_coef: 0.02, partition: none}"
         scalar = [
             "rows:",
             "  scalar:",
             '    about: "One number per answer, the total of its rewards: what do their places add?"',
-            f"    stages: {{policy: {{reward: {{name: function, path: {flow(facts.reward)}, placement: last}}}}}}",
+            f"    stages: {{policy: {{{change}}}}}",
         ]
-    if facts.by_token and kind == "grpo":
-        scalar[-1] = f"    stages: {{policy: {{algorithm: {algorithm}}}}}"
-        algorithm = "{name: rtt_grpo, kl_coef: 0.02, partition: none}"
     critic = ["      critic_lr: 1e-3"] if kind == "ppo" else []
     step = sizes.batch if kind == "grpo" else sizes.batch // 2
     return [

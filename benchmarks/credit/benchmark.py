@@ -107,6 +107,11 @@ def settings_of(worse: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def mistakes_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mistakes among the settings of a run, without those that were tuned."""
+    return {key.rsplit(".", 1)[1]: value for key, value in settings.items() if key.startswith("stages.policy.")}
+
+
 def trials(method: Mapping[str, Any], rates: Sequence[float]) -> list[dict[str, Any]]:
     """Return the settings that are tried: as many for each method; none for a control, which has the settings of `as`."""
     if "as" in method:
@@ -176,10 +181,10 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
         if each["number"] in NUMBERS
     }
     policy = finished.stage("policy")
-    credit = quality_of(policy.product / "rollouts.jsonl", kind)
+    log, credit = policy.log(), quality_of(policy.product / "rollouts.jsonl", kind)
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
-        **{key: round(value, 5) for key, value in {**numbers, **curve(policy.log()), **iterations(policy.log()), **credit}.items()},
+        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **iterations(log), **credit}.items()},
         "processor seconds": round(time.process_time() - begin[1], 1), "seconds": round(time.perf_counter() - begin[0], 1),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
     }  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "credit-benchmark.svg"
-COLOURS = {
-    "drop": "#0b6e99", "flip": "#c0392b", "invent": "#d68910", "shift": "#7d3c98", "smear": "#1e8449",
-    "bias": "#5d6d7e", "drop, invent": "#117a65",
-}  # fmt: skip
 NUMBERS = ("precision", "recall")
-REWARD = "stages.policy.reward."
 
 
 @dataclass(frozen=True)
@@ -60,12 +54,10 @@ def place(name: str, lines: Sequence[Mapping[str, Any]], methods: tables.Values)
 
 def made_worse(task: str, methods: tables.Values) -> list[Place]:
     """Return the oracle with each of its mistakes; the name of a place is that of the mistakes."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in benchmark.lines("worse"):
-        mistakes = [key.removeprefix(REWARD) for key in line["settings"] if key.startswith(REWARD)]
-        if line["task"] == task:
-            found[", ".join(mistakes), json.dumps(line["settings"])].append(line)
-    places = [place(name, lines, methods) for (name, _), lines in found.items()]
+    places = [
+        place(", ".join(json.loads(mistakes)), lines, methods)
+        for (name, mistakes), lines in tables.made_worse().items() if name == task
+    ]  # fmt: skip
     return [each for each in places if each is not None]
 
 
@@ -84,15 +76,9 @@ def draw() -> Path:
         for axis, number in zip(row, NUMBERS, strict=True):
             axis.axhline(0, color="#bbbbbb", linewidth=0.8)
             axis.axhline(1, color="#bbbbbb", linewidth=0.8)
-            for kind, colour in COLOURS.items():
+            for kind in dict.fromkeys(each.name for each in worse):
                 some = [each for each in worse if each.name == kind]
-                axis.scatter(
-                    [getattr(each, number) for each in some],
-                    [each.gain for each in some],
-                    color=colour,
-                    label=kind,
-                    s=28,
-                )
+                axis.scatter([getattr(each, number) for each in some], [each.gain for each in some], label=kind, s=28)
             for each in filter(None, own):
                 axis.scatter(getattr(each, number), each.gain, color="black", marker="D", s=14)
                 axis.annotate(
@@ -100,7 +86,8 @@ def draw() -> Path:
                 )
             axis.set(xlabel=number, title=task)
         row[0].set(ylabel="share of the oracle's advantage")
-    grid[0][-1].legend(title="mistakes of the oracle", fontsize=7, title_fontsize=7)
+        if worse:
+            row[-1].legend(title="mistakes of the oracle", fontsize=7, title_fontsize=7)
     figure.savefig(TARGET, metadata={"Date": None})
     return TARGET
 

@@ -156,16 +156,19 @@ def methods() -> None:
 def worse() -> None:
     """Print the oracle made worse: where its credit is, and what it teaches."""
     print("| task | settings | seeds | precision | recall | right words |\n|---|---|---|---|---|---|")
-    found: dict[tuple[str, str], list[dict]] = defaultdict(list)
-    for line in benchmark.lines("worse"):
-        found[line["task"], json.dumps({key.split(".")[-1]: value for key, value in line["settings"].items()})].append(
-            line
-        )
-    for (name, settings), lines in found.items():
+    for (name, settings), lines in made_worse().items():
         values = shown([line[PRIMARY] for line in lines])
         print(
             f"| {name} | {settings} | {len(lines)} | {mean(lines, 'precision')} | {mean(lines, 'recall')} | {values} |"
         )
+
+
+def made_worse() -> dict[tuple[str, str], list[dict]]:
+    """Return the lines of phase `worse` by task and mistakes (as JSON)."""
+    found: dict[tuple[str, str], list[dict]] = defaultdict(list)
+    for line in benchmark.lines("worse"):
+        found[line["task"], json.dumps(benchmark.mistakes_of(line["settings"]))].append(line)
+    return found
 
 
 def mean(lines: Sequence[dict], key: str) -> str:

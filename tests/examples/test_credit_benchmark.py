@@ -217,7 +217,7 @@ def test_every_method_is_a_recipe_and_has_as_many_trials_as_the_others(tiny_mode
         assert ("as" in method) == (method["told"] == "control") == (tried == [])
         counted |= {len(tried)} - {0}
         for settings in tried[-1:] or [{}]:
-            fgrl.validate(f"{FOLDER / 'task.yaml'}{row}", {**given, **settings})
+            assert not fgrl.validate(f"{FOLDER / 'task.yaml'}{row}", {**given, **settings}).needs
         assert name == method.get("as", name) or method["as"] in methods
     assert counted == {6}
 
@@ -233,7 +233,7 @@ def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
     assert len(seeds["test"]) == 20
     worse = benchmark.points("worse")
     assert len({point.key for point in worse}) == len(worse) >= 300
-    fgrl.validate(FOLDER / "task.yaml", {"vars.start": str(tiny_model_dir), **worse[-1].settings})
+    assert not fgrl.validate(FOLDER / "task.yaml", {"vars.start": str(tiny_model_dir), **worse[-1].settings}).needs
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:
@@ -314,7 +314,7 @@ def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_di
     for name in plan["methods"]:
         row = benchmark.read("methods.yaml")[name].get("row")
         address = f"{FOLDER / plan['recipe']}{f'::{row}' if row else ''}"
-        fgrl.validate(address, {"vars.start": str(tiny_model_dir), "vars.words": 24})
+        assert not fgrl.validate(address, {"vars.start": str(tiny_model_dir), "vars.words": 24}).needs
     fgrl.validate(FOLDER / plan["start"])
 
 

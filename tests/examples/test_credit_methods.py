@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from credit_training import FOLDER, METHODS, OF_PAIRS, overrides_of, pairs_file, teachers
+from pydantic import PrivateAttr
 from scratch_registry import scratch_imports
 from tiny_recipe import weights
 from training_helpers import a_run, distance, step_gradient, tiny
@@ -60,6 +61,15 @@ class Even(Reward):
     def score(self, rollout: Rollout) -> Rewards:
         last = rollout.response_ids.gather(1, rollout.mask.sum(1, keepdim=True) - 1)[:, 0]
         return Rewards((last % 2 == 0).float(), torch.zeros(rollout.mask.shape), rollout.mask)
+
+
+class Prepared(Even):
+    """`Even`, which knows whether it was prepared."""
+
+    _ready: bool = PrivateAttr(False)
+
+    def setup(self, run: Any) -> None:
+        self._ready = True
 
 
 def lent_and_drawn(
@@ -701,8 +711,9 @@ def test_rto_is_the_log_ratio_of_the_dpo_model_and_the_outcome_at_the_end(
             "reward": "says_answer",
         },
     )
-    reward.reward = Even()
+    reward.reward = Prepared()
     reward.setup(a_run(tmp_path))
+    assert reward.reward._ready, "the reward that it holds may have a model, too"
     _lent, rollout = lent_and_drawn(model, 7, reward.needs())
     rewards = reward.scored(rollout)
     dpo, clipped = tiny(tmp_path / "dpo"), 0

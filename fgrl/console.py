@@ -1,7 +1,7 @@
 """Messages and progress (with a rate and an ETA) on stderr.
 
-At a terminal the progress is a live line (rich). Anywhere else it is a plain line every few seconds, so that a log file
-stays readable. stdout is never touched here: it carries results.
+At a terminal the progress is a live line (rich). In a pipe it is a plain line every few seconds, in a file twice a
+minute, so that a log stays readable. stdout is never touched here: it carries results.
 
 What arrives here may contain text of models, data and endpoints, so nothing of it can move the cursor or hide
 (`visible`), and secrets are left out (`hide`).
@@ -10,6 +10,8 @@ What arrives here may contain text of models, data and endpoints, so nothing of 
 from __future__ import annotations
 
 import math
+import os
+import stat
 import sys
 import threading
 import time
@@ -185,6 +187,7 @@ class Console:
         self.log: TextIO | None = None
         self.prefix = ""
         self.live = self.stream.isatty() and not quiet
+        self._in_file = _is_file(self.stream)
         self._rich: RichConsole | None = None
         self._bars: Progress | None = None
         self._doing, self._since = "", time.monotonic()
@@ -226,7 +229,7 @@ class Console:
         now = time.monotonic()
         if now - self._logged >= LOG_EVERY:
             self._to_log(line)
-        if now - self._spoke >= BEAT and not self.quiet and self._bars is None:
+        if now - self._spoke >= (LOG_EVERY if self._in_file else BEAT) and not self.quiet and self._bars is None:
             self._to_terminal(visible(hide(line)))
 
     def note(self, text: str) -> None:
@@ -276,7 +279,7 @@ class Console:
             return
         if now - self._logged >= LOG_EVERY:
             self._to_log(ticker.line())
-        if now - self._spoke >= EVERY and not self.live and not self.quiet:
+        if now - self._spoke >= (LOG_EVERY if self._in_file else EVERY) and not self.live and not self.quiet:
             self._to_terminal(ticker.line())
 
     # -- live ----------------------------------------------------------------------------------------------------------
@@ -325,6 +328,14 @@ class Console:
                 with suppress(OSError):  # closing writes what is left
                     log.close()
                 self._to_terminal(f"run.log ends here: {error.strerror}")
+
+
+def _is_file(stream: TextIO) -> bool:
+    """Return True if a stream writes to a file on a disk, and not to a terminal, a pipe or memory."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # nothing of the operating system is behind it, or it is closed
+        return False
 
 
 def _live_class() -> type[Progress]:

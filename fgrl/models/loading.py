@@ -18,6 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fgrl.errors import DataError, Unavailable
 from fgrl.models import adapters, folders
+from fgrl.models.decoding.cache import ARGUMENTS
 from fgrl.models.finite import is_finite
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import NEWEST, LanguageModel
@@ -284,6 +285,6 @@ def checkpoint_layers(model: nn.Module) -> int:
 
 
 def _forward(forward: Any, *args: Any, **kwargs: Any) -> Any:
-    if torch.is_grad_enabled() and kwargs.get("past_key_values") is None:
+    if torch.is_grad_enabled() and all(kwargs.get(name) is None for name in ARGUMENTS):
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
     return forward(*args, **kwargs)

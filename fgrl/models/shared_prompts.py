@@ -6,8 +6,7 @@ draws once for a shared prompt.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from fgrl.models.decoding.cache import only_keys_and_values
+from fgrl.models.decoding.cache import only_keys_and_values, takes_cache, with_cache
 from fgrl.types import Tokens
 
 LEAST_SAVING = 0.1
@@ -31,7 +30,7 @@ def can_share(trunk: nn.Module) -> bool:
     Not in encoders, with recurrent layers, if layers share their keys, or if angles depend on the length.
     """
     config: Any = trunk.config
-    if "past_key_values" not in inspect.signature(trunk.forward).parameters:
+    if not takes_cache(trunk):
         return False
     if not all(getattr(module, "is_causal", True) for module in trunk.modules()):
         return False
@@ -89,19 +88,17 @@ class _PromptCache(DynamicCache):
         self.layer_class_to_replicate = lambda: _PromptLayer(place)  # type: ignore[assignment]
 
 
-def states_after(
-    trunk: Callable[..., Any], inputs: dict[str, Tensor], prompt: int, first: Tensor, place: Tensor
-) -> Tensor:
+def states_after(trunk: nn.Module, inputs: dict[str, Tensor], prompt: int, first: Tensor, place: Tensor) -> Tensor:
     """Hidden states [B,T+1,h] from the last prompt token to the end.
 
     `inputs` are ids, mask and maybe positions [B,P+T] of whole rows whose first `prompt` = P columns are the prompt;
     `first` and `place` are the result of `distinct_prompts`.
     """
-    cache = _PromptCache(place)
+    cached = with_cache(trunk, _PromptCache(place))
     before = {name: values[first, :prompt] for name, values in inputs.items()}
-    last = trunk(**before, past_key_values=cache, use_cache=True).last_hidden_state[:, -1:]
+    last = trunk(**before, **cached).last_hidden_state[:, -1:]
     after = {name: values if name == "attention_mask" else values[:, prompt:] for name, values in inputs.items()}
-    states = trunk(**after, past_key_values=cache, use_cache=True).last_hidden_state
+    states = trunk(**after, **cached).last_hidden_state
     return torch.cat([last.index_select(0, place), states], 1)
 
 

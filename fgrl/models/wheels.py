@@ -4,15 +4,17 @@ torch.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import files, lazy
+from fgrl import console, files, lazy
 from fgrl.errors import DataError, Unavailable
 from fgrl.models.digests import digest_of_file
 from fgrl.models.pretrained import SHORT_NAMES, no_progress_bars, pretrained, pretrained_model
@@ -181,7 +183,8 @@ def _write_model(package: Package, file: Path, partial: Path) -> None:
         raise Unavailable(f"converting {file.name} needs the package gguf: pip install gguf")
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
-    with no_progress_bars():
+    console.phase(f"converting {file.name}")
+    with no_progress_bars(), redirect_stderr(io.StringIO()):  # its converter's bar has no switch
         tokenizer = pretrained(transformers.AutoTokenizer, file.parent, gguf_file=file.name)
         plain = transformers.GgufConfig(dequantize=True)
         model = pretrained_model(

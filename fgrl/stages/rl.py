@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy
+from fgrl import console, lazy
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.errors import DataError
 from fgrl.kinds import (
@@ -405,6 +405,7 @@ class RLStage(TrainingStage):
         prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
         with drawer, torch.no_grad(), lent.lend():
             drawer.take(model, 0)
+            console.phase("drawing")
             rollout = rollouts.collect(
                 model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
@@ -412,6 +413,7 @@ class RLStage(TrainingStage):
             beside = auxiliary_models.load(self.auxiliaries(), run, self.model, trainable=False)
             rollout.columns = auxiliary_models.columns(rollout, beside, self.train.micro_batch_size)
             note_step(self.reward, 0, self.train.iterations or self.train.epochs)
+            console.phase("scoring")
             rewards = self.reward.scored(rollout)
             online.check_columns(self.reward, rewards, self.algorithm)
             scored, known, _missing = gather.drop_missing(rollout, rewards)

@@ -34,22 +34,25 @@ def tried(path: str, rows: Sequence[Sample]) -> Tried:
     caller = Caller([path], allowed=("numbers", "tokens", "spans"), arguments={}, form="as_prompt")
     kind, name = caller.kinds[0], caller.names[0]
     samples = rows[:ROWS]
-    texts = [_answer(sample) for sample in samples]
+    written = [_answer(sample) for sample in samples]
+    texts = [text or STAND_IN for text in written]
+    about = f"{len(samples)} rows" if all(written) else f"{len(samples)} rows and the answer {STAND_IN!r}"
     words = [[match.span() for match in re.finditer(r"\s*\S+", text)] for text in texts]
     given = Texts(samples, texts, [list(range(len(own))) for own in words], words, logs=True)
     try:
         (value,) = caller.values(given)
     except UserCodeError as error:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        return Tried(kind != "numbers", f"the reward {name} could not be tried on {len(samples)} rows: {said}")
+        return Tried(kind != "numbers", f"the reward {name} could not be tried on {about}: {said}")
     result = checked(caller.functions()[0], kind, value, texts, [len(own) for own in words])
-    return Tried(kind != "numbers", f"the reward {name} returned for {len(samples)} rows: {_in_words(result)}")
+    return Tried(kind != "numbers", f"the reward {name} returned for {about}: {_in_words(result)}")
 
 
 def _answer(sample: Sample) -> str:
+    """Return the answer that a row has; "" where it has none."""
     known = sample.reference if isinstance(sample.reference, str) else None
     meta = [value for name, value in sample.meta.items() if name in ("answer", "response", "completion", "solution")]
-    return known or next((value for value in meta if isinstance(value, str) and value.strip()), STAND_IN)
+    return known or next((value for value in meta if isinstance(value, str) and value.strip()), "")
 
 
 def _in_words(result: Returned) -> str:

@@ -290,3 +290,22 @@ def test_the_live_table_has_the_last_numbers() -> None:
     assert "reward" in shown
     assert "0.7" in shown
     assert [step for step, _numbers in ticker.rows] == [3, 4, 5, 6, 7, 8]
+
+
+def test_a_log_file_gets_a_line_every_30_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    with (tmp_path / "log").open("w+") as file:
+        console = Console(stream=file)
+        console.enter("loading")
+        for _ in range(65):
+            clock[0] += 1
+            console.beat()
+        with console.progress("iterations", 100) as ticker:
+            for _ in range(65):
+                clock[0] += 1
+                ticker.advance(1)
+        file.seek(0)
+        lines = file.read().splitlines()
+    assert lines[:2] == ["loading  30s", "loading  1:00"]
+    assert [line.split("  ")[1] for line in lines[2:]] == ["25/100", "55/100", "65/100"]

@@ -206,7 +206,7 @@ def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterato
 
 def _step(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
     """Hidden states [B,h] at the last of `ids` [B,n]; mask [B, all tokens so far]."""
-    inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "use_cache": True}
+    inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **caches.with_cache(model.trunk, cache)}
     if model.takes_positions:
         inputs["position_ids"] = positions
     return model.trunk(**inputs).last_hidden_state[:, -1]

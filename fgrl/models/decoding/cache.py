@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+
+ARGUMENTS = ("cache", "past_key_values")
+"""Names of the argument that takes keys and values, in transformers from 5.24 on and before."""
+
+
+def takes_cache(trunk: nn.Module) -> bool:
+    """Return True if a model takes keys and values of the tokens before."""
+    return _argument(type(trunk)) is not None
+
+
+def with_cache(trunk: nn.Module, cache: Cache) -> dict[str, Any]:
+    """Return the arguments with which a model that takes keys and values reads and extends these."""
+    return {_argument(type(trunk)) or ARGUMENTS[0]: cache, "use_cache": True}
+
+
+@lru_cache(maxsize=64)
+def _argument(cls: type[nn.Module]) -> str | None:
+    names = inspect.signature(cls.forward).parameters
+    return next((name for name in ARGUMENTS if name in names), None)
 
 
 class BufferLayer(CacheLayerMixin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -17,17 +18,17 @@ ARGUMENTS = ("cache", "past_key_values")
 
 def takes_cache(trunk: nn.Module) -> bool:
     """Return True if a model takes keys and values of the tokens before."""
-    return _argument(type(trunk)) is not None
+    return _argument(type(trunk).forward) is not None
 
 
 def with_cache(trunk: nn.Module, cache: Cache) -> dict[str, Any]:
     """Return the arguments with which a model that takes keys and values reads and extends these."""
-    return {_argument(type(trunk)) or ARGUMENTS[0]: cache, "use_cache": True}
+    return {_argument(type(trunk).forward) or ARGUMENTS[0]: cache, "use_cache": True}
 
 
 @lru_cache(maxsize=64)
-def _argument(cls: type[nn.Module]) -> str | None:
-    names = inspect.signature(cls.forward).parameters
+def _argument(forward: Callable[..., Any]) -> str | None:
+    names = inspect.signature(forward).parameters
     return next((name for name in ARGUMENTS if name in names), None)
 
 

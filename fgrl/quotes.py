@@ -10,7 +10,6 @@ Left out: quotes with a gap ("the first ... the last"), and guesses from what su
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from fgrl import lazy
+from fgrl.similar_stretch import most_similar
 
 fuzz = lazy.load("rapidfuzz.fuzz")
 regex = lazy.load("regex")
@@ -288,27 +288,18 @@ def _best(
     """Return the stretch of pieces `first:last` most similar to the quote: (similarity, first piece, index behind the
     last piece).
 
-    1. the window of at most the quote's length that is most similar to it
-    2. its end, then its start, moved to the highest similarity: the passage may be longer or shorter than the quote
-    3. whole pieces, without white space at the ends; they must still be similar enough
+    The most similar stretch of characters is widened to whole pieces, and loses white space at its ends; it must still
+    be similar enough.
     """
     pieces = flat.pieces
     if first >= last:
         return None
     offset = _start(flat, first)
     text = "".join(piece.text for piece in pieces[first:last])
-    if len(quote) < len(text):
-        window = fuzz.partial_ratio_alignment(quote, text, score_cutoff=0.0)
-        start, end = window.dest_start, window.dest_end
-    else:
-        start, end = 0, len(text)
-    slack = math.ceil(len(quote) * (2 / threshold - 2)) + 1
-    ends = range(max(start + 1, end - slack), min(len(text), end + slack) + 1)
-    end = max(ends, key=lambda other: (fuzz.ratio(quote, text[start:other]), -abs(other - end)), default=end)
-    starts = range(max(0, start - slack), min(end - 1, start + slack) + 1)
-    start = max(starts, key=lambda other: (fuzz.ratio(quote, text[other:end]), -abs(other - start)), default=start)
-    if start >= end:
+    found = most_similar(quote, text, threshold)
+    if found is None:
         return None
+    start, end = found
     low, high = owner[offset + start], owner[offset + end - 1] + 1
     low += pieces[low].text == " "
     high -= pieces[high - 1].text == " "

@@ -35,7 +35,7 @@ NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
 PARTS, FILLERS = 8, 2
 ANSWERS = 64
 """Drawn in an iteration."""
-SECONDS = 12.0
+SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0}
 """Of one core for a run, where no line tells."""
 
 
@@ -134,6 +134,11 @@ def tuned() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def recipe_of(plan: Mapping[str, Any]) -> str:
+    """Return the file of a phase's runs."""
+    return str(plan.get("recipe", "task.yaml"))
+
+
 def start(recipe: str, runs: str) -> str:
     """Return the folder of the model that every training starts from, after training it where that is missing."""
     return str(fgrl.run(HERE / recipe, runs=runs, progress=False).stage("start").product.resolve())
@@ -172,9 +177,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     given |= method.get("overrides", {}) | dict(point.settings)
     begin = time.perf_counter(), time.process_time()
     row = f"::{method['row']}" if "row" in method else ""
-    finished = fgrl.run(
-        f"{HERE / plan.get('recipe', 'task.yaml')}{row}", given, seed=point.seed, runs=runs, progress=False, page=False
-    )
+    finished = fgrl.run(f"{HERE / recipe_of(plan)}{row}", given, seed=point.seed, runs=runs, progress=False, page=False)
     numbers = {
         f"{each['model']}.{NUMBERS[each['number']]}": each["mean"]
         for each in finished.numbers()
@@ -224,15 +227,20 @@ def processor() -> str:
 
 def budget(options: argparse.Namespace) -> None:
     """Print runs and seconds of each phase, and what is left."""
-    print("| phase | runs | seconds of one core for a run | hours | done |\n|---|---|---|---|---|")
-    total = 0.0
-    for phase in read("plan.yaml"):
-        done = list(lines(phase))
-        cost = statistics.mean(line["processor seconds"] for line in done) if done else SECONDS
-        every = len(points(phase))
-        total += every * cost / 3600
-        print(f"| {phase} | {every} | {cost:.1f} | {every * cost / 3600:.1f} | {len(done)} |")
-    print(f"| all | | | {total:.1f} | |")
+    plan = read("plan.yaml")
+    known: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for phase in plan:
+        for line in lines(phase):
+            known[recipe_of(plan[phase]), line["method"]].append(line["processor seconds"])
+    print("| phase | runs | seconds of one core for a run | hours | done | hours left |\n|---|---|---|---|---|---|")
+    hours, hours_left = 0.0, 0.0
+    for phase in plan:
+        recipe, done, every = recipe_of(plan[phase]), {line["key"] for line in lines(phase)}, points(phase)
+        costs = {point.key: statistics.mean(known[recipe, point.method] or [SECONDS[recipe]]) / 3600 for point in every}
+        total, left = sum(costs.values()), sum(cost for key, cost in costs.items() if key not in done)
+        hours, hours_left = hours + total, hours_left + left
+        print(f"| {phase} | {len(every)} | {3600 * total / len(every):.1f} | {total:.1f} | {len(done)} | {left:.1f} |")
+    print(f"| all | | | {hours:.1f} | | {hours_left:.1f} |")
 
 
 def main() -> None:

@@ -35,13 +35,15 @@ class SmallLanguageModel(Stage):
     """The file that defines the language."""
 
     def run(self, run: Run) -> dict[str, Any]:
-        from tokenizers import Tokenizer, pre_tokenizers
+        from tokenizers import Tokenizer, decoders, pre_tokenizers
         from tokenizers.models import WordLevel
         from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-        words = {word: i for i, word in enumerate(["<pad>", "<eos>", "<unknown>", *vocabulary()])}
+        # words with a mark for the space before them: then a token's characters are known without decoding every prefix
+        marked = (f"▁{word}" for word in vocabulary())
+        words = {word: i for i, word in enumerate(["<pad>", "<eos>", "<unknown>", *marked])}
         tokenizer = Tokenizer(WordLevel(words, unk_token="<unknown>"))
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         config = LlamaConfig(
             vocab_size=len(words), hidden_size=self.hidden, intermediate_size=3 * self.hidden,
             num_hidden_layers=self.layers, num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=256,

@@ -2,7 +2,7 @@
 
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
-python benchmarks/credit/tables.py methods        the table of methods (phase test)
+python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, monte_carlo)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
 """
 
@@ -14,6 +14,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 
 import benchmark
 import numpy as np
@@ -23,14 +24,16 @@ from fgrl.evaluation.statistics import student
 PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
+TEST = ("test", "rest", "monte_carlo")
+"""Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
 Values = dict[str, dict[str, dict[int, dict]]]
 """Lines by task, method and seed."""
 
 
-def by_task(phase: str) -> Values:
-    """Return the lines of a phase, those of methods with one setting each."""
+def by_task(*phases: str) -> Values:
+    """Return the lines of phases, those of methods with one setting each."""
     found: Values = defaultdict(lambda: defaultdict(dict))
-    for line in benchmark.lines(phase):
+    for line in chain.from_iterable(map(benchmark.lines, phases)):
         found[line["task"]][line["method"]][line["seed"]] = line
     return found
 
@@ -128,7 +131,7 @@ def tuned() -> None:
 def methods() -> None:
     """Print each method on each task, among those that are told the same."""
     told = benchmark.read("methods.yaml")
-    found = by_task("test")
+    found = by_task(*TEST)
     cells = [
         (group, method, name, paired(found[name], method, SCALAR))
         for group in dict.fromkeys(each["told"] for each in told.values())

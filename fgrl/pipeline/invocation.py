@@ -153,9 +153,10 @@ class Invocation:
             with suppress(Timeout), FileLock(lock).acquire(timeout=0):
                 if folder.exists() and not _has_work(folder):
                     shutil.rmtree(folder)
-        shutil.rmtree(self.folder)
-        if not any(self.folder.parent.iterdir()):
-            self.folder.parent.rmdir()
+        with suppress(FileNotFoundError):  # somebody removed it meanwhile
+            shutil.rmtree(self.folder)
+            if not any(self.folder.parent.iterdir()):
+                self.folder.parent.rmdir()
         self.summary.folder = self.summary.report = None
 
     def conclude(self, conclusions: Conclusions) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fgrl.errors import Aborted, DataError, NotYet, Stopped
 from fgrl.pipeline.endings import ChildFailed, ending
+from fgrl.pipeline.invocation import Invocation
 
 
 class OutOfMemoryError(RuntimeError):
@@ -38,3 +41,10 @@ def test_every_error_has_one_ending(error, code, message, bug, tmp_path):
     end = ending(error, tmp_path)
     assert (end.exit_code, end.bug) == (code, bug)
     assert end.message.startswith(message)
+
+
+def test_an_invocation_whose_folder_was_removed_by_somebody_else_ends_without_another_error(tmp_path):
+    summary = SimpleNamespace(folder="there", report="there")
+    unfinished: Any = SimpleNamespace(_new=[], folder=tmp_path / "runs" / "removed", summary=summary)
+    Invocation.remove(unfinished)
+    assert summary.folder is None

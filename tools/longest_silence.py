@@ -16,7 +16,7 @@ import select
 import sys
 import time
 
-STAGE = re.compile(rb"\[\d+/\d+\] ([\w-]+)")
+STAGE = re.compile(rb"\[\d+/\d+\] ([\w-]+)[ :]")
 
 
 def silences(command: list[str], echo: bool = True) -> tuple[dict[str, float], int]:

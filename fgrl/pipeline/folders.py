@@ -139,9 +139,9 @@ def recipe_name(address: Path | str) -> str:
     begins with a dot: `...yaml` would lie beside the runs folder.
     """
     recipe = Address.parse(address)
-    parts = recipe.file.resolve().with_suffix("").parts
-    above = parts[:-1]
+    file = recipe.file.resolve()
+    above = file.parent.parts
     first = len(above) - above[::-1].index("recipes") if "recipes" in above else len(above)
     rows = [] if recipe.row is None else [recipe.row.replace("/", "-")]
-    name = "-".join([*parts[first:], *rows]).lstrip(".-") or "recipe"
+    name = "-".join([*above[first:], file.stem, *rows]).lstrip(".-") or "recipe"
     return f"{name}-recipe" if name in RESERVED else name

@@ -303,7 +303,7 @@ def _not_yaml(text: Text, error: Exception) -> Problem:
         place = text.place(before.count("\n"), len(before) - (before.rfind("\n") + 1))
         return Problem((), f"not a YAML character: {chr(unreadable.character)!r}", place=place)
     except RecursionError:
-        return Problem((), "nested too deeply", place=text.start())
+        return Problem((), f"nested more than {TOO_DEEP} deep", place=text.start())
     return Problem((), f"not YAML: {error}", place=text.start())
 
 

@@ -43,21 +43,15 @@ def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
         try:
             versions[module] = metadata.version(module)
         except metadata.PackageNotFoundError:  # the package has another name than its module
-            versions |= {name: metadata.version(name) for name in _distributions(_places()).get(module, [])}
+            versions |= {
+                name: metadata.version(name) for name in _distributions(outside.state_of_path()).get(module, [])
+            }
     return versions
 
 
-def _places() -> tuple[tuple[str, int], ...]:
-    """Return the folders that packages are found in, and when something was added to or removed from each."""
-    folders = dict.fromkeys(place or "." for place in sys.path)
-    return tuple(
-        (str(Path(folder).resolve()), Path(folder).stat().st_mtime_ns) for folder in folders if Path(folder).exists()
-    )
-
-
 @functools.lru_cache(maxsize=1)
-def _distributions(places: tuple[tuple[str, int], ...]) -> Mapping[str, list[str]]:
-    """Return the packages by their modules. That reads the list of files of every installed package, which takes up to a second."""
+def _distributions(_folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
+    """Return the installed packages by their modules. That reads the list of files of every installed package, which takes up to a second."""
     return metadata.packages_distributions()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
 
 os.environ.update(
     HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error", WANDB_MODE="disabled"
@@ -91,6 +92,18 @@ def _one_thread() -> None:
 def _nobody_waits_for_the_disk() -> Iterator[None]:
     """What a test reads was written in this session, and no machine fails under it. The descriptor is still looked at."""
     with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _saving_a_model_imports_no_deepspeed() -> Iterator[None]:
+    """transformers does that wherever it is installed, also in the tests' own `save_pretrained` (see `fgrl.models.writing`)."""
+    from accelerate.utils import other
+
+    def imported() -> bool:
+        return "deepspeed" in sys.modules
+
+    with mock.patch.object(other, "is_deepspeed_available", imported):
         yield
 
 

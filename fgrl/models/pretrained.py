@@ -6,6 +6,7 @@ another shape or not finite is refused. Adapters and heads are checked by the sa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,8 +79,15 @@ def _check_outline(auto: Any, name: str | Path, unused: tuple[str, ...], **optio
     """Compare the weights of a model with its architecture without taking memory for either."""
     import transformers  # not lazily, see `tokenizer_of`
 
+    fits = None
     if Path(name).is_dir():
-        folders.check_weights(Path(name))
+        shapes = folders.check_weights(Path(name))
+        file = Path(name) / "config.json"
+        text = file.read_bytes() if file.is_file() else b""
+        asked = repr((unused, sorted(options.items()), text, sorted(shapes.items())))
+        fits = (auto, hashlib.sha256(asked.encode("utf-8", "surrogatepass")).digest())
+        if fits in _FITTING:
+            return
     with reading(name, "config.json"):
         config = transformers.AutoConfig.from_pretrained(
             name, trust_remote_code=False, revision=options.get("revision")
@@ -89,6 +97,13 @@ def _check_outline(auto: Any, name: str | Path, unused: tuple[str, ...], **optio
         options.pop("quantization_config", None)
         outline, found = auto.from_pretrained(name, trust_remote_code=False, device_map="meta", **REPORTING, **options)
     _refuse(outline, found, name, unused)
+    if fits is not None:
+        _FITTING.add(fits)
+
+
+_FITTING: set[tuple[Any, bytes]] = set()
+"""Classes, and digests of what outlines of them were made of, of the outlines in this process that fitted: a policy, its reference and
+its base are often one folder."""
 
 
 def _refuse(net: Any, found: Mapping[str, Any], name: str | Path, unused: tuple[str, ...]) -> None:

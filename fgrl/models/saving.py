@@ -16,6 +16,7 @@ from fgrl.files import write_json
 from fgrl.models.finite import non_finite
 from fgrl.models.language_model import NEWEST, LanguageModel
 from fgrl.models.sources import Source, base_of, record_of
+from fgrl.models.writing import write_weights
 
 
 def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
@@ -36,7 +37,7 @@ def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
             "models that it was made of"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    model.net.save_pretrained(folder, **({"selected_adapters": [NEWEST]} if model.adapted else {}))  # type: ignore[operator]
+    write_weights(model.net, folder, **({"selected_adapters": [NEWEST]} if model.adapted else {}))
     if model.number is not None:
         head = {name: value.detach().cpu().contiguous() for name, value in model.number.state_dict().items()}
         save_file(head, str(folder / "head.safetensors"))

@@ -18,6 +18,7 @@ from fgrl import console, files, lazy
 from fgrl.errors import DataError, Unavailable
 from fgrl.models.digests import digest_of_file
 from fgrl.models.pretrained import SHORT_NAMES, no_progress_bars, pretrained, pretrained_model
+from fgrl.models.writing import write_weights
 
 if TYPE_CHECKING:
     import filelock
@@ -193,5 +194,5 @@ def _write_model(package: Package, file: Path, partial: Path) -> None:
         tokenizer.model_max_length = model.config.max_position_embeddings
         tokenizer.padding_side = "left"
         model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(token) for token in package.end_tokens]
-        model.to(torch.bfloat16).save_pretrained(partial)
+        write_weights(model.to(torch.bfloat16), partial)
         tokenizer.save_pretrained(partial)

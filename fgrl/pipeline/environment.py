@@ -39,14 +39,20 @@ def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
     left out.
     """
     versions: dict[str, str] = {}
-    distributions: Mapping[str, list[str]] | None = None
     for module in sorted(modules):
         try:
             versions[module] = metadata.version(module)
         except metadata.PackageNotFoundError:  # the package has another name than its module
-            distributions = metadata.packages_distributions() if distributions is None else distributions
-            versions |= {name: metadata.version(name) for name in distributions.get(module, [])}
+            versions |= {
+                name: metadata.version(name) for name in _distributions(outside.state_of_path()).get(module, [])
+            }
     return versions
+
+
+@functools.lru_cache(maxsize=1)
+def _distributions(_folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
+    """Return the installed packages by their modules. That reads the list of files of every installed package, which takes up to a second."""
+    return metadata.packages_distributions()
 
 
 def commit(folder: Path) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from fgrl import lazy
 from fgrl.console import Console
 from fgrl.errors import FgrlError, UsageError
 from fgrl.kinds import OfflineAlgorithm, OnlineAlgorithm, Reward, RewardWrapper
+from fgrl.models.writing import write_weights
 from fgrl.registry import Component, build, import_file, name_of
 from fgrl.registry.names import NotRegistered
 from fgrl.types import Column
@@ -237,5 +238,5 @@ def _write_model(folder: Path) -> None:
             pad_token_id=0, bos_token_id=1, eos_token_id=2,
         ))  # fmt: skip
     with redirect_stderr(StringIO()):  # a progress bar
-        model.save_pretrained(folder)
+        write_weights(model, folder)
     tokenizer.save_pretrained(folder)

@@ -22,6 +22,7 @@ import fgrl
 from fgrl import files, lazy
 from fgrl.errors import UsageError, disk_error
 from fgrl.models.sources import Source
+from fgrl.models.writing import write_weights
 from fgrl.publishing import card
 from fgrl.publishing.exported import Exported
 from fgrl.publishing.lineage import Lineage, base_model, lineage
@@ -231,7 +232,7 @@ def _write_weights(model: Path, folder: Path, head: str, dtype: str) -> str:
         net, loads = _classifier(loaded)
         if net.config.get_text_config().pad_token_id != tokenizer.pad_token_id:
             tokenizer.pad_token = tokenizer.convert_ids_to_tokens(net.config.get_text_config().pad_token_id)
-    net.to(getattr(torch, dtype)).save_pretrained(folder)
+    write_weights(net.to(getattr(torch, dtype)), folder)
     tokenizer.save_pretrained(folder)
     return loads
 

@@ -269,7 +269,7 @@ def load_entry_points() -> None:
     Raises `Problems` when one of them cannot be imported, with the package to repair or remove.
     """
     problems = []
-    for point in _entry_points(tuple(map(_folder_state, sys.path))):
+    for point in _entry_points(state_of_path()):
         if (point.name, point.value) in _loaded:
             continue
         try:
@@ -296,6 +296,11 @@ def _entry_points(_folders: tuple[tuple[str, int | None], ...]) -> tuple[metadat
     if any("[fgrl.components]" in text for text in texts):
         return tuple(metadata.entry_points(group="fgrl.components"))
     return ()
+
+
+def state_of_path() -> tuple[tuple[str, int | None], ...]:
+    """Return what changes when a package is installed, replaced or removed: see `_folder_state`."""
+    return tuple(map(_folder_state, sys.path))
 
 
 def _folder_state(folder: str) -> tuple[str, int | None]:

@@ -17,8 +17,10 @@ import transformers
 from forks import command
 from hostile_folders import CASES, Base, Case
 from model_helpers import LORA, stir, tiny
+from pipeline_helpers import fgrl_here
 
 from fgrl import models
+from fgrl.models import pretrained
 
 MEMORY, SECONDS = 3 * 2**30, 60
 """Limits of a process that runs one folder: address space beyond that of the tests, and time."""
@@ -52,12 +54,17 @@ class Ended:
     """What the stage made; empty where it made nothing."""
 
 
-def run(folder: Path, recipe: str, memory: int = MEMORY, seconds: int = SECONDS) -> Ended:
-    """A run of a recipe in `folder`, in a fork of this process."""
+def write(folder: Path, recipe: str) -> None:
+    """What a run needs beside the model."""
     (folder / "recipe.yaml").write_text(RECIPES[recipe])
     (folder / "topics.txt").write_text("rivers\nlamps\n")
     pairs = [{"prompt": f"Say {word}.", "chosen": "It is good.", "rejected": "No."} for word in ("one", "two", "three")]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+
+
+def run(folder: Path, recipe: str, memory: int = MEMORY, seconds: int = SECONDS) -> Ended:
+    """A run of a recipe in `folder`, in a fork of this process."""
+    write(folder, recipe)
 
     def limit() -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -91,6 +98,22 @@ def sound(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
     adapter.peft_config["default"].base_model_name_or_path = str(root / "base")
     adapter.save_pretrained(root / "peft")
     return lambda base: root / ("base" if base == "whole" else base)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries_are_loaded(sound: Callable[[Base], Path], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a run imports late is there before the forks are made, each of which would import it. What it found out about models is
+    forgotten.
+    """
+    for recipe, base in (("sample", "whole"), ("calibrate", "scalar")):
+        folder = tmp_path_factory.mktemp(recipe)
+        shutil.copytree(sound("whole"), folder / "base")
+        shutil.copytree(sound(base), folder / "the_model")
+        write(folder, recipe)
+        done = fgrl_here("run", "recipe.yaml", cwd=folder)
+        assert done.returncode == 0, done.stderr
+    pretrained._FITTING.clear()
+    pretrained._PROBLEMS.clear()
 
 
 @pytest.fixture(scope="module")

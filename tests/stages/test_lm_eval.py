@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -240,6 +241,17 @@ def test_truthfulqa_is_six_shot_as_it_is(harness) -> None:
     assert "num_fewshot" not in (folder / "triviaqa" / "default.yaml").read_text()
 
 
+@pytest.fixture
+def few_of_its_own(harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness has two folders of its own tasks: to read its thousands takes ten seconds."""
+    from lm_eval.tasks import manager
+
+    for name in ("triviaqa", "truthfulqa"):
+        shutil.copytree(Path(harness.__file__).parent / "tasks" / name, tmp_path / "few" / name)
+    monkeypatch.setattr(manager, "__file__", str(tmp_path / "few" / "manager.py"))
+
+
+@pytest.mark.usefixtures("few_of_its_own")
 def test_an_unknown_task_and_data_out_of_reach_are_said(harness, tmp_path: Path) -> None:
     from fgrl.evaluation import harness as ours
 

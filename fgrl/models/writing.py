@@ -1,0 +1,31 @@
+"""Writing weights as transformers does, without the seconds that importing DeepSpeed takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_weights(net: Any, folder: Path, **options: Any) -> None:
+    """`net.save_pretrained(folder, ...)`, where `net` is a model of transformers or peft."""
+    with without_deepspeed():
+        net.save_pretrained(folder, **options)
+
+
+@contextmanager
+def without_deepspeed() -> Iterator[None]:
+    """Inside, accelerate takes no model for an engine of DeepSpeed when nothing has imported that: no model can be one then. To see
+    whether one is, it imports DeepSpeed wherever that is installed.
+    """
+    from accelerate.utils import other  # it imports torch
+
+    available = other.is_deepspeed_available
+    if "deepspeed" not in sys.modules:
+        other.is_deepspeed_available = bool  # False
+    try:
+        yield
+    finally:
+        other.is_deepspeed_available = available

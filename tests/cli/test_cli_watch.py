@@ -71,5 +71,5 @@ def test_silence_belongs_to_the_stage_that_was_named_last(tool: Any) -> None:
     longest, exit_code = tool.silences([sys.executable, "-c", code], echo=False)
     assert exit_code == 0
     assert list(longest) == ["start", "first", "last"]
-    assert longest["first"] >= 0.6
+    assert longest["first"] > max(0.3, longest["last"])
     assert tool.silences([sys.executable, "-c", "raise SystemExit(3)"], echo=False)[1] == 3

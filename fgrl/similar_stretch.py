@@ -49,7 +49,7 @@ def _alignment(quote: str, text: str, cost: float) -> tuple[float, int]:
     Row i of the table has, for each end of a stretch, the best value of the first i characters of the quote, without their
     own cost. Along a row, a further character of the text costs `cost`: a running maximum.
     """
-    letters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    letters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     slope = cost * np.arange(len(text) + 1)
     same = {letter: np.where(letters == ord(letter), 2.0 - cost, -math.inf) for letter in set(quote)}
     row = np.zeros(len(text) + 1)

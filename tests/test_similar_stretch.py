@@ -35,3 +35,7 @@ def test_a_passage_elsewhere_with_the_length_of_the_quote_does_not_hide_a_longer
 def test_nothing_is_found_in_nothing() -> None:
     assert most_similar("abc", "", 0.5) is None
     assert most_similar("abc", "xyz", 0.5) is None
+
+
+def test_half_a_character_is_one_like_others() -> None:
+    assert most_similar("ab\ud800d", "x ab\ud800c", 0.7) == (2, 5)

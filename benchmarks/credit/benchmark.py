@@ -113,7 +113,7 @@ def mistakes_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trials(method: Mapping[str, Any], rates: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the settings that are tried: as many for each method; none for a control, which has the settings of `as`."""
+    """Return the settings that are tried: as many for each method; none for one that has the settings of another (`as`)."""
     if "as" in method:
         return []
     ((knob, values),) = method.get("knob", {"vars.kl": [0.02, 0.005]}).items()

@@ -250,11 +250,6 @@ if __name__ == "__main__":
     given = dict(os.environ)
     for library in sys.argv[2:]:
         importlib.import_module(library)
-    if auto := sys.modules.get("transformers.models.auto.modeling_auto"):
-        for mapping in (auto.MODEL_MAPPING, auto.MODEL_FOR_CAUSAL_LM_MAPPING):
-            list(
-                mapping.keys()
-            )  # imports the configuration of every architecture, as the first model that a process loads does
     set_by_libraries |= {name: value for name, value in os.environ.items() if given.get(name) != value}
     gc.collect()
     gc.freeze()

@@ -23,7 +23,7 @@ def takes_cache(trunk: nn.Module) -> bool:
 
 def with_cache(trunk: nn.Module, cache: Cache) -> dict[str, Any]:
     """Return the arguments with which a model that takes keys and values reads and extends these."""
-    return {_argument(type(trunk).forward) or ARGUMENTS[0]: cache, "use_cache": True}
+    return {_argument(type(trunk).forward) or ARGUMENTS[-1]: cache, "use_cache": True}
 
 
 @lru_cache(maxsize=64)

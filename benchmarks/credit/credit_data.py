@@ -46,9 +46,10 @@ class TaskPairs(WrittenFor):
     With `weight` each token has one: 1 for right words of the better and wrong words of the worse answer, else 0.
     """
 
-    pair: Literal["drawn", "corrected", "stepwise"] = "drawn"
-    """`drawn`: two answers, the one with the higher value is better. `corrected`: an answer, and the same with all
-    wrong words corrected. `stepwise`: the same in steps, one pair for each corrected word.
+    pair: Literal["drawn", "similar", "corrected", "stepwise"] = "drawn"
+    """`drawn`: two answers, the one with the higher value is better. `similar`: the one with more words of a right answer
+    at their places. `corrected`: an answer, and the same with all wrong words corrected. `stepwise`: the same in steps,
+    one pair for each corrected word.
     """
     weight: bool = False
     """Tell which words decide."""
@@ -62,11 +63,12 @@ class TaskPairs(WrittenFor):
         kind = self.kind()
         for name, prompt, draw in self.prompts():
             answer = kind.write(prompt, self.accuracy, draw)
-            if self.pair == "drawn":
-                both = sorted(
-                    (answer, kind.write(prompt, self.accuracy, draw)), key=lambda each: value(kind, prompt, each)
-                )
-                chain = both if value(kind, prompt, both[0]) < value(kind, prompt, both[1]) else both[:1]
+            if self.pair in {"drawn", "similar"}:
+                both, right = (answer, kind.write(prompt, self.accuracy, draw)), kind.write(prompt, 1.0, draw)
+                marks = [
+                    value(kind, prompt, each) if self.pair == "drawn" else common(right, each) for each in both
+                ]  # fmt: skip
+                chain = [both[place] for place in sorted(range(2), key=marks.__getitem__)] if marks[0] != marks[1] else []
             else:
                 chain = corrections(kind, prompt, answer)
                 chain = [chain[0], chain[-1]] if self.pair == "corrected" and len(chain) > 1 else chain
@@ -143,6 +145,11 @@ def criterion(kind: Task, prompt: str, part: int) -> Criterion:
 def value(kind: Task, prompt: str, answer: str) -> float:
     """Return the value of an answer: right less wrong words."""
     return sum(kind.judge(prompt, answer))
+
+
+def common(answer: str, other: str) -> float:
+    """Return the number of places with the same word."""
+    return float(sum(word == its for word, its in zip(answer.split(), other.split(), strict=True)))
 
 
 def corrections(kind: Task, prompt: str, answer: str) -> list[str]:

@@ -3,6 +3,7 @@
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
 python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, monte_carlo)
+python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
 """
 
@@ -156,6 +157,29 @@ def methods() -> None:
         print(f"| {' | '.join(row)} |")
 
 
+def claims() -> None:
+    """Print what the papers claim of pairs of methods, and what came out."""
+    found = by_task(*TEST, "claims")
+    rows = [
+        (claim, name, paired(found[name], claim["more"], claim["than"]))
+        for claim in benchmark.read("claims.yaml") for name in benchmark.read("plan.yaml")["claims"]["tasks"]
+        if len(paired(found[name], claim["more"], claim["than"])) > 1
+    ]  # fmt: skip
+    corrected = holm([p_value(change) for *_, change in rows])
+    print("| paper | claim | task | seeds | difference | p (Holm) | here |\n|---|---|---|---|---|---|---|")
+    for (claim, name, change), p in zip(rows, corrected, strict=True):
+        cells = [claim["paper"], claim["claim"], name, str(len(change)), shown(change), f"{p:.4f}", verdict(change)]
+        print(f"| {' | '.join(cells)} |")
+
+
+def verdict(change: Sequence[float]) -> str:
+    """Say of a claimed gain whether its interval over seeds excludes 0, and on which side."""
+    over = student(change)
+    if over.low is None or over.high is None or over.low <= 0 <= over.high:
+        return "cannot be told"
+    return "holds" if over.low > 0 else "the opposite"
+
+
 def worse() -> None:
     """Print the oracle made worse: where its credit is, and what it teaches."""
     print("| task | settings | seeds | precision | recall | right words |\n|---|---|---|---|---|---|")
@@ -182,7 +206,7 @@ def mean(lines: Sequence[dict], key: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shown_tables = {each.__name__: each for each in (power, tuned, methods, worse)}
+    shown_tables = {each.__name__: each for each in (power, tuned, methods, claims, worse)}
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()
 

@@ -1,4 +1,4 @@
-"""Writing weights as transformers does, without the seconds that importing DeepSpeed takes."""
+"""Writing weights as transformers does, without its progress bar and the seconds that importing DeepSpeed takes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fgrl.models.pretrained import no_progress_bars
+
 
 def write_weights(net: Any, folder: Path, **options: Any) -> None:
     """`net.save_pretrained(folder, ...)`, where `net` is a model of transformers or peft."""
-    with without_deepspeed():
+    with no_progress_bars(), without_deepspeed():
         net.save_pretrained(folder, **options)
 
 

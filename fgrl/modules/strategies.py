@@ -124,6 +124,10 @@ class DeepSpeed(DeepSpeedStrategy):
     def setup_distributed(self) -> None:
         if self.root_device.type != "cpu":
             return super().setup_distributed()
+        from deepspeed.ops import __compatible_ops__
+
+        # a collective for inference alone, for which DeepSpeed would compile C++ for a minute in each new home
+        __compatible_ops__["deepspeed_shm_comm"] = False
         reset_seed()
         self.set_world_ranks()
         self._init_deepspeed_distributed()

@@ -164,6 +164,22 @@ def test_pairs_and_their_weights(kind: str) -> None:
     assert list(reader.pairs()) == pairs
 
 
+def test_similar_to_a_right_answer_is_better_also_where_words_do_not_matter() -> None:
+    data = importlib.import_module("credit_data")
+
+    def pairs(kind: str, fillers: int) -> list:
+        given = {"task": "opposites", "parts": 3, "fillers": fillers, "split": "train", "count": 200}
+        return list(data.TaskPairs(pair=kind, **given).pairs())
+
+    assert pairs("similar", 0) == pairs("drawn", 0)
+    task = tasks().task("opposites", 3, 2)
+    gains = [
+        sum(task.judge(pair.prompt, pair.chosen)) - sum(task.judge(pair.prompt, pair.rejected))
+        for pair in pairs("similar", 2)
+    ]
+    assert min(gains) < 0 < np.mean(gains)
+
+
 def test_criteria_are_kept_where_their_words_are_right() -> None:
     data = importlib.import_module("credit_data")
     reader = data.TaskCriteria(task="facts", parts=3, fillers=1, split="train", count=5)
@@ -230,11 +246,32 @@ def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
     }
     assert not seeds["pilot"] & seeds["tune"]
     assert not (seeds["pilot"] | seeds["tune"]) & (seeds["test"] | seeds["worse"])
-    assert seeds["untuned"] <= seeds["test"]
+    assert seeds["untuned"] | seeds["claims"] | seeds["rest"] <= seeds["test"]
     assert len(seeds["test"]) == 20
     worse = benchmark.points("worse")
     assert len({point.key for point in worse}) == len(worse) >= 300
     assert not fgrl.validate(FOLDER / "task.yaml", {"vars.start": str(tiny_model_dir), **worse[-1].settings}).needs
+
+
+def test_both_sides_of_a_claim_are_run_on_its_seeds() -> None:
+    benchmark = importlib.import_module("benchmark")
+    runs = {
+        (point.method, point.task, point.seed)
+        for phase in ("test", "rest", "claims") for point in benchmark.points(phase)
+    }  # fmt: skip
+    plan = benchmark.read("plan.yaml")["claims"]
+    for claim in benchmark.read("claims.yaml"):
+        assert claim.keys() == {"paper", "claim", "more", "than"}
+        for method in (claim["more"], claim["than"]):
+            assert {(method, name, seed) for name in plan["tasks"] for seed in benchmark.seeds_of(plan["seeds"])} <= runs
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [([0.1, 0.2, 0.15], "holds"), ([-0.1, -0.2, -0.15], "the opposite"), ([0.1, -0.1, 0.0], "cannot be told")],
+)
+def test_a_claim_holds_if_its_interval_excludes_zero(changes: list[float], words: str) -> None:
+    assert importlib.import_module("tables").verdict(changes) == words
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +290,7 @@ FEWER_ONLINE = FEWER | {
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"), [("oracle", FEWER_ONLINE), ("rto", FEWER_ONLINE), ("chain_dpo", FEWER)]
+    ("method", "settings"), [("oracle", FEWER_ONLINE), ("rto", FEWER_ONLINE), ("segment_ppo", FEWER_ONLINE), ("chain_dpo", FEWER), ("sft", FEWER)]
 )
 def test_a_run_of_a_method_gives_a_line(
     method: str, settings: dict, small_start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -264,7 +301,7 @@ def test_a_run_of_a_method_gives_a_line(
     line = benchmark.result(point, {"split": "validation"}, str(tmp_path))
     assert line["key"] == point.key
     assert {"policy.right", "start.right", "policy.kl", "processor seconds", "threads"} <= line.keys()
-    if method != "chain_dpo":
+    if settings is FEWER_ONLINE:
         assert {"curve", "drawn", "read", "precision", "recall", "auc", "distinct"} <= line.keys()
         assert line["drawn"] == benchmark.ANSWERS * 24, "the length of an answer is fixed"
 

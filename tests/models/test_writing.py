@@ -1,4 +1,4 @@
-"""Weights are written without importing DeepSpeed, unless something else has imported it."""
+"""Weights are written without a progress bar, and without importing DeepSpeed, unless something else has imported it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(folder: Path) -> list[str]:
 
 
 def test_deepspeed_that_nothing_has_imported_stays_so(
-    net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -37,6 +37,7 @@ def test_deepspeed_that_nothing_has_imported_stays_so(
     monkeypatch.setattr(other, "is_deepspeed_available", installed)
     write_weights(net, tmp_path / "saved")
     assert written(tmp_path / "saved") == ["config.json", "generation_config.json", "model.safetensors"]
+    assert capfd.readouterr() == ("", "")
     assert other.is_deepspeed_available is installed
     with pytest.raises(AssertionError, match="it was imported"):
         net.save_pretrained(tmp_path / "as usual")

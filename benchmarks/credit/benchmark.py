@@ -35,10 +35,6 @@ NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
 PARTS, FILLERS = 8, 2
 ANSWERS = 64
 """Drawn in an iteration."""
-CUTOFFS = {"opposites": 2.5, "code": 2.0, "brackets": 2.0, "banned": 2.6, "facts": 2.0, "sums": 2.4}
-"""Nats above which a token starts a segment: chosen by the start model's entropies alone, so that segments are neither single tokens nor
-whole answers. They have 3.5, 2.0, 1.5 and 2.7 words on the first four tasks.
-"""
 SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0}
 """Of one core for a run, where no line tells."""
 
@@ -178,8 +174,8 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     """Run one point of a phase and return its line."""
     method, kind = read("methods.yaml")[point.method], task(point.task, PARTS, FILLERS)
     given = {"vars.start": start(plan.get("start", "start.yaml"), runs), "vars.split": plan["split"]}
-    given |= {"vars.task": point.task, "vars.words": kind.length, "vars.cutoff": CUTOFFS[point.task]}
-    given |= method.get("overrides", {}) | dict(point.settings)
+    given |= {"vars.task": point.task, "vars.words": kind.length}
+    given |= method.get("overrides", {}) | method.get("by_task", {}).get(point.task, {}) | dict(point.settings)
     begin = time.perf_counter(), time.process_time()
     row = f"::{method['row']}" if "row" in method else ""
     finished = fgrl.run(f"{HERE / recipe_of(plan)}{row}", given, seed=point.seed, runs=runs, progress=False, page=False)

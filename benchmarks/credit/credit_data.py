@@ -68,7 +68,9 @@ class TaskPairs(WrittenFor):
                 marks = [
                     value(kind, prompt, each) if self.pair == "drawn" else common(right, each) for each in both
                 ]  # fmt: skip
-                chain = [both[place] for place in sorted(range(2), key=marks.__getitem__)] if marks[0] != marks[1] else []
+                chain = (
+                    [both[place] for place in sorted(range(2), key=marks.__getitem__)] if marks[0] != marks[1] else []
+                )
             else:
                 chain = corrections(kind, prompt, answer)
                 chain = [chain[0], chain[-1]] if self.pair == "corrected" and len(chain) > 1 else chain

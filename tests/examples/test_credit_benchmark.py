@@ -229,6 +229,7 @@ def test_every_method_is_a_recipe_and_has_as_many_trials_as_the_others(tiny_mode
     for name, method in methods.items():
         row = f"::{method['row']}" if "row" in method else ""
         given = {"vars.start": str(tiny_model_dir), **method.get("overrides", {})}
+        given |= method.get("by_task", {}).get("opposites", {})
         tried = benchmark.trials(method, [1e-4, 1e-3, 1e-2])
         assert ("as" in method) == (tried == [])
         assert method["told"] != "control" or "as" in method
@@ -263,7 +264,9 @@ def test_both_sides_of_a_claim_are_run_on_its_seeds() -> None:
     for claim in benchmark.read("claims.yaml"):
         assert claim.keys() == {"paper", "claim", "more", "than"}
         for method in (claim["more"], claim["than"]):
-            assert {(method, name, seed) for name in plan["tasks"] for seed in benchmark.seeds_of(plan["seeds"])} <= runs
+            assert {
+                (method, name, seed) for name in plan["tasks"] for seed in benchmark.seeds_of(plan["seeds"])
+            } <= runs
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,14 @@ FEWER_ONLINE = FEWER | {
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"), [("oracle", FEWER_ONLINE), ("rto", FEWER_ONLINE), ("segment_ppo", FEWER_ONLINE), ("chain_dpo", FEWER), ("sft", FEWER)]
+    ("method", "settings"),
+    [
+        ("oracle", FEWER_ONLINE),
+        ("rto", FEWER_ONLINE),
+        ("segment_ppo", FEWER_ONLINE),
+        ("chain_dpo", FEWER),
+        ("sft", FEWER),
+    ],
 )
 def test_a_run_of_a_method_gives_a_line(
     method: str, settings: dict, small_start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -126,7 +126,8 @@ class DeepSpeed(DeepSpeedStrategy):
             return super().setup_distributed()
         from deepspeed.ops import __compatible_ops__
 
-        # a collective for inference alone, for which DeepSpeed would compile C++ for a minute in each new home
+        # a collective for inference alone: DeepSpeed would compile it for a minute in each new home, and a process that is killed
+        # meanwhile leaves a lock for which all later ones wait
         __compatible_ops__["deepspeed_shm_comm"] = False
         reset_seed()
         self.set_world_ranks()

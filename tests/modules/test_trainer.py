@@ -235,6 +235,7 @@ module = Wrapped()
 config = {"zero_optimization": {"stage": stage}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
           "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
 optimizer = torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=0.01)
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or it compiles C++ for a minute
 engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=True)
 for _ in range(3):
     engine.backward(engine(torch.ones(1, 3, dtype=torch.bfloat16)))

@@ -47,10 +47,12 @@ class TaskPairs(WrittenFor):
     """
 
     pair: Literal["drawn", "similar", "corrected", "stepwise"] = "drawn"
-    """`drawn`: two answers, the one with the higher value is better. `similar`: the one with more words of a right answer
-    at their places. `corrected`: an answer, and the same with all wrong words corrected. `stepwise`: the same in steps,
-    one pair for each corrected word.
+    """`drawn`: the answers with the highest and the lowest value. `similar`: those with the most and the fewest words of a
+    right answer at their places. `corrected`: an answer, and the same with all wrong words corrected. `stepwise`: the
+    same in steps, one pair for each corrected word.
     """
+    among: int = Field(8, ge=2, le=64)
+    """Answers of which two make a pair, where it is `drawn` or `similar`."""
     weight: bool = False
     """Tell which words decide."""
 
@@ -64,13 +66,11 @@ class TaskPairs(WrittenFor):
         for name, prompt, draw in self.prompts():
             answer = kind.write(prompt, self.accuracy, draw)
             if self.pair in {"drawn", "similar"}:
-                both, right = (answer, kind.write(prompt, self.accuracy, draw)), kind.write(prompt, 1.0, draw)
-                marks = [
-                    value(kind, prompt, each) if self.pair == "drawn" else common(right, each) for each in both
-                ]  # fmt: skip
-                chain = (
-                    [both[place] for place in sorted(range(2), key=marks.__getitem__)] if marks[0] != marks[1] else []
-                )
+                drawn = [answer, *(kind.write(prompt, self.accuracy, draw) for _ in range(self.among - 1))]
+                right = kind.write(prompt, 1.0, draw)
+                marks = [value(kind, prompt, each) if self.pair == "drawn" else common(right, each) for each in drawn]
+                worst, best = marks.index(min(marks)), marks.index(max(marks))
+                chain = [drawn[worst], drawn[best]] if worst != best else []
             else:
                 chain = corrections(kind, prompt, answer)
                 chain = [chain[0], chain[-1]] if self.pair == "corrected" and len(chain) > 1 else chain

@@ -169,7 +169,7 @@ def test_similar_to_a_right_answer_is_better_also_where_words_do_not_matter() ->
 
     def pairs(kind: str, fillers: int) -> list:
         given = {"task": "opposites", "parts": 3, "fillers": fillers, "split": "train", "count": 200}
-        return list(data.TaskPairs(pair=kind, **given).pairs())
+        return list(data.TaskPairs(pair=kind, among=4, **given).pairs())
 
     assert pairs("similar", 0) == pairs("drawn", 0)
     task = tasks().task("opposites", 3, 2)
@@ -252,6 +252,16 @@ def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
     worse = benchmark.points("worse")
     assert len({point.key for point in worse}) == len(worse) >= 300
     assert not fgrl.validate(FOLDER / "task.yaml", {"vars.start": str(tiny_model_dir), **worse[-1].settings}).needs
+
+
+def test_no_prompt_and_no_answer_is_cut() -> None:
+    benchmark = importlib.import_module("benchmark")
+    room, given = benchmark.read("task.yaml")["vars"], benchmark.read("start.yaml")["stages"]["start"]
+    assert (given["max_prompt_tokens"], given["max_tokens"]) == (room["prompt_tokens"], room["tokens"])
+    for name in NAMES:
+        words = tasks().task(name, benchmark.PARTS, benchmark.FILLERS).length
+        assert words + 1 <= room["prompt_tokens"], "the name of the task, and a word for each of the answer"
+        assert 2 * words + 2 <= room["tokens"], "with the token that ends the answer"
 
 
 def test_both_sides_of_a_claim_are_run_on_its_seeds() -> None:

@@ -69,8 +69,8 @@ class TaskPairs(WrittenFor):
                 drawn = [answer, *(kind.write(prompt, self.accuracy, draw) for _ in range(self.among - 1))]
                 right = kind.write(prompt, 1.0, draw)
                 marks = [value(kind, prompt, each) if self.pair == "drawn" else common(right, each) for each in drawn]
-                worst, best = marks.index(min(marks)), marks.index(max(marks))
-                chain = [drawn[worst], drawn[best]] if worst != best else []
+                worst, best = (drawn[marks.index(each(marks))] for each in (min, max))
+                chain = [worst, best] if min(marks) < max(marks) else []
             else:
                 chain = corrections(kind, prompt, answer)
                 chain = [chain[0], chain[-1]] if self.pair == "corrected" and len(chain) > 1 else chain

@@ -262,14 +262,16 @@ def test_weights_are_close_to_those_of_one_process(policies: tuple[Ran, Ran], re
 
 
 def test_the_command_trains_with_deepspeed_as_with_one_process(
-    reward_models: tuple[Ran, Ran], tmp_path: Path, tiny_model_dir: Path
+    reward_models: tuple[Ran, Ran], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("deepspeed", reason="needs deepspeed: pip install 'fgrl[deepspeed]'")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
     recipe = tiny_recipe.write(tmp_path, tiny_model_dir)
     zero = ("vars.devices=2", "vars.strategy=deepspeed_stage_2")
     done = fgrl("run", recipe, "--runs", tmp_path / "runs", "--json", *REWARD_MODEL, *zero, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout), "nothing else is on stdout"
+    assert not (tmp_path / "extensions").exists(), "nothing is compiled"
     (stage,) = (path for path in (tmp_path / "runs" / "stages").iterdir() if not path.name.startswith("."))
     assert_close(reward_models[0].stage / "out", stage / "out", 1e-4)
     norms = [[row["grad_norm"] for row in log(folder)] for folder in (reward_models[0].stage, stage)]

@@ -295,7 +295,7 @@ def small_start(_importable, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(made.stage("start").product)
 
 
-FEWER = {"vars.answers": 8, "vars.teacher.epochs": 1, "stages.evaluate.prompts.count": 4}
+FEWER = {"vars.answers": 8, "vars.marked": 8, "vars.teacher.epochs": 1, "stages.evaluate.prompts.count": 4}
 FEWER_ONLINE = FEWER | {
     "vars.iterations": 1, "stages.policy.rollout.batch_size": 8, "stages.policy.train.batch_size": 8, "stages.policy.train.micro_batch_size": 8,
     "stages.policy.evaluate.sets.curve.prompts.count": 4,

@@ -176,7 +176,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     given = {"vars.start": start(plan.get("start", "start.yaml"), runs), "vars.split": plan["split"]}
     given |= {"vars.task": point.task, "vars.words": kind.length}
     given |= method.get("overrides", {}) | method.get("by_task", {}).get(point.task, {}) | dict(point.settings)
-    begin = time.perf_counter(), time.process_time()
+    begin = time.process_time()
     row = f"::{method['row']}" if "row" in method else ""
     finished = fgrl.run(f"{HERE / recipe_of(plan)}{row}", given, seed=point.seed, runs=runs, progress=False, page=False)
     numbers = {
@@ -189,9 +189,15 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
         **{key: round(value, 5) for key, value in {**numbers, **curve(log), **iterations(log), **credit}.items()},
-        "processor seconds": round(time.process_time() - begin[1], 1), "seconds": round(time.perf_counter() - begin[0], 1),
+        "processor seconds": round(time.process_time() - begin, 1), **seconds(finished),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
     }  # fmt: skip
+
+
+def seconds(finished: fgrl.FinishedRun) -> dict[str, float]:
+    """Return the seconds of the method's stages: of the policy, and of what it learns from first, which several methods may share."""
+    own = {name: stage.seconds or 0.0 for name, stage in finished.stages.items() if name != "evaluate"}
+    return {"seconds of the policy": round(own.pop("policy"), 1), "seconds before": round(sum(own.values()), 1)}
 
 
 def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:

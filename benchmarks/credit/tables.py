@@ -144,15 +144,15 @@ def methods() -> None:
         "| told | method | task | seeds | right words | difference to the scalar | p (Holm) | share of the oracle's advantage |",
         end="",
     )
-    print(" curve | precision | recall | AUC | KL | processor seconds |")
-    print("|" + "---|" * 14)
+    print(" curve | precision | recall | AUC | KL | seconds of the policy | seconds before |")
+    print("|" + "---|" * 15)
     for (group, method, name, change), p in zip(cells, corrected, strict=True):
         lines = list(found[name][method].values())
         share = share_of_oracle(found[name], method)
         row = [
             group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), f"{p:.4f}",
             "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
-            *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl", "processor seconds")),
+            *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl", "seconds of the policy", "seconds before")),
         ]  # fmt: skip
         print(f"| {' | '.join(row)} |")
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from patience import HUNG
-from pipeline_helpers import environment, fgrl, recipe_file
+from pipeline_helpers import environment, fgrl, names, recipe_file
 from small_sweep import reduced
 from stub_wandb import ENTITY, PROJECT, SWEEP, StubWandb
 
@@ -75,7 +75,7 @@ def arrived(stub: StubWandb, number: int) -> tuple[dict[str, Any], dict[str, Any
     assert (about["sweep"], about["project"], about["entity"]) == (SWEEP, PROJECT, ENTITY)
     assert stub.exit_code(name) == 0
     said = json.dumps([about, stub.streamed[name]])
-    assert socket.gethostname() not in said
+    assert not names(said, socket.gethostname())
     return {key: each["value"] for key, each in json.loads(about["config"]).items()}, stub.summary(name)
 
 

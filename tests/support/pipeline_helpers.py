@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -157,6 +158,11 @@ def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def names(text: str, place: str) -> bool:
+    """True if a text has this host name or path as a whole word: short ones are also parts of random identifiers."""
+    return re.search(rf"(?<!\w){re.escape(place)}(?!\w)", text) is not None
 
 
 def lives(pid: int) -> bool:

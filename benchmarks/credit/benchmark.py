@@ -196,7 +196,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
 
 def seconds(finished: fgrl.FinishedRun) -> dict[str, float]:
     """Return the seconds of the method's stages: of the policy, and of what it learns from first, which several methods may share."""
-    own = {name: stage.seconds or 0.0 for name, stage in finished.stages.items() if name != "evaluate"}
+    own = {name: stage.seconds for name, stage in finished.stages.items() if name != "evaluate"}
     return {"seconds of the policy": round(own.pop("policy"), 1), "seconds before": round(sum(own.values()), 1)}
 
 

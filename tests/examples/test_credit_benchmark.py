@@ -321,6 +321,7 @@ def test_a_run_of_a_method_gives_a_line(
     line = benchmark.result(point, {"split": "validation"}, str(tmp_path))
     assert line["key"] == point.key
     assert {"policy.right", "start.right", "policy.kl", "processor seconds", "threads"} <= line.keys()
+    assert line["seconds of the policy"] > 0
     if settings is FEWER_ONLINE:
         assert {"curve", "drawn", "read", "precision", "recall", "auc", "distinct"} <= line.keys()
         assert line["drawn"] == benchmark.ANSWERS * 24, "the length of an answer is fixed"

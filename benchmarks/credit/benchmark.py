@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from credit_quality import quality_of
 from credit_tasks import task
@@ -225,11 +226,12 @@ def iterations(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def processor() -> str:
-    """Return the name of this machine's processor."""
+    """Return the name of this machine's processor, and of its GPU."""
     file = Path("/proc/cpuinfo")
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join([names[0] if names else platform.machine(), *gpu])
 
 
 def budget(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
 python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, monte_carlo)
+python benchmarks/credit/tables.py smollm2        the same of phase smollm2
 python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
 """
@@ -76,6 +77,11 @@ def p_value(change: Sequence[float]) -> float:
     return float(ttest_1samp(change, 0.0).pvalue)
 
 
+def shown_p(p: float) -> str:
+    """Return a p-value with four digits, or that it is smaller."""
+    return f"{p:.4f}" if p >= 1e-4 else "<0.0001"
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values that are corrected for their number (Holm 1979)."""
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
@@ -131,8 +137,17 @@ def tuned() -> None:
 
 def methods() -> None:
     """Print each method on each task, among those that are told the same."""
+    compared(by_task(*TEST))
+
+
+def smollm2() -> None:
+    """Print each method on each task with the larger model."""
+    compared(by_task("smollm2"))
+
+
+def compared(found: Values) -> None:
+    """Print the methods' differences to the scalar, corrected together."""
     told = benchmark.read("methods.yaml")
-    found = by_task(*TEST)
     cells = [
         (group, method, name, paired(found[name], method, SCALAR))
         for group in dict.fromkeys(each["told"] for each in told.values())
@@ -150,7 +165,7 @@ def methods() -> None:
         lines = list(found[name][method].values())
         share = share_of_oracle(found[name], method)
         row = [
-            group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), f"{p:.4f}",
+            group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), shown_p(p),
             "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
             *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl", "seconds of the policy", "seconds before")),
         ]  # fmt: skip
@@ -168,7 +183,7 @@ def claims() -> None:
     corrected = holm([p_value(change) for *_, change in rows])
     print("| paper | claim | task | seeds | difference | p (Holm) | here |\n|---|---|---|---|---|---|---|")
     for (claim, name, change), p in zip(rows, corrected, strict=True):
-        cells = [claim["paper"], claim["claim"], name, str(len(change)), shown(change), f"{p:.4f}", verdict(change)]
+        cells = [claim["paper"], claim["claim"], name, str(len(change)), shown(change), shown_p(p), verdict(change)]
         print(f"| {' | '.join(cells)} |")
 
 
@@ -206,7 +221,7 @@ def mean(lines: Sequence[dict], key: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shown_tables = {each.__name__: each for each in (power, tuned, methods, claims, worse)}
+    shown_tables = {each.__name__: each for each in (power, tuned, methods, smollm2, claims, worse)}
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()
 

@@ -17,7 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
 from fgrl.errors import DataError, Unavailable
-from fgrl.models import adapters, folders
+from fgrl.models import adapters, attention_masks, folders
 from fgrl.models.decoding.cache import ARGUMENTS
 from fgrl.models.finite import is_finite
 from fgrl.models.heads import NumberHead
@@ -26,6 +26,7 @@ from fgrl.models.pretrained import pretrained, pretrained_model, refuse_others, 
 from fgrl.models.sources import Resolve, Source, base_of, foreign_adapter, locate
 from fgrl.specs import LoraSpec, ModelSpec
 
+attention_masks.install()
 Head = Literal["lm", "scalar", "token"]
 
 

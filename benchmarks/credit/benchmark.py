@@ -82,12 +82,15 @@ def lines(phase: str) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file.read_text(encoding="utf-8").splitlines())
 
 
-def points(phase: str) -> list[Point]:
-    """Return the runs of a phase, seed by seed, so that a part of them has all methods."""
+def points(phase: str, named: Sequence[str] = ()) -> list[Point]:
+    """Return the runs of a phase, seed by seed, so that a part of them has all methods.
+
+    named: methods that run although the phase does not list them.
+    """
     plan, methods = read("plan.yaml")[phase], read("methods.yaml")
     chosen = tuned() if plan.get("tuned") else {}
     own = [name for name, method in methods.items() if "as" not in method]
-    names = own if plan["methods"] == "all" else plan["methods"]
+    names = own if plan["methods"] == "all" else list(dict.fromkeys([*plan["methods"], *named]))
     found = []
     for seed in seeds_of(str(plan["seeds"])):
         for name in plan["tasks"]:
@@ -149,9 +152,12 @@ def start(recipe: str, runs: str) -> str:
 def run(options: argparse.Namespace) -> None:
     """Run what has no line yet."""
     until = time.monotonic() + 60 * options.minutes
+    named = options.methods.split(",") if options.methods else []
+    if unknown := sorted(set(named) - set(read("methods.yaml"))):
+        raise SystemExit(f"not in {HERE / 'methods.yaml'}: {', '.join(unknown)}")
     for phase in options.phase.split(",") if options.phase else read("plan.yaml"):
         plan, done = read("plan.yaml")[phase], {line["key"] for line in lines(phase)}
-        for point in points(phase):
+        for point in points(phase, named if options.phase else ()):
             if time.monotonic() > until:
                 return
             if point.key not in done and wanted(point, options):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fgrl import console, lazy
@@ -71,17 +72,17 @@ def score(
     Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `entropy` at `entropy_temperature` (None:
     the same), all of them without the end tokens where `tokens.no_end` says so. `ref_entropy` is taken at temperature 1
     with all tokens: segments are cut by the reference's own distribution. `reference` None means the model with its
-    adapter switched off.
+    adapter switched off. A model that is its own reference reads each token once and has a `ref_kl` of 0.
     """
     other = model if reference is None else reference
 
     def compute(part: Tokens) -> dict[str, Tensor]:
+        states = cache(lambda: model.states(part))
+        others = states if reference is model else cache(lambda: other.states(part, adapter=reference is not None))
         scored: dict[str, Tensor] = {}
-        if needs & {"old_logp", "entropy", "ref_kl"}:
-            states = model.states(part)
         if needs & {"old_logp", "entropy"}:
             own = model.score_states(
-                states,
+                states(),
                 part,
                 temperature=temperature,
                 entropy="entropy" in needs,
@@ -89,11 +90,9 @@ def score(
             )
             scored |= {"old_logp": own.logp} if "old_logp" in needs else {}
             scored |= {"entropy": own.entropy} if own.entropy is not None else {}
-        if needs & REFERENCE_OUTPUTS:
-            others = other.states(part, adapter=reference is not None)
         if needs & {"ref_logp", "ref_entropy"}:
             scores = other.score_states(
-                others,
+                others(),
                 part,
                 temperature=temperature or 1.0,  # greedy answers: only the entropy is asked for
                 entropy="ref_entropy" in needs,
@@ -102,11 +101,15 @@ def score(
             )
             scored |= {"ref_logp": scores.logp} if "ref_logp" in needs else {}
             if "ref_entropy" in needs and part.no_end is not None:
-                scores.entropy = other.score_states(others, replace(part, no_end=None), entropy=True).entropy
+                scores.entropy = other.score_states(others(), replace(part, no_end=None), entropy=True).entropy
             scored |= {"ref_entropy": scores.entropy} if scores.entropy is not None else {}
-        if "ref_kl" in needs:
+        if "ref_kl" in needs and reference is model:
+            scored["ref_kl"] = torch.zeros(part.mask.shape, device=part.mask.device)
+        elif "ref_kl" in needs:
             barred = model.barred(part)
-            kl = models.chunked_kl(states, model.logits, others, other.logits, temperature=temperature, barred=barred)
+            kl = models.chunked_kl(
+                states(), model.logits, others(), other.logits, temperature=temperature, barred=barred
+            )
             scored["ref_kl"] = models.unflatten(kl, part.mask)
         if critic is not None and "values" in needs:
             scored["values"] = critic.values(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import random
@@ -396,6 +397,19 @@ def test_answers_of_tokenizers_with_a_space_before_words_begin_with_one(kind: st
         assert spaced.responses[0].text == f" {plain.responses[0].text}"
     answers = language.TaskAnswers(only=["banned"], before=" ", split="train", count=5)
     assert {(sample.id.split("-")[0], sample.reference[0]) for sample in answers.read()} == {("banned", " ")}
+
+
+def test_a_named_method_runs_in_a_phase_that_does_not_list_it() -> None:
+    benchmark = importlib.import_module("benchmark")
+    plan = benchmark.read("plan.yaml")["test"]
+    assert "vine" not in plan["methods"]
+    added = [point for point in benchmark.points("test", ["vine", "oracle"]) if point.method == "vine"]
+    assert len(added) == len(plan["tasks"]) * len(benchmark.seeds_of(plan["seeds"]))
+    assert len(benchmark.points("test", ["vine", "oracle"])) == len(benchmark.points("test")) + len(added)
+    with pytest.raises(SystemExit, match=r"methods\.yaml: vinee"):
+        benchmark.run(
+            argparse.Namespace(minutes=1.0, methods="vinee,oracle", phase="test", tasks=None, seeds=None, runs="runs")
+        )
 
 
 def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields
 
 import pytest
@@ -322,6 +323,28 @@ def test_reference_scores_come_from_one_forward(policy, monkeypatch):
     assert calls == 1
     rollouts.score(policy, None, tokens, EVERYTHING - {"values", "offsets"}, micro_batch_size=rows)
     assert calls == 3
+
+
+def test_a_model_that_is_its_own_reference_reads_once(policy, monkeypatch):
+    calls, hidden = 0, policy.hidden
+
+    def counted(*args, **options):
+        nonlocal calls
+        calls += 1
+        return hidden(*args, **options)
+
+    rows, needs = len(PROMPTS) * 2, EVERYTHING - {"values", "offsets"}
+    tokens = collect(policy, needs=frozenset())
+    twin = copy.deepcopy(policy)
+    apart = rollouts.score(policy, twin, tokens, needs, micro_batch_size=rows)
+    monkeypatch.setattr(policy, "hidden", counted)
+    same = rollouts.score(policy, policy, tokens, needs, micro_batch_size=rows)
+    assert calls == 1
+    assert same.keys() == apart.keys()
+    assert all(torch.equal(same[name], apart[name]) for name in same)
+    alone = rollouts.score(policy, policy, tokens, frozenset({"ref_kl"}), micro_batch_size=rows)
+    assert calls == 1
+    assert torch.equal(alone["ref_kl"], apart["ref_kl"])
 
 
 def test_temperature_is_exact_and_the_reference_entropy_is_at_one(policy, model):

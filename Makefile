@@ -18,7 +18,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test check docs bench evidence credit-benchmark wordnet docstrings install clean
+.PHONY: quickstart test gpu check docs bench evidence credit-benchmark wordnet docstrings install clean
 
 quickstart: $(VENV)/.small
 	$(BIN)/fgrl run recipes/quickstart.yaml
@@ -31,6 +31,9 @@ test: export OMP_NUM_THREADS := 1
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+gpu: $(VENV)/.dev
+	TEST_GPU=1 $(BIN)/python -m pytest -m gpu
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

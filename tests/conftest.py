@@ -6,6 +6,8 @@ import functools
 import gc
 import os
 
+if os.environ.get("TEST_GPU") != "1":  # the same tests on each machine: a copy of a process cannot use its GPU
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.update(
     HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error", WANDB_MODE="disabled"
 )

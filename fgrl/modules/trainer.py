@@ -305,6 +305,7 @@ EXPECTED = (
     r".*weights_only.*",
     r".*Checkpoint directory .* exists and is not empty.*",
     r".*`training_step` returned.*",
+    r"GPU available but not used.*",  # train.accelerator says so
 )
 """Warnings that libraries emit during a normal training."""
 

@@ -191,7 +191,22 @@ def is_defined_outside(cls: type) -> bool:
     root, _, _ = cls.__module__.partition(".")
     file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     known = root in {*sys.stdlib_module_names, *_packages, "fgrl", PACKAGE} or set(Path(file).parts) & INSTALLED
-    return root == INTERACTIVE or (file.endswith(".py") and not known)
+    return root == INTERACTIVE or (file.endswith(".py") and not known and not _is_from_a_distribution(root))
+
+
+def _is_from_a_distribution(root: str) -> bool:
+    """Return True if a module or package was installed into the folder where it lies (`pip install --target`)."""
+    module = sys.modules[root]
+    for place in getattr(module, "__path__", None) or [module.__file__ or ""]:
+        if Path(place).name in _installed_in(str(Path(place).parent)):
+            return True
+    return False
+
+
+@lru_cache
+def _installed_in(folder: str) -> frozenset[str]:
+    """Files and folders that distributions brought into a folder."""
+    return frozenset(file.parts[0] for each in metadata.distributions(path=[folder]) for file in each.files or ())
 
 
 def digests(classes: Iterable[type]) -> dict[str, str]:

@@ -57,6 +57,7 @@ def test_what_sees_a_token_keeps_its_mask(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("length", [64, 192, 320])
 def test_gradients_are_finite_for_each_length_on_a_gpu(tiny_model_dir: Path, length: int) -> None:

@@ -246,6 +246,25 @@ def test_a_module_of_the_user_counts_as_a_whole(tmp_path: Path, monkeypatch: pyt
     del sys.modules["own_segments_for_test"]
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_library_in_any_folder_is_none_of_the_user_s(
+    recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pip install --target FOLDER` records what it brings; a file beside that is the user's."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "segments_in_a_folder").mkdir()
+    (tmp_path / "segments_in_a_folder" / "__init__.py").write_text(CELL)
+    (tmp_path / "segments-1.0.dist-info").mkdir()
+    (tmp_path / "segments-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: segments\nVersion: 1.0\n"
+    )
+    brought = "segments_in_a_folder/__init__.py,,\n" if recorded else "another.py,,\n"
+    (tmp_path / "segments-1.0.dist-info" / "RECORD").write_text(brought)
+    module = importlib.import_module("segments_in_a_folder")
+    assert list(outside.digests([module.Mine])) == ([] if recorded else ["segments_in_a_folder"])
+    del sys.modules["segments_in_a_folder"]
+
+
 def test_components_of_fgrl_count_by_their_version() -> None:
     every = [registry.get(kind, name) for kind in registry.kinds() for name in registry.names(kind)]
     assert outside.digests([cls for cls in every if cls.__module__.startswith("fgrl.")]) == {}

@@ -1,5 +1,6 @@
 # make quickstart   install, train a small policy with segment rewards, open the report it names
 # make test         install, run the tests (TEST_DRAWS=1: with other weights of the tests' models and other cases)
+# make gpu          install, run the tests that need a GPU
 # make check        ruff and mypy
 # make docs         the documentation site, and the slower commands and snippets of its pages
 # make bench        measurements, side by side

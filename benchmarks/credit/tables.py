@@ -3,6 +3,7 @@
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
 python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, monte_carlo)
+python benchmarks/credit/tables.py headline       the same, a row for each method
 python benchmarks/credit/tables.py smollm2        the same of phase smollm2
 python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
@@ -145,8 +146,24 @@ def smollm2() -> None:
     compared(by_task("smollm2"))
 
 
-def compared(found: Values) -> None:
-    """Print the methods' differences to the scalar, corrected together."""
+def headline() -> None:
+    """Print for each method and task its difference to the scalar, in bold if it is told apart from 0 after the correction, and its share
+    of the oracle's advantage.
+    """
+    found = by_task(*TEST)
+    rows: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for group, method, name, change, p in differences(found):
+        share = share_of_oracle(found[name], method)
+        cell = f"**{shown(change)}**" if p < 0.05 else shown(change)
+        rows[group, method][name] = cell if share is None or method == ORACLE else f"{cell}; {share[0]:.2f}"
+    tasks = [name for name in found if any(name in cells for cells in rows.values())]
+    print(f"| told | method | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (2 + len(tasks))}")
+    for (group, method), cells in rows.items():
+        print(f"| {group} | `{method}` | {' | '.join(cells.get(name, '') for name in tasks)} |")
+
+
+def differences(found: Values) -> list[tuple[str, str, str, list[float], float]]:
+    """Return what a method is told, its name, a task, the differences to the scalar over seeds, and p, corrected for all of them together."""
     told = benchmark.read("methods.yaml")
     cells = [
         (group, method, name, paired(found[name], method, SCALAR))
@@ -155,13 +172,18 @@ def compared(found: Values) -> None:
         for name in found if len(paired(found[name], method, SCALAR)) > 1
     ]  # fmt: skip
     corrected = holm([p_value(change) for *_, change in cells])
+    return [(*cell, p) for cell, p in zip(cells, corrected, strict=True)]
+
+
+def compared(found: Values) -> None:
+    """Print the methods' differences to the scalar, corrected together."""
     print(
         "| told | method | task | seeds | right words | difference to the scalar | p (Holm) | share of the oracle's advantage |",
         end="",
     )
     print(" curve | precision | recall | AUC | KL | seconds of the policy | seconds before |")
     print("|" + "---|" * 15)
-    for (group, method, name, change), p in zip(cells, corrected, strict=True):
+    for group, method, name, change, p in differences(found):
         lines = list(found[name][method].values())
         share = share_of_oracle(found[name], method)
         row = [
@@ -221,7 +243,7 @@ def mean(lines: Sequence[dict], key: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shown_tables = {each.__name__: each for each in (power, tuned, methods, smollm2, claims, worse)}
+    shown_tables = {each.__name__: each for each in (power, tuned, methods, headline, smollm2, claims, worse)}
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()
 

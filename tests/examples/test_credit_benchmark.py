@@ -350,6 +350,25 @@ def test_the_share_of_the_oracles_advantage() -> None:
     assert tables.share_of_oracle(found, "none") is None
 
 
+def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each method, a cell for each task: what can be told from the scalar is in bold."""
+    tables = importlib.import_module("tables")
+
+    def lines(mean: float, spread: float) -> dict[int, dict]:
+        return {seed: {tables.PRIMARY: mean + spread * (-1) ** seed} for seed in range(4)}
+
+    task = {"even": lines(0.5, 0), "oracle": lines(0.7, 0.01), "grpo": lines(0.51, 0.05), "random": lines(0.4, 0.01)}
+    monkeypatch.setattr(tables, "by_task", lambda *_phases: {"code": task})
+    tables.headline()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "| told | method | `code` |"
+    assert set(printed[2:]) == {
+        "| right words | `oracle` | **0.200 [0.182, 0.218]** |",
+        "| outcome | `grpo` | 0.010 [-0.082, 0.102]; 0.05 |",
+        "| control | `random` | **-0.100 [-0.118, -0.082]**; -0.50 |",
+    }
+
+
 def test_only_the_oracle_can_be_made_worse() -> None:
     world = importlib.import_module("credit_reward")
     with pytest.raises(ValueError, match="credit: oracle"):

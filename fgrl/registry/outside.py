@@ -196,11 +196,9 @@ def is_defined_outside(cls: type) -> bool:
 
 def _is_from_a_distribution(root: str) -> bool:
     """Return True if a module or package was installed into the folder where it lies (`pip install --target`)."""
-    module = sys.modules[root]
-    for place in getattr(module, "__path__", None) or [module.__file__ or ""]:
-        if Path(place).name in _installed_in(str(Path(place).parent)):
-            return True
-    return False
+    module = sys.modules.get(root)
+    places = map(Path, getattr(module, "__path__", None) or [getattr(module, "__file__", None) or ""])
+    return any(place.name in _installed_in(str(place.parent)) for place in places)
 
 
 @lru_cache

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import tiny_recipe
 import torch
+from crashes import crash_around_saving, crashing
 from model_helpers import more_padding, stir, tokens
 from safetensors.torch import load_file
 from tiny_recipe import a_run, alone
 from training_helpers import row, tiny
 
 from fgrl.components.algorithms.dpo import DPO
-from fgrl.modules import callbacks
 from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.modules.training_module import TrainingModule
@@ -33,10 +33,6 @@ STAGES: dict[str, tuple[str, list[str]]] = {
     ]),
     "reward model": ("reward_model", []),
 }  # fmt: skip
-
-
-class Bomb(Exception):
-    """Stands for a crash."""
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +104,8 @@ def test_a_training_is_finite_and_starts_where_it_must(case: str, precision: str
 def test_a_stopped_training_goes_on(case: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the same weights, up to the order in which a GPU adds."""
     trained(recipe, tmp_path / "whole", case)
-    save, saved = callbacks.save, iter(range(1_000))
-
-    def save_and_crash(trainer: Any, file: Path) -> None:
-        save(trainer, file)
-        if next(saved) == 1:
-            raise Bomb
-
-    with monkeypatch.context() as patched:
-        patched.setattr(callbacks, "save", save_and_crash)
-        with pytest.raises(Bomb):
-            trained(recipe, tmp_path / "stopped", case)
+    with crashing(monkeypatch, lambda patch: crash_around_saving(patch, 1, before=False)):
+        trained(recipe, tmp_path / "stopped", case)
     assert (tmp_path / "stopped" / "last.ckpt").exists()
     trained(recipe, tmp_path / "stopped", case)
     whole, resumed = weights(tmp_path / "whole" / "out"), weights(tmp_path / "stopped" / "out")

@@ -6,18 +6,17 @@ import errno
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_recipe
 import torch
+from crashes import Bomb, crash_around_saving, crashing
 from tiny_recipe import a_run, alone, log, weights
 
 from fgrl.errors import Stopped
-from fgrl.modules import callbacks
 from fgrl.modules.online import OnlineRounds
 from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.run import Run
@@ -35,10 +34,6 @@ CASES = {
     "reward model": ("reward_model", []),
     "reward model, all weights": ("reward_model", ["stages.reward_model.model.lora=null"]),
 }
-
-
-class Bomb(Exception):
-    """Stands for a crash."""
 
 
 @pytest.fixture(scope="module")
@@ -82,30 +77,6 @@ def crash_while_collecting(patch: pytest.MonkeyPatch, call: int) -> None:
             raise Bomb
 
     patch.setattr(TrainingModule, "seed_round", seed_round)
-
-
-def crash_around_saving(patch: pytest.MonkeyPatch, call: int, *, before: bool) -> None:
-    """Crash right before or right after the `call`-th checkpoint of this process."""
-    whole, calls = callbacks.save, iter(range(10_000))
-
-    def save(trainer: Any, folder: Path) -> None:
-        this = next(calls) == call
-        if this and before:
-            raise Bomb
-        whole(trainer, folder)
-        if this:
-            raise Bomb
-
-    patch.setattr(callbacks, "save", save)
-
-
-@contextmanager
-def crashing(patcher: pytest.MonkeyPatch, crash: Callable[[pytest.MonkeyPatch], None]) -> Iterator[None]:
-    """The block has to crash."""
-    with patcher.context() as patch:
-        crash(patch)
-        with pytest.raises(Bomb):
-            yield
 
 
 CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

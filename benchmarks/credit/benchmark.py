@@ -195,7 +195,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     log, credit = policy.log(), quality_of(policy.product / "rollouts.jsonl", kind)
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
-        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **iterations(log), **credit}.items()},
+        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen(log), **iterations(log), **credit}.items()},
         "processor seconds": round(time.process_time() - begin, 1), **seconds(finished),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
     }  # fmt: skip
@@ -211,6 +211,12 @@ def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean over the evaluations of a training; {} of an offline one."""
     values = [row[key] for row in log for key in row if key.endswith("quality.right") and row[key] is not None]
     return {"curve": statistics.mean(values)} if values else {}
+
+
+def chosen(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how far a training on pairs moved the log-probability of chosen answers: nats, mean of its last quarter; {} of another."""
+    values = [row["log_ratio_chosen"] for row in log if row.get("log_ratio_chosen") is not None]
+    return {"chosen": statistics.mean(values[-max(1, len(values) // 4) :])} if values else {}
 
 
 def iterations(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:

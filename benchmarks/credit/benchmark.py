@@ -5,7 +5,7 @@ not run again, on no machine.
     python benchmarks/credit/benchmark.py budget
     python benchmarks/credit/tables.py
 
-All runs share this process and start from one model, which start.yaml trains (a few minutes, once).
+All runs share this process and start from one model, which start.yaml trains (once, seven minutes of one core).
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import os
 import platform
 import re
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +146,10 @@ def recipe_of(plan: Mapping[str, Any]) -> str:
     return str(plan.get("recipe", "task.yaml"))
 
 
+@cache
 def start(recipe: str, runs: str) -> str:
     """Return the folder of the model that every training starts from, after training it where that is missing."""
-    return str(fgrl.run(HERE / recipe, runs=runs, progress=False).stage("start").product.resolve())
+    return str(fgrl.run(HERE / recipe, runs=runs).stage("start").product.resolve())
 
 
 def run(options: argparse.Namespace) -> None:
@@ -157,15 +160,28 @@ def run(options: argparse.Namespace) -> None:
         raise SystemExit(f"not in {HERE / 'methods.yaml'}: {', '.join(unknown)}")
     for phase in options.phase.split(",") if options.phase else read("plan.yaml"):
         plan, done = read("plan.yaml")[phase], {line["key"] for line in lines(phase)}
-        for point in points(phase, named if options.phase else ()):
+        every = [point for point in points(phase, named if options.phase else ()) if wanted(point, options)]
+        for name in untuned(plan, every):
+            print(f"{name}: no line of phase tune, so it runs with the defaults", file=sys.stderr)
+        for point in every:
             if time.monotonic() > until:
                 return
-            if point.key not in done and wanted(point, options):
+            if point.key not in done:
                 line = result(point, plan, options.runs)
                 RESULTS.mkdir(exist_ok=True)
                 with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
                 print(json.dumps({key: value for key, value in line.items() if key != "key"}), flush=True)
+
+
+def untuned(plan: Mapping[str, Any], every: Sequence[Point]) -> list[str]:
+    """Return the methods that should run with tuned settings, and for which no tuning has run."""
+    if not plan.get("tuned"):
+        return []
+    known, methods = tuned(), read("methods.yaml")
+    return [
+        name for name in dict.fromkeys(point.method for point in every) if methods[name].get("as", name) not in known
+    ]
 
 
 def wanted(point: Point, options: argparse.Namespace) -> bool:

@@ -15,7 +15,9 @@ from typing import Any
 
 import benchmark
 import matplotlib
+import numpy as np
 import tables
+from sklearn.isotonic import IsotonicRegression
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
@@ -52,13 +54,33 @@ def place(name: str, lines: Sequence[Mapping[str, Any]], methods: tables.Values)
     return Place(name, precision, recall, gain(lines, methods))
 
 
+def kind(mistakes: Mapping[str, Any]) -> str:
+    """Name what is wrong, without how much."""
+    return ", ".join("no baseline" if value == "none" else name for name, value in mistakes.items())
+
+
 def made_worse(task: str, methods: tables.Values) -> list[Place]:
     """Return the oracle with each of its mistakes; the name of a place is that of the mistakes."""
     places = [
-        place(", ".join(json.loads(mistakes)), lines, methods)
+        place(kind(json.loads(mistakes)), lines, methods)
         for (name, mistakes), lines in tables.made_worse().items() if name == task
     ]  # fmt: skip
     return [each for each in places if each is not None]
+
+
+def named(axis: Any, places: Sequence[Place], number: str) -> None:
+    """Draw methods with their names, which are moved apart where they would cover each other."""
+    order = sorted(places, key=lambda each: each.gain)
+    bottom, top = axis.get_ylim()
+    gaps = np.arange(len(order)) * 0.042 * (top - bottom)
+    heights = IsotonicRegression().fit_transform(gaps, [each.gain for each in order] - gaps) + gaps
+    for each, height in zip(order, heights, strict=True):
+        across = getattr(each, number)
+        axis.scatter(across, each.gain, color="black", marker="D", s=14)
+        axis.annotate(
+            each.name, (across, each.gain), (across + 0.05, height), fontsize=7, va="center",
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2},
+        )  # fmt: skip
 
 
 def draw() -> Path:
@@ -68,26 +90,29 @@ def draw() -> Path:
     plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
     figure, grid = plt.subplots(
-        len(chosen), len(NUMBERS), figsize=(8.4, 3.6 * len(chosen)), layout="constrained", squeeze=False, sharey="row"
+        len(chosen), len(NUMBERS), figsize=(8.4, 3.8 * len(chosen)), layout="constrained", squeeze=False, sharey="row"
     )
     for row, task in zip(grid, chosen, strict=True):
         worse = made_worse(task, test[task])
         own = [place(name, list(lines.values()), test[task]) for name, lines in test[task].items()]
+        methods = [each for each in own if each is not None]
+        gains = [each.gain for each in (*worse, *methods)]
         for axis, number in zip(row, NUMBERS, strict=True):
+            axis.set(xlabel=number, title=task, xlim=(-0.04, 1.18), ylim=(min(gains) - 0.3, max(gains) + 0.3))
             axis.axhline(0, color="#bbbbbb", linewidth=0.8)
             axis.axhline(1, color="#bbbbbb", linewidth=0.8)
-            for kind in dict.fromkeys(each.name for each in worse):
-                some = [each for each in worse if each.name == kind]
-                axis.scatter([getattr(each, number) for each in some], [each.gain for each in some], label=kind, s=28)
-            for each in filter(None, own):
-                axis.scatter(getattr(each, number), each.gain, color="black", marker="D", s=14)
-                axis.annotate(
-                    each.name, (getattr(each, number), each.gain), (4, 3), textcoords="offset points", fontsize=7
+            for mistake in dict.fromkeys(each.name for each in worse):
+                some = [each for each in worse if each.name == mistake]
+                axis.scatter(
+                    [getattr(each, number) for each in some], [each.gain for each in some], label=mistake, s=28
                 )
-            axis.set(xlabel=number, title=task)
+            named(axis, methods, number)
         row[0].set(ylabel="share of the oracle's advantage")
-        if worse:
-            row[-1].legend(title="mistakes of the oracle", fontsize=7, title_fontsize=7)
+    handles, kinds = grid[0][0].get_legend_handles_labels()
+    if kinds:
+        figure.legend(
+            handles, kinds, loc="outside lower center", ncols=4, title="mistakes of the oracle", frameon=False
+        )
     figure.savefig(TARGET, metadata={"Date": None})
     return TARGET
 

@@ -6,6 +6,7 @@ python benchmarks/credit/tables.py methods        the table of methods (phases t
 python benchmarks/credit/tables.py headline       the same, a row for each method
 python benchmarks/credit/tables.py smollm2        the same of phase smollm2
 python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
+python benchmarks/credit/tables.py losses         what losses on pairs do to the probability of the chosen answers (the same phases)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
 """
 
@@ -15,8 +16,9 @@ import argparse
 import json
 import math
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import benchmark
@@ -171,6 +173,8 @@ def differences(found: Values) -> list[tuple[str, str, str, list[float], float]]
         for method, each in told.items() if each["told"] == group and method != SCALAR
         for name in found if len(paired(found[name], method, SCALAR)) > 1
     ]  # fmt: skip
+    if missing := [name for name in told if not any(name in lines for lines in found.values())]:
+        print(f"without a line: {', '.join(missing)}", file=sys.stderr)
     corrected = holm([p_value(change) for *_, change in cells])
     return [(*cell, p) for cell, p in zip(cells, corrected, strict=True)]
 
@@ -189,7 +193,8 @@ def compared(found: Values) -> None:
         row = [
             group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), shown_p(p),
             "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
-            *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl", "seconds of the policy", "seconds before")),
+            *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl")),
+            *(mean(lines, key, statistics.median) for key in ("seconds of the policy", "seconds before")),
         ]  # fmt: skip
         print(f"| {' | '.join(row)} |")
 
@@ -207,6 +212,20 @@ def claims() -> None:
     for (claim, name, change), p in zip(rows, corrected, strict=True):
         cells = [claim["paper"], claim["claim"], name, str(len(change)), shown(change), shown_p(p), verdict(change)]
         print(f"| {' | '.join(cells)} |")
+
+
+def losses() -> None:
+    """Print for each training on pairs how it moved the log-probability of the chosen answers, and what it taught."""
+    print(
+        "| method | task | seeds | change of the chosen answers, nats | right words | before |\n|---|---|---|---|---|---|"
+    )
+    for name, methods in by_task(*TEST, "claims").items():
+        for method, every in methods.items():
+            lines = [line for line in every.values() if "chosen" in line]
+            if lines:
+                before = statistics.mean(line["start.right"] for line in lines)
+                values = (shown([line[number] for line in lines]) for number in ("chosen", PRIMARY))
+                print(f"| `{method}` | `{name}` | {len(lines)} | {' | '.join(values)} | {before:.3f} |")
 
 
 def verdict(change: Sequence[float]) -> str:
@@ -235,15 +254,15 @@ def made_worse() -> dict[tuple[str, str], list[dict]]:
     return found
 
 
-def mean(lines: Sequence[dict], key: str) -> str:
-    """Mean of a number over the lines that have it."""
+def mean(lines: Sequence[dict], key: str, middle: Callable[[Sequence[float]], float] = statistics.mean) -> str:
+    """Return the mean, or another middle, of a number over the lines that have it."""
     values = [line[key] for line in lines if key in line]
-    return f"{statistics.mean(values):.2f}" if values else ""
+    return f"{middle(values):.2f}" if values else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shown_tables = {each.__name__: each for each in (power, tuned, methods, headline, smollm2, claims, worse)}
+    shown_tables = {each.__name__: each for each in (power, tuned, methods, headline, smollm2, claims, losses, worse)}
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()
 

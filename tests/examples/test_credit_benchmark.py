@@ -323,9 +323,34 @@ def test_a_run_of_a_method_gives_a_line(
     assert line["key"] == point.key
     assert {"policy.right", "start.right", "policy.kl", "processor seconds", "threads"} <= line.keys()
     assert line["seconds of the policy"] > 0
+    assert ("chosen" in line) == (method == "chain_dpo"), "only a training on pairs has chosen answers"
     if settings is FEWER_ONLINE:
         assert {"curve", "drawn", "read", "precision", "recall", "auc", "distinct"} <= line.keys()
         assert line["drawn"] == benchmark.ANSWERS * 24, "the length of an answer is fixed"
+
+
+def test_what_a_training_on_pairs_does_to_the_chosen_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mean of the last quarter of its steps; a table with the interval over seeds."""
+    benchmark, tables = importlib.import_module("benchmark"), importlib.import_module("tables")
+    steps = [{"log_ratio_chosen": value} for value in (0.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0, -3.0)]
+    assert benchmark.chosen([*steps, {"loss": 0.5}]) == {"chosen": -2.0}
+    assert benchmark.chosen([{"reward": 1.0}]) == {}
+    rows = {seed: {"chosen": -2.0 + seed, tables.PRIMARY: 0.5, "start.right": 0.4} for seed in range(3)}
+    monkeypatch.setattr(tables, "by_task", lambda *_: {"code": {"dpo": rows, "grpo": {0: {tables.PRIMARY: 0.5}}}})
+    tables.losses()
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| `dpo` | `code` | 3 | -1.000 [-3.484, 1.484] | 0.500 [0.500, 0.500] | 0.400 |"
+    ]
+
+
+def test_a_method_that_was_not_tuned_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = importlib.import_module("benchmark")
+    monkeypatch.setattr(benchmark, "tuned", lambda: {"oracle": {}})
+    points = [benchmark.Point(method, "code", seed, {}) for seed in (0, 1) for method in ("oracle", "wrong", "vine")]
+    assert benchmark.untuned({"tuned": True}, points) == ["vine"], "wrong has the settings of the oracle"
+    assert benchmark.untuned({}, points) == []
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:

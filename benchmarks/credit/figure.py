@@ -108,10 +108,12 @@ def draw() -> Path:
                 )
             named(axis, methods, number)
         row[0].set(ylabel="share of the oracle's advantage")
-    handles, kinds = grid[0][0].get_legend_handles_labels()
-    if kinds:
+    shown = {
+        name: handle for axis in grid[:, 0] for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    if shown:
         figure.legend(
-            handles, kinds, loc="outside lower center", ncols=4, title="mistakes of the oracle", frameon=False
+            shown.values(), shown, loc="outside lower center", ncols=4, title="mistakes of the oracle", frameon=False
         )
     figure.savefig(TARGET, metadata={"Date": None})
     return TARGET

@@ -238,8 +238,8 @@ def chosen(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def iterations(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return what the iterations of a training cost, and how varied its last answers are; {} of an offline one.
 
-    drawn: tokens of answers and continuations. read: tokens of the forward passes that a reward makes. seconds an iteration:
-    drawing, scoring and training.
+    drawn: tokens of answers and continuations. read: tokens that the policy reads for the reward; what a reward model or discriminator
+    reads is in the seconds alone. seconds an iteration: drawing, scoring and training.
     """
     rows = [row for row in log if "seconds/collect" in row]
     if not rows:

@@ -2,8 +2,9 @@
 
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
-python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, monte_carlo)
+python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, equal_cost, monte_carlo)
 python benchmarks/credit/tables.py headline       the same, a row for each method
+python benchmarks/credit/tables.py costs          tokens and seconds of each method, and what it changes besides
 python benchmarks/credit/tables.py smollm2        the same of phase smollm2
 python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
 python benchmarks/credit/tables.py losses         what losses on pairs do to the probability of the chosen answers (the same phases)
@@ -29,7 +30,7 @@ from fgrl.evaluation.statistics import student
 PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
-TEST = ("test", "rest", "monte_carlo")
+TEST = ("test", "rest", "equal_cost", "monte_carlo")
 """Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
 Values = dict[str, dict[str, dict[int, dict]]]
 """Lines by task, method and seed."""
@@ -214,6 +215,21 @@ def claims() -> None:
         print(f"| {' | '.join(cells)} |")
 
 
+COSTS = {
+    "tokens drawn": "drawn", "tokens read by it for the reward": "read", "s an iteration": "seconds an iteration",
+    "s of the policy": "seconds of the policy", "s before": "seconds before", "KL": "policy.kl", "distinct word pairs": "distinct",
+}  # fmt: skip
+
+
+def costs() -> None:
+    """Print what methods cost and what they change besides: medians over seeds; what reward models read is in the seconds alone."""
+    print(f"| method | task | {' | '.join(COSTS)} |\n|{'---|' * (2 + len(COSTS))}")
+    for name, methods in by_task(*TEST).items():
+        for method, lines in methods.items():
+            values = (mean(list(lines.values()), key, statistics.median) for key in COSTS.values())
+            print(f"| `{method}` | `{name}` | {' | '.join(values)} |")
+
+
 def losses() -> None:
     """Print for each training on pairs how it moved the log-probability of the chosen answers, and what it taught."""
     print(
@@ -257,12 +273,14 @@ def made_worse() -> dict[tuple[str, str], list[dict]]:
 def mean(lines: Sequence[dict], key: str, middle: Callable[[Sequence[float]], float] = statistics.mean) -> str:
     """Return the mean, or another middle, of a number over the lines that have it."""
     values = [line[key] for line in lines if key in line]
-    return f"{middle(values):.2f}" if values else ""
+    return f"{middle(values):.{0 if middle(values) >= 100 else 2}f}" if values else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shown_tables = {each.__name__: each for each in (power, tuned, methods, headline, smollm2, claims, losses, worse)}
+    shown_tables = {
+        each.__name__: each for each in (power, tuned, methods, headline, costs, smollm2, claims, losses, worse)
+    }
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()
 

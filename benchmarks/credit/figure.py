@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,21 +37,12 @@ class Place:
     """Share of the oracle's advantage over the scalar."""
 
 
-def gain(lines: Iterable[Mapping[str, Any]], methods: tables.Values) -> float:
-    """Return (right words - those of the scalar) / (those of the oracle - those of the scalar), all of phase `test`."""
-    own, scalar, oracle = (
-        statistics.mean(line[tables.PRIMARY] for line in each)
-        for each in (lines, methods[tables.SCALAR].values(), methods[tables.ORACLE].values())
-    )
-    return (own - scalar) / (oracle - scalar)
-
-
-def place(name: str, lines: Sequence[Mapping[str, Any]], methods: tables.Values) -> Place | None:
+def place(name: str, lines: Sequence[Mapping[str, Any]], methods: tables.Methods) -> Place | None:
     """Return where these runs are; None where their credit was not measured."""
     if not all(number in line for line in lines for number in NUMBERS):
         return None
     precision, recall = (statistics.mean(line[number] for line in lines) for number in NUMBERS)
-    return Place(name, precision, recall, gain(lines, methods))
+    return Place(name, precision, recall, tables.gain(lines, methods))
 
 
 def kind(mistakes: Mapping[str, Any]) -> str:
@@ -59,7 +50,7 @@ def kind(mistakes: Mapping[str, Any]) -> str:
     return ", ".join("no baseline" if value == "none" else name for name, value in mistakes.items())
 
 
-def made_worse(task: str, methods: tables.Values) -> list[Place]:
+def made_worse(task: str, methods: tables.Methods) -> list[Place]:
     """Return the oracle with each of its mistakes; the name of a place is that of the mistakes."""
     places = [
         place(kind(json.loads(mistakes)), lines, methods)

@@ -32,8 +32,10 @@ SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
 TEST = ("test", "rest", "equal_cost", "monte_carlo")
 """Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
-Values = dict[str, dict[str, dict[int, dict]]]
-"""Lines by task, method and seed."""
+Methods = dict[str, dict[int, dict]]
+"""Lines of a task by method and seed."""
+Values = dict[str, Methods]
+"""By task, too."""
 
 
 def by_task(*phases: str) -> Values:
@@ -51,7 +53,7 @@ def shown(values: Sequence[float]) -> str:
     return f"{over.mean:.3f}{bounds}"
 
 
-def paired(methods: dict[str, dict[int, dict]], method: str, other: str, number: str = PRIMARY) -> list[float]:
+def paired(methods: Methods, method: str, other: str, number: str = PRIMARY) -> list[float]:
     """Return the differences of two methods, one for each seed that both have."""
     shared = sorted(methods.get(method, {}).keys() & methods.get(other, {}).keys())
     return [methods[method][seed][number] - methods[other][seed][number] for seed in shared]
@@ -96,7 +98,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def share_of_oracle(methods: dict[str, dict[int, dict]], method: str) -> tuple[float, float, float] | None:
+def share_of_oracle(methods: Methods, method: str) -> tuple[float, float, float] | None:
     """Return (method - scalar) / (oracle - scalar) with its 95% interval, bootstrapped jointly over the seeds that all three have."""
     shared = sorted(set.intersection(*(set(methods.get(name, {})) for name in (method, SCALAR, ORACLE))))
     if len(shared) < 2:
@@ -254,12 +256,31 @@ def verdict(change: Sequence[float]) -> str:
 
 def worse() -> None:
     """Print the oracle made worse: where its credit is, and what it teaches."""
-    print("| task | settings | seeds | precision | recall | right words |\n|---|---|---|---|---|---|")
-    for (name, settings), lines in made_worse().items():
-        values = shown([line[PRIMARY] for line in lines])
-        print(
-            f"| {name} | {settings} | {len(lines)} | {mean(lines, 'precision')} | {mean(lines, 'recall')} | {values} |"
-        )
+    found, test = made_worse(), by_task("test")
+    tasks = list(dict.fromkeys(name for name, _ in found))
+    columns = "".join(f" `{name}`: precision, recall | right words | share |" for name in tasks)
+    print(f"| mistakes |{columns}\n|{'---|' * (1 + 3 * len(tasks))}")
+    for mistakes in dict.fromkeys(each for _, each in found):
+        row = [", ".join(f"{name} {value}" for name, value in json.loads(mistakes).items())]
+        for name in tasks:
+            lines = found.get((name, mistakes), [])
+            if lines:
+                row += [
+                    f"{mean(lines, 'precision')}, {mean(lines, 'recall')}", shown([line[PRIMARY] for line in lines]),
+                    f"{gain(lines, test[name]):.2f}",
+                ]  # fmt: skip
+            else:
+                row += [""] * 3
+        print(f"| {' | '.join(row)} |")
+
+
+def gain(lines: Sequence[dict], methods: Methods) -> float:
+    """Return (right words - those of the scalar) / (those of the oracle - those of the scalar), means over all seeds of each."""
+    own, scalar, oracle = (
+        statistics.mean(line[PRIMARY] for line in each)
+        for each in (lines, methods[SCALAR].values(), methods[ORACLE].values())
+    )
+    return (own - scalar) / (oracle - scalar)
 
 
 def made_worse() -> dict[tuple[str, str], list[dict]]:

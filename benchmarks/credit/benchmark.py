@@ -28,9 +28,10 @@ from typing import Any
 import torch
 import yaml
 from credit_quality import quality_of
-from credit_tasks import task
+from credit_tasks import KINDS, task
 
 import fgrl
+from fgrl.errors import FgrlError
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -141,9 +142,24 @@ def tuned() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def recipe_of(plan: Mapping[str, Any]) -> str:
-    """Return the file of a phase's runs."""
+def file_of(plan: Mapping[str, Any]) -> str:
+    """Return the name of the file of a phase's runs."""
     return str(plan.get("recipe", "task.yaml"))
+
+
+def recipe_of(point: Point, plan: Mapping[str, Any]) -> str:
+    """Return the recipe of a run: a file, or a row of it."""
+    method = read("methods.yaml")[point.method]
+    row = f"::{method['row']}" if "row" in method else ""
+    return f"{HERE / file_of(plan)}{row}"
+
+
+def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run changes in its recipe, but for the model that it starts from."""
+    method = read("methods.yaml")[point.method]
+    given = {"vars.split": plan["split"], "vars.task": point.task}
+    given |= {"vars.words": task(point.task, PARTS, FILLERS).length}
+    return given | method.get("overrides", {}) | method.get("by_task", {}).get(point.task, {}) | dict(point.settings)
 
 
 @cache
@@ -155,23 +171,45 @@ def start(recipe: str, runs: str) -> str:
 def run(options: argparse.Namespace) -> None:
     """Run what has no line yet."""
     until = time.monotonic() + 60 * options.minutes
-    named = options.methods.split(",") if options.methods else []
-    if unknown := sorted(set(named) - set(read("methods.yaml"))):
-        raise SystemExit(f"not in {HERE / 'methods.yaml'}: {', '.join(unknown)}")
+    check(options)
+    named, matching, left = options.methods.split(",") if options.methods else [], 0, 0
     for phase in options.phase.split(",") if options.phase else read("plan.yaml"):
         plan, done = read("plan.yaml")[phase], {line["key"] for line in lines(phase)}
         every = [point for point in points(phase, named if options.phase else ()) if wanted(point, options)]
-        for name in untuned(plan, every):
+        missing = [point for point in every if point.key not in done]
+        matching, left = matching + len(every), left + len(missing)
+        for name in untuned(plan, missing):
             print(f"{name}: no line of phase tune, so it runs with the defaults", file=sys.stderr)
-        for point in every:
+        validate(missing, plan)
+        for point in missing:
             if time.monotonic() > until:
                 return
-            if point.key not in done:
-                line = result(point, plan, options.runs)
-                RESULTS.mkdir(exist_ok=True)
-                with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-                print(json.dumps({key: value for key, value in line.items() if key != "key"}), flush=True)
+            line = result(point, plan, options.runs)
+            RESULTS.mkdir(exist_ok=True)
+            with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            print(json.dumps({key: value for key, value in line.items() if key != "key"}), flush=True)
+    if not matching:
+        raise SystemExit("no run of plan.yaml matches: a phase has its own methods, tasks and seeds")
+    if not left:
+        print(f"all {matching} runs have a line", file=sys.stderr)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raise SystemExit where an option names something unknown."""
+    for option, known in {"phase": read("plan.yaml"), "methods": read("methods.yaml"), "tasks": KINDS}.items():
+        given = getattr(options, option)
+        if unknown := sorted(set(given.split(",")) - set(known)) if given else []:
+            raise SystemExit(f"--{option}: {', '.join(unknown)} is none of {', '.join(known)}")
+
+
+def validate(every: Sequence[Point], plan: Mapping[str, Any]) -> None:
+    """Raise SystemExit for a method whose recipe is wrong, before the model that it starts from is trained."""
+    for point in {(point.method, tuple(point.settings)): point for point in every}.values():
+        try:
+            fgrl.validate(recipe_of(point, plan), {**overrides(point, plan), "vars.start": "start/model"})
+        except FgrlError as error:
+            raise SystemExit(f"{point.method}: {error}") from error
 
 
 def untuned(plan: Mapping[str, Any], every: Sequence[Point]) -> list[str]:
@@ -195,13 +233,10 @@ def wanted(point: Point, options: argparse.Namespace) -> bool:
 
 def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     """Run one point of a phase and return its line."""
-    method, kind = read("methods.yaml")[point.method], task(point.task, PARTS, FILLERS)
-    given = {"vars.start": start(plan.get("start", "start.yaml"), runs), "vars.split": plan["split"]}
-    given |= {"vars.task": point.task, "vars.words": kind.length}
-    given |= method.get("overrides", {}) | method.get("by_task", {}).get(point.task, {}) | dict(point.settings)
+    kind = task(point.task, PARTS, FILLERS)
+    given = {**overrides(point, plan), "vars.start": start(plan.get("start", "start.yaml"), runs)}
     begin = time.process_time()
-    row = f"::{method['row']}" if "row" in method else ""
-    finished = fgrl.run(f"{HERE / recipe_of(plan)}{row}", given, seed=point.seed, runs=runs, progress=False, page=False)
+    finished = fgrl.run(recipe_of(point, plan), given, seed=point.seed, runs=runs, progress=False, page=False)
     numbers = {
         f"{each['model']}.{NUMBERS[each['number']]}": each["mean"]
         for each in finished.numbers()
@@ -268,11 +303,11 @@ def budget(options: argparse.Namespace) -> None:
     known: dict[tuple[str, str], list[float]] = defaultdict(list)
     for phase in plan:
         for line in lines(phase):
-            known[recipe_of(plan[phase]), line["method"]].append(line["processor seconds"])
+            known[file_of(plan[phase]), line["method"]].append(line["processor seconds"])
     print("| phase | runs | seconds of one core for a run | hours | done | hours left |\n|---|---|---|---|---|---|")
     hours, hours_left = 0.0, 0.0
     for phase in plan:
-        recipe, done, every = recipe_of(plan[phase]), {line["key"] for line in lines(phase)}, points(phase)
+        recipe, done, every = file_of(plan[phase]), {line["key"] for line in lines(phase)}, points(phase)
         costs = {point.key: statistics.mean(known[recipe, point.method] or [SECONDS[recipe]]) / 3600 for point in every}
         total, left = sum(costs.values()), sum(cost for key, cost in costs.items() if key not in done)
         hours, hours_left = hours + total, hours_left + left

@@ -450,10 +450,49 @@ def test_a_named_method_runs_in_a_phase_that_does_not_list_it() -> None:
     added = [point for point in benchmark.points("test", ["vine", "oracle"]) if point.method == "vine"]
     assert len(added) == len(plan["tasks"]) * len(benchmark.seeds_of(plan["seeds"]))
     assert len(benchmark.points("test", ["vine", "oracle"])) == len(benchmark.points("test")) + len(added)
-    with pytest.raises(SystemExit, match=r"methods\.yaml: vinee"):
-        benchmark.run(
-            argparse.Namespace(minutes=1.0, methods="vinee,oracle", phase="test", tasks=None, seeds=None, runs="runs")
-        )
+
+
+def options(**given: str) -> argparse.Namespace:
+    asked: dict = {"minutes": 1.0, "methods": None, "phase": "test", "tasks": None, "seeds": None, "runs": "runs"}
+    return argparse.Namespace(**asked | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"methods": "vinee,oracle"}, "--methods: vinee is none of oracle"),
+        ({"phase": "tset"}, "--phase: tset is none of tune, pilot, test"),
+        ({"tasks": "opposits"}, "--tasks: opposits is none of opposites"),
+        ({"seeds": "5000"}, "no run of plan.yaml matches"),
+    ],
+)
+def test_an_option_that_matches_nothing_is_refused(given: dict, said: str) -> None:
+    with pytest.raises(SystemExit) as error:
+        importlib.import_module("benchmark").run(options(**given))
+    assert str(error.value).startswith(said)
+
+
+def test_a_wrong_row_is_found_before_the_model_to_start_from_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = importlib.import_module("benchmark")
+    monkeypatch.setattr(benchmark, "start", lambda *_: pytest.fail("trained"))
+    plan = benchmark.read("plan.yaml")["test"]
+    benchmark.validate([benchmark.Point(name, "code", 1, {}) for name in ("oracle", "vine", "chain_dpo")], plan)
+    wrong = benchmark.Point("vine", "code", 1, {"stages.policy.reward.kk": 2})
+    with pytest.raises(SystemExit, match=r'^vine: .*unknown key "kk"'):
+        benchmark.validate([wrong], plan)
+
+
+def test_what_has_a_line_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark = importlib.import_module("benchmark")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmark, "result", lambda point, *_: {"key": point.key, "seed": point.seed})
+    asked = options(phase="tune", tasks="code", methods="oracle")
+    benchmark.run(asked)
+    assert len(list(benchmark.lines("tune"))) == len(capsys.readouterr().out.splitlines()) == 6
+    benchmark.run(asked)
+    assert capsys.readouterr() == ("", "all 6 runs have a line\n")
 
 
 def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_dir: Path) -> None:

@@ -73,9 +73,14 @@ Numbers.add_implicit_resolver(
 
 
 def seeds_of(text: str) -> list[int]:
-    """Seeds from `0,1,2` or `100-103`."""
-    first, dash, last = text.partition("-")
-    return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(",")]
+    """Return the seeds of `0,1,2`, `100-103`, or both."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise SystemExit(f"{part!r} is no seed, and no range of seeds such as 1000-1004")
+        found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def lines(phase: str) -> Iterator[dict[str, Any]]:
@@ -172,16 +177,21 @@ def run(options: argparse.Namespace) -> None:
     """Run what has no line yet."""
     until = time.monotonic() + 60 * options.minutes
     check(options)
-    named, matching, left = options.methods.split(",") if options.methods else [], 0, 0
-    for phase in options.phase.split(",") if options.phase else read("plan.yaml"):
-        plan, done = read("plan.yaml")[phase], {line["key"] for line in lines(phase)}
-        every = [point for point in points(phase, named if options.phase else ()) if wanted(point, options)]
-        missing = [point for point in every if point.key not in done]
-        matching, left = matching + len(every), left + len(missing)
-        for name in untuned(plan, missing):
+    named = options.methods.split(",") if options.methods and options.phase else []
+    phases = options.phase.split(",") if options.phase else list(read("plan.yaml"))
+    asked = {phase: [point for point in points(phase, named) if wanted(point, options)] for phase in phases}
+    if not any(asked.values()):
+        raise SystemExit("no run of plan.yaml matches: a phase has its own methods, tasks and seeds")
+    missing = {phase: without_line(phase, every) for phase, every in asked.items()}
+    if not any(missing.values()):
+        print(f"all {sum(map(len, asked.values()))} runs have a line", file=sys.stderr)
+    for phase, every in missing.items():
+        validate(every, read("plan.yaml")[phase])
+    for phase in phases:
+        plan, every = read("plan.yaml")[phase], without_line(phase, asked[phase])
+        for name in untuned(plan, every):
             print(f"{name}: no line of phase tune, so it runs with the defaults", file=sys.stderr)
-        validate(missing, plan)
-        for point in missing:
+        for point in every:
             if time.monotonic() > until:
                 return
             line = result(point, plan, options.runs)
@@ -189,10 +199,12 @@ def run(options: argparse.Namespace) -> None:
             with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             print(json.dumps({key: value for key, value in line.items() if key != "key"}), flush=True)
-    if not matching:
-        raise SystemExit("no run of plan.yaml matches: a phase has its own methods, tasks and seeds")
-    if not left:
-        print(f"all {matching} runs have a line", file=sys.stderr)
+
+
+def without_line(phase: str, every: Sequence[Point]) -> list[Point]:
+    """Return the runs of a phase that have not run."""
+    done = {line["key"] for line in lines(phase)}
+    return [point for point in every if point.key not in done]
 
 
 def check(options: argparse.Namespace) -> None:
@@ -205,7 +217,7 @@ def check(options: argparse.Namespace) -> None:
 
 def validate(every: Sequence[Point], plan: Mapping[str, Any]) -> None:
     """Raise SystemExit for a method whose recipe is wrong, before the model that it starts from is trained."""
-    for point in {(point.method, tuple(point.settings)): point for point in every}.values():
+    for point in {json.dumps([point.method, point.task, dict(point.settings)]): point for point in every}.values():
         try:
             fgrl.validate(recipe_of(point, plan), {**overrides(point, plan), "vars.start": "start/model"})
         except FgrlError as error:
@@ -246,7 +258,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     log, credit = policy.log(), quality_of(policy.product / "rollouts.jsonl", kind)
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
-        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen(log), **iterations(log), **credit}.items()},
+        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen_change(log), **iterations(log), **credit}.items()},
         "processor seconds": round(time.process_time() - begin, 1), **seconds(finished),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
     }  # fmt: skip
@@ -264,8 +276,8 @@ def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"curve": statistics.mean(values)} if values else {}
 
 
-def chosen(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return how far a training on pairs moved the log-probability of chosen answers: nats, mean of its last quarter; {} of another."""
+def chosen_change(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how far a training on pairs moved the log-probability of chosen answers: nats, mean of its last quarter; {} for any other training."""
     values = [row["log_ratio_chosen"] for row in log if row.get("log_ratio_chosen") is not None]
     return {"chosen": statistics.mean(values[-max(1, len(values) // 4) :])} if values else {}
 

@@ -37,23 +37,30 @@ class Place:
     """Share of the oracle's advantage over the scalar."""
 
 
-def place(name: str, lines: Sequence[Mapping[str, Any]], methods: tables.Methods) -> Place | None:
+def place(name: str, lines: Sequence[Mapping[str, Any]], gain: float) -> Place | None:
     """Return where these runs are; None where their credit was not measured."""
     if not all(number in line for line in lines for number in NUMBERS):
         return None
     precision, recall = (statistics.mean(line[number] for line in lines) for number in NUMBERS)
-    return Place(name, precision, recall, tables.gain(lines, methods))
+    return Place(name, precision, recall, gain)
+
+
+def methods_of(methods: tables.Methods) -> list[Place]:
+    """Return the methods of a task whose credit was measured; their gain is over the seeds that the oracle and the scalar have, too."""
+    shares = {name: tables.share_of_oracle(methods, name) for name in methods}
+    places = [place(name, list(methods[name].values()), share[0]) for name, share in shares.items() if share]
+    return [each for each in places if each is not None]
 
 
 def kind(mistakes: Mapping[str, Any]) -> str:
-    """Name what is wrong, without how much."""
+    """Return what is wrong, without how much."""
     return ", ".join("no baseline" if value == "none" else name for name, value in mistakes.items())
 
 
 def made_worse(task: str, methods: tables.Methods) -> list[Place]:
     """Return the oracle with each of its mistakes; the name of a place is that of the mistakes."""
     places = [
-        place(kind(json.loads(mistakes)), lines, methods)
+        place(kind(json.loads(mistakes)), lines, tables.gain(lines, methods))
         for (name, mistakes), lines in tables.made_worse().items() if name == task
     ]  # fmt: skip
     return [each for each in places if each is not None]
@@ -83,28 +90,27 @@ def draw() -> Path:
     figure, grid = plt.subplots(
         len(chosen), len(NUMBERS), figsize=(8.4, 3.8 * len(chosen)), layout="constrained", squeeze=False, sharey="row"
     )
+    kinds = list(dict.fromkeys(kind(json.loads(mistakes)) for _, mistakes in tables.made_worse()))
     for row, task in zip(grid, chosen, strict=True):
         worse = made_worse(task, test[task])
-        own = [place(name, list(lines.values()), test[task]) for name, lines in test[task].items()]
-        methods = [each for each in own if each is not None]
+        methods = methods_of(test[task])
         gains = [each.gain for each in (*worse, *methods)]
         for axis, number in zip(row, NUMBERS, strict=True):
             axis.set(xlabel=number, title=task, xlim=(-0.04, 1.18), ylim=(min(gains) - 0.3, max(gains) + 0.3))
             axis.axhline(0, color="#bbbbbb", linewidth=0.8)
             axis.axhline(1, color="#bbbbbb", linewidth=0.8)
-            for mistake in dict.fromkeys(each.name for each in worse):
+            for number_of, mistake in enumerate(kinds):
                 some = [each for each in worse if each.name == mistake]
                 axis.scatter(
-                    [getattr(each, number) for each in some], [each.gain for each in some], label=mistake, s=28
-                )
+                    [getattr(each, number) for each in some], [each.gain for each in some],
+                    label=mistake, s=28, color=f"C{number_of}",
+                )  # fmt: skip
             named(axis, methods, number)
         row[0].set(ylabel="share of the oracle's advantage")
-    shown = {
-        name: handle for axis in grid[:, 0] for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    if shown:
+    if kinds:
+        handles, names = grid[0][0].get_legend_handles_labels()
         figure.legend(
-            shown.values(), shown, loc="outside lower center", ncols=4, title="mistakes of the oracle", frameon=False
+            handles, names, loc="outside lower center", ncols=4, title="mistakes of the oracle", frameon=False
         )
     figure.savefig(TARGET, metadata={"Date": None})
     return TARGET

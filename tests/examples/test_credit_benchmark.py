@@ -248,7 +248,7 @@ def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
     }
     assert not seeds["pilot"] & seeds["tune"]
     assert not (seeds["pilot"] | seeds["tune"]) & (seeds["test"] | seeds["worse"])
-    assert seeds["untuned"] | seeds["claims"] | seeds["rest"] <= seeds["test"]
+    assert seeds["untuned"] | seeds["claims"] | seeds["rest"] | seeds["equal_cost"] <= seeds["test"]
     assert len(seeds["test"]) == 20
     worse = benchmark.points("worse")
     assert len({point.key for point in worse}) == len(worse) >= 300
@@ -335,8 +335,8 @@ def test_what_a_training_on_pairs_does_to_the_chosen_answers(
     """The mean of the last quarter of its steps; a table with the interval over seeds."""
     benchmark, tables = importlib.import_module("benchmark"), importlib.import_module("tables")
     steps = [{"log_ratio_chosen": value} for value in (0.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0, -3.0)]
-    assert benchmark.chosen([*steps, {"loss": 0.5}]) == {"chosen": -2.0}
-    assert benchmark.chosen([{"reward": 1.0}]) == {}
+    assert benchmark.chosen_change([*steps, {"loss": 0.5}]) == {"chosen": -2.0}
+    assert benchmark.chosen_change([{"reward": 1.0}]) == {}
     rows = {seed: {"chosen": -2.0 + seed, tables.PRIMARY: 0.5, "start.right": 0.4} for seed in range(3)}
     monkeypatch.setattr(tables, "by_task", lambda *_: {"code": {"dpo": rows, "grpo": {0: {tables.PRIMARY: 0.5}}}})
     tables.losses()
@@ -392,6 +392,39 @@ def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         "| outcome | `grpo` | 0.010 [-0.082, 0.102]; 0.05 |",
         "| control | `random` | **-0.100 [-0.118, -0.082]**; -0.50 |",
     }
+
+
+def test_what_was_added_later_is_corrected_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """The p-values of the planned comparisons do not change with what comes later; methods without a line are named."""
+    tables = importlib.import_module("tables")
+    lines = {
+        name: {seed: {tables.PRIMARY: 0.5 + seed * gain} for seed in range(4)}
+        for name, gain in (("even", 0), ("oracle", 0.1))
+    }
+    before = tables.differences({"code": lines})
+    later = {**lines, "even_24": {seed: {tables.PRIMARY: 0.6 + seed / 50} for seed in range(4)}}
+    assert tables.differences({"code": later})[: len(before)] == before
+    tables.say_missing({"code": later})
+    said = set(capsys.readouterr().err.removeprefix("without a line: ").strip().split(", "))
+    assert {"vine", "even_72"} <= said
+    assert not {"oracle", "even_24", "rl_aon"} & said, "rl_aon belongs to the claims, which have a table of their own"
+
+
+def test_the_table_of_mistakes_and_that_of_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = importlib.import_module("tables")
+    task = {
+        "even": {1: {tables.PRIMARY: 0.5, "drawn": 18432.0}},
+        "oracle": {1: {tables.PRIMARY: 0.7}, 2: {tables.PRIMARY: 0.9}},
+    }
+    monkeypatch.setattr(tables, "by_task", lambda *_: {"code": task})
+    runs = [{tables.PRIMARY: right, "precision": 0.5, "recall": 0.25} for right in (0.55, 0.65)]
+    monkeypatch.setattr(tables, "made_worse", lambda: {("code", '{"drop": 0.5, "bias": 1}'): runs})
+    tables.worse()
+    assert capsys.readouterr().out.splitlines()[2] == "| drop 0.5, bias 1 | 0.50, 0.25 | 0.600 [-0.035, 1.235] | 0.33 |"
+    tables.costs()
+    assert capsys.readouterr().out.splitlines()[2] == "| `even` | `code` | 18432 |  |  |  |  |  |  |"
 
 
 def test_only_the_oracle_can_be_made_worse() -> None:
@@ -472,14 +505,23 @@ def test_an_option_that_matches_nothing_is_refused(given: dict, said: str) -> No
     assert str(error.value).startswith(said)
 
 
-def test_a_wrong_row_is_found_before_the_model_to_start_from_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_row_is_found_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = importlib.import_module("benchmark")
-    monkeypatch.setattr(benchmark, "start", lambda *_: pytest.fail("trained"))
-    plan = benchmark.read("plan.yaml")["test"]
-    benchmark.validate([benchmark.Point(name, "code", 1, {}) for name in ("oracle", "vine", "chain_dpo")], plan)
-    wrong = benchmark.Point("vine", "code", 1, {"stages.policy.reward.kk": 2})
-    with pytest.raises(SystemExit, match=r'^vine: .*unknown key "kk"'):
-        benchmark.validate([wrong], plan)
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmark, "result", lambda *_: pytest.fail("trained"))
+    every = [
+        benchmark.Point("gtpo", "code", 1000, {"stages.policy.algorithm.standardize": each}) for each in ("no", "apart")
+    ]
+    monkeypatch.setattr(benchmark, "points", lambda *_: every)
+    with pytest.raises(SystemExit, match=r"^gtpo: .*standardize"):
+        benchmark.run(options())
+
+
+def test_seeds_of_a_text() -> None:
+    benchmark = importlib.import_module("benchmark")
+    assert benchmark.seeds_of("3,7-9,12") == [3, 7, 8, 9, 12]
+    with pytest.raises(SystemExit, match="'x' is no seed"):
+        benchmark.seeds_of("1,x")
 
 
 def test_what_has_a_line_is_not_run_again(

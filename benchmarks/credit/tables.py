@@ -278,23 +278,26 @@ def verdict(change: Sequence[float]) -> str:
     return "holds" if over.low > 0 else "the opposite"
 
 
+EXACT = '{"bias": 0.5}'
+"""The oracle among its mistakes: a constant, which the baseline cancels."""
+
+
 def worse() -> None:
-    """Print the oracle made worse: where its credit is, and what it teaches."""
-    found, test = made_worse(), by_task("test")
+    """Print the oracle made worse: where its credit is, what it teaches, and what the mistakes cost, paired over seeds."""
+    found = made_worse()
     tasks = list(dict.fromkeys(name for name, _ in found))
-    columns = "".join(f" `{name}`: precision, recall | right words | share |" for name in tasks)
+    columns = "".join(f" `{name}`: precision, recall | right words | less those of the oracle |" for name in tasks)
     print(f"| mistakes |{columns}\n|{'---|' * (1 + 3 * len(tasks))}")
     for mistakes in dict.fromkeys(each for _, each in found):
         row = [", ".join(f"{name} {value}" for name, value in json.loads(mistakes).items())]
         for name in tasks:
             lines = found.get((name, mistakes), [])
-            if lines:
-                row += [
-                    f"{mean(lines, 'precision')}, {mean(lines, 'recall')}", shown([line[PRIMARY] for line in lines]),
-                    f"{gain(lines, test[name]):.2f}" if {SCALAR, ORACLE} <= test[name].keys() else "",
-                ]  # fmt: skip
-            else:
-                row += [""] * 3
+            runs = {kind: {line["seed"]: line for line in found.get((name, kind), [])} for kind in (mistakes, EXACT)}
+            change = paired(runs, mistakes, EXACT) if mistakes != EXACT else []
+            row += [
+                f"{mean(lines, 'precision')}, {mean(lines, 'recall')}", shown([line[PRIMARY] for line in lines]) if lines else "",
+                shown(change) if len(change) > 1 else "",
+            ]  # fmt: skip
         print(f"| {' | '.join(row)} |")
 
 

@@ -419,10 +419,23 @@ def test_the_table_of_mistakes_and_that_of_costs(
         "oracle": {1: {tables.PRIMARY: 0.7}, 2: {tables.PRIMARY: 0.9}},
     }
     monkeypatch.setattr(tables, "by_task", lambda *_: {"code": task})
-    runs = [{tables.PRIMARY: right, "precision": 0.5, "recall": 0.25} for right in (0.55, 0.65)]
-    monkeypatch.setattr(tables, "made_worse", lambda: {("code", '{"drop": 0.5, "bias": 1}'): runs})
+    runs = [
+        {"seed": seed, tables.PRIMARY: right, "precision": 0.5, "recall": 0.25}
+        for seed, right in enumerate((0.55, 0.65))
+    ]
+    exact = [
+        {"seed": seed, tables.PRIMARY: right, "precision": 1.0, "recall": 0.5}
+        for seed, right in enumerate((0.65, 0.75))
+    ]
+    monkeypatch.setattr(tables, "made_worse", lambda: {("code", '{"drop": 0.5}'): runs, ("code", tables.EXACT): exact})
     tables.worse()
-    assert capsys.readouterr().out.splitlines()[2] == "| drop 0.5, bias 1 | 0.50, 0.25 | 0.600 [-0.035, 1.235] | 0.33 |"
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| drop 0.5 | 0.50, 0.25 | 0.600 [-0.035, 1.235] | -0.100 [-0.100, -0.100] |",
+        "| bias 0.5 | 1.00, 0.50 | 0.700 [0.065, 1.335] |  |",
+    ]
+    assert tables.EXACT in {
+        json.dumps(mistakes) for mistakes in importlib.import_module("benchmark").read("worse.yaml")
+    }
     tables.costs()
     assert capsys.readouterr().out.splitlines()[2] == "| `even` | `code` | 18432 |  |  |  |  |  |  |"
 

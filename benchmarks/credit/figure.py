@@ -1,4 +1,4 @@
-"""Draw docs/credit-benchmark.svg: what credit teaches against its precision and recall, from the lines of phases `worse` and `test`.
+"""Draw docs/credit-benchmark.svg: what credit teaches against its precision, recall and AUC, from the lines of phases `worse` and `test`.
 
 python benchmarks/credit/figure.py
 """
@@ -23,7 +23,6 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "credit-benchmark.svg"
-NUMBERS = ("precision", "recall")
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,17 @@ class Place:
     """Means of several runs with the same credit."""
 
     name: str
-    precision: float
-    recall: float
+    quality: Mapping[str, float]
+    """Precision, recall and area under the curve."""
     gain: float
     """Share of the oracle's advantage over the scalar."""
 
 
 def place(name: str, lines: Sequence[Mapping[str, Any]], gain: float) -> Place | None:
     """Return where these runs are; None where their credit was not measured."""
-    if not all(number in line for line in lines for number in NUMBERS):
+    if not all(number in line for line in lines for number in tables.QUALITY):
         return None
-    precision, recall = (statistics.mean(line[number] for line in lines) for number in NUMBERS)
-    return Place(name, precision, recall, gain)
+    return Place(name, {each: statistics.mean(line[each] for line in lines) for each in tables.QUALITY}, gain)
 
 
 def methods_of(methods: tables.Methods) -> list[Place]:
@@ -70,13 +68,14 @@ def named(axis: Any, places: Sequence[Place], number: str) -> None:
     """Draw methods with their names, which are moved apart where they would cover each other."""
     order = sorted(places, key=lambda each: each.gain)
     bottom, top = axis.get_ylim()
+    left, right = axis.get_xlim()
     gaps = np.arange(len(order)) * 0.042 * (top - bottom)
     heights = IsotonicRegression().fit_transform(gaps, [each.gain for each in order] - gaps) + gaps
     for each, height in zip(order, heights, strict=True):
-        across = getattr(each, number)
+        across = each.quality[number]
         axis.scatter(across, each.gain, color="black", marker="D", s=14)
         axis.annotate(
-            each.name, (across, each.gain), (across + 0.05, height), fontsize=7, va="center",
+            each.name, (across, each.gain), (across + 0.04 * (right - left), height), fontsize=7, va="center",
             arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2},
         )  # fmt: skip
 
@@ -88,21 +87,32 @@ def draw() -> Path:
     plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
     figure, grid = plt.subplots(
-        len(chosen), len(NUMBERS), figsize=(8.4, 3.8 * len(chosen)), layout="constrained", squeeze=False, sharey="row"
+        len(chosen),
+        len(tables.QUALITY),
+        figsize=(11.5, 3.8 * len(chosen)),
+        layout="constrained",
+        squeeze=False,
+        sharey="row",
     )
     kinds = list(dict.fromkeys(kind(json.loads(mistakes)) for _, mistakes in tables.made_worse()))
     for row, task in zip(grid, chosen, strict=True):
         worse = made_worse(task, test[task])
         methods = methods_of(test[task])
         gains = [each.gain for each in (*worse, *methods)]
-        for axis, number in zip(row, NUMBERS, strict=True):
-            axis.set(xlabel=number, title=task, xlim=(-0.04, 1.18), ylim=(min(gains) - 0.3, max(gains) + 0.3))
+        for axis, number in zip(row, tables.QUALITY, strict=True):
+            left = 0.45 if number == "auc" else -0.04
+            axis.set(
+                xlabel=number.replace("auc", "AUC"),
+                title=task,
+                xlim=(left, 1.18 if left < 0 else 1.08),
+                ylim=(min(gains) - 0.3, max(gains) + 0.3),
+            )
             axis.axhline(0, color="#bbbbbb", linewidth=0.8)
             axis.axhline(1, color="#bbbbbb", linewidth=0.8)
             for number_of, mistake in enumerate(kinds):
                 some = [each for each in worse if each.name == mistake]
                 axis.scatter(
-                    [getattr(each, number) for each in some], [each.gain for each in some],
+                    [each.quality[number] for each in some], [each.gain for each in some],
                     label=mistake, s=28, color=f"C{number_of}",
                 )  # fmt: skip
             named(axis, methods, number)

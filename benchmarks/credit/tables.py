@@ -9,6 +9,7 @@ python benchmarks/credit/tables.py smollm2        the same of phase smollm2
 python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
 python benchmarks/credit/tables.py losses         what losses on pairs do to the probability of the chosen answers (the same phases)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
+python benchmarks/credit/tables.py predicts       which measure of credit says what it teaches
 """
 
 from __future__ import annotations
@@ -301,6 +302,27 @@ def worse() -> None:
         print(f"| {' | '.join(row)} |")
 
 
+QUALITY = ("precision", "recall", "auc")
+
+
+def predicts() -> None:
+    """Print the rank correlation of right words with the quality of the credit, over mistakes and methods of the test."""
+    from scipy.stats import spearmanr
+
+    test, found = by_task("test"), made_worse()
+    print(f"| task | mistakes and methods | {' | '.join(QUALITY)} |\n|{'---|' * (2 + len(QUALITY))}")
+    for name in dict.fromkeys(name for name, _ in found):
+        every = [lines for (task, _), lines in found.items() if task == name]
+        every += [list(lines.values()) for lines in test[name].values()]
+        every = [lines for lines in every if all(number in line for line in lines for number in QUALITY)]
+        taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
+        cells = [
+            f"{spearmanr([statistics.mean(line[number] for line in lines) for lines in every], taught).statistic:.2f}"
+            for number in QUALITY
+        ]
+        print(f"| `{name}` | {len(every)} | {' | '.join(cells)} |")
+
+
 def gain(lines: Sequence[dict], methods: Methods) -> float:
     """Return (right words - those of the scalar) / (those of the oracle - those of the scalar), means over all seeds of each."""
     own, scalar, oracle = (
@@ -327,7 +349,8 @@ def mean(lines: Sequence[dict], key: str, middle: Callable[[Sequence[float]], fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shown_tables = {
-        each.__name__: each for each in (power, tuned, methods, headline, costs, smollm2, claims, losses, worse)
+        each.__name__: each
+        for each in (power, tuned, methods, headline, costs, smollm2, claims, losses, worse, predicts)
     }
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()

@@ -561,17 +561,19 @@ def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_di
     fgrl.validate(FOLDER / plan["start"])
 
 
-def test_the_figure_places_mistakes_and_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_places_mistakes_and_methods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     figure, benchmark = importlib.import_module("figure"), importlib.import_module("benchmark")
     values = {"even": 0.6, "oracle": 0.8, "grpo": 0.7}
     worse = [({"vars.lr": 1e-3, "stages.policy.reward.drop": 0.5}, 0.65), ({"stages.policy.reward.flip": 0.25}, 0.75)]
     lines = {
         "test": [
-            {"task": task, "method": method, "seed": seed, "policy.right": right + seed / 100, "precision": right, "recall": 1 - right}
+            {"task": task, "method": method, "seed": seed, "policy.right": right + seed / 100, "precision": right, "recall": 1 - right, "auc": right}
             for task in ("opposites", "code") for method, right in values.items() for seed in (0, 1)
         ],
         "worse": [
-            {"task": "code", "method": "oracle", "seed": seed, "settings": settings, "policy.right": right, "precision": 0.5, "recall": 0.4}
+            {"task": "code", "method": "oracle", "seed": seed, "settings": settings, "policy.right": right, "precision": 0.5, "recall": 0.4, "auc": right}
             for settings, right in worse for seed in (0, 1)
         ],
     }  # fmt: skip
@@ -584,8 +586,12 @@ def test_the_figure_places_mistakes_and_methods(tmp_path: Path, monkeypatch: pyt
     assert found["drop"].gain == pytest.approx((0.65 - 0.605) / 0.2)
     assert found["flip"].gain == pytest.approx((0.75 - 0.605) / 0.2)
     assert figure.made_worse("opposites", figure.tables.by_task("test")["opposites"]) == []
+    figure.tables.predicts()
+    assert capsys.readouterr().out.splitlines()[2] == "| `code` | 5 | 0.41 | -0.67 | 1.00 |"
     drawn = figure.draw().read_text(encoding="utf-8")
-    assert {name for name in (*values, "drop", "flip", "precision", "recall") if f">{name}<" not in drawn} == set()
+    assert {
+        name for name in (*values, "drop", "flip", "precision", "recall", "AUC") if f">{name}<" not in drawn
+    } == set()
 
 
 def test_a_word_of_several_tokens_shares_its_value() -> None:

@@ -179,16 +179,23 @@ def run(options: argparse.Namespace) -> None:
     check(options)
     named = options.methods.split(",") if options.methods and options.phase else []
     phases = options.phase.split(",") if options.phase else list(read("plan.yaml"))
-    asked = {phase: [point for point in points(phase, named) if wanted(point, options)] for phase in phases}
-    if not any(asked.values()):
+
+    def asked(phase: str) -> list[Point]:
+        return [point for point in points(phase, named) if wanted(point, options)]
+
+    matching = {phase: asked(phase) for phase in phases}
+    if not any(matching.values()):
         raise SystemExit("no run of plan.yaml matches: a phase has its own methods, tasks and seeds")
-    missing = {phase: without_line(phase, every) for phase, every in asked.items()}
+    missing = {phase: without_line(phase, every) for phase, every in matching.items()}
     if not any(missing.values()):
-        print(f"all {sum(map(len, asked.values()))} runs have a line", file=sys.stderr)
+        print(f"all {sum(map(len, matching.values()))} runs have a line", file=sys.stderr)
     for phase, every in missing.items():
         validate(every, read("plan.yaml")[phase])
     for phase in phases:
-        plan, every = read("plan.yaml")[phase], without_line(phase, asked[phase])
+        plan, every = (
+            read("plan.yaml")[phase],
+            without_line(phase, asked(phase)),
+        )  # settings follow from an earlier phase
         for name in untuned(plan, every):
             print(f"{name}: no line of phase tune, so it runs with the defaults", file=sys.stderr)
         for point in every:

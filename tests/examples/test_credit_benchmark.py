@@ -9,6 +9,7 @@ import random
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -528,6 +529,22 @@ def test_a_wrong_row_is_found_before_anything_is_trained(tmp_path: Path, monkeyp
     monkeypatch.setattr(benchmark, "points", lambda *_: every)
     with pytest.raises(SystemExit, match=r"^gtpo: .*standardize"):
         benchmark.run(options())
+
+
+def test_a_phase_has_the_settings_that_an_earlier_one_of_the_same_command_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = importlib.import_module("benchmark")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmark, "validate", lambda *_: None)
+
+    def line(point: Any, *_: Any) -> dict:
+        right = 1.0 if point.settings.get("vars.lr") == 5e-4 else 0.5
+        return {"key": point.key, "method": point.method, "settings": dict(point.settings), "policy.right": right}
+
+    monkeypatch.setattr(benchmark, "result", line)
+    benchmark.run(options(phase="tune,test", tasks="code", methods="oracle"))
+    assert {each["settings"]["vars.lr"] for each in benchmark.lines("test")} == {5e-4}
 
 
 def test_seeds_of_a_text() -> None:

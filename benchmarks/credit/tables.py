@@ -2,7 +2,7 @@
 
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
-python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, equal_cost, monte_carlo)
+python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, equal_cost, combined, monte_carlo)
 python benchmarks/credit/tables.py headline       the same, a row for each method
 python benchmarks/credit/tables.py costs          tokens and seconds of each method, and what it changes besides
 python benchmarks/credit/tables.py smollm2        the same of phase smollm2
@@ -31,7 +31,7 @@ from fgrl.evaluation.statistics import student
 PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
-TEST = ("test", "rest", "equal_cost", "monte_carlo")
+TEST = ("test", "rest", "equal_cost", "combined", "monte_carlo")
 """Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
 PLANNED = ("test", "rest", "monte_carlo", "smollm2")
 """Phases that were planned before the first run of the test."""

@@ -192,10 +192,8 @@ def run(options: argparse.Namespace) -> None:
     for phase, every in missing.items():
         validate(every, read("plan.yaml")[phase])
     for phase in phases:
-        plan, every = (
-            read("plan.yaml")[phase],
-            without_line(phase, asked(phase)),
-        )  # settings follow from an earlier phase
+        plan = read("plan.yaml")[phase]
+        every = without_line(phase, asked(phase))  # again: settings follow from an earlier phase
         for name in untuned(plan, every):
             print(f"{name}: no line of phase tune, so it runs with the defaults", file=sys.stderr)
         for point in every:

@@ -2,6 +2,7 @@
 
 python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
+python benchmarks/credit/tables.py defaults       what methods teach with the settings of their rows (phase untuned)
 python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, equal_cost, combined, monte_carlo)
 python benchmarks/credit/tables.py headline       the same, a row for each method
 python benchmarks/credit/tables.py costs          tokens and seconds of each method, and what it changes besides
@@ -164,7 +165,7 @@ def headline() -> None:
     rows: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for group, method, name, change, p in differences(found):
         share = share_of_oracle(found[name], method)
-        cell = f"**{shown(change)}**" if p < 0.05 else shown(change)
+        cell = bold(shown(change), p)
         rows[group, method][name] = cell if share is None or method == ORACLE else f"{cell}; {share[0]:.2f}"
     tasks = [name for name in found if any(name in cells for cells in rows.values())]
     print(f"| told | method | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (2 + len(tasks))}")
@@ -228,18 +229,49 @@ def compared(found: Values) -> None:
 
 
 def claims() -> None:
-    """Print what the papers claim of pairs of methods, and what came out."""
-    found = by_task(*TEST, "claims")
-    rows = [
-        (claim, name, paired(found[name], claim["more"], claim["than"]))
-        for claim in benchmark.read("claims.yaml") for name in benchmark.read("plan.yaml")["claims"]["tasks"]
-        if len(paired(found[name], claim["more"], claim["than"])) > 1
-    ]  # fmt: skip
-    corrected = holm([p_value(change) for *_, change in rows])
-    print("| paper | claim | task | seeds | difference | p (Holm) | here |\n|---|---|---|---|---|---|---|")
-    for (claim, name, change), p in zip(rows, corrected, strict=True):
-        cells = [claim["paper"], claim["claim"], name, str(len(change)), shown(change), shown_p(p), verdict(change)]
-        print(f"| {' | '.join(cells)} |")
+    """Print what the papers claim of pairs of methods, and what came out: in bold if it is told apart from 0 after the correction."""
+    found, tasks = by_task(*TEST, "claims"), benchmark.read("plan.yaml")["claims"]["tasks"]
+    cells = {
+        (number, name): change
+        for number, claim in enumerate(benchmark.read("claims.yaml")) for name in tasks
+        if len(change := paired(found[name], claim["more"], claim["than"])) > 1
+    }  # fmt: skip
+    corrected = dict(zip(cells, holm([p_value(change) for change in cells.values()]), strict=True))
+    print(f"| paper | claim | seeds | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (3 + len(tasks))}")
+    for number, claim in enumerate(benchmark.read("claims.yaml")):
+        own = {name: cells[number, name] for name in tasks if (number, name) in cells}
+        row = [
+            f"{bold(shown(own[name]), corrected[number, name])}: {verdict(own[name])}" if name in own else ""
+            for name in tasks
+        ]
+        seeds = ", ".join(dict.fromkeys(str(len(change)) for change in own.values()))
+        print(f"| {claim['paper']} | {claim['claim']} | {seeds} | {' | '.join(row)} |")
+
+
+def bold(text: str, p: float) -> str:
+    """Return a text in bold if p is below 0.05."""
+    return f"**{text}**" if p < 0.05 else text
+
+
+def defaults() -> None:
+    """Print what methods teach with the settings of their rows, and how much more with tuned ones, paired over seeds."""
+    found, own = by_task(*TEST), by_task("untuned")
+    columns = "".join(f" `{name}`: defaults | less `even` with defaults | tuned less defaults |" for name in own)
+    print(f"| told | method |{columns}\n|{'---|' * (2 + 3 * len(own))}")
+    for method, each in benchmark.read("methods.yaml").items():
+        row = []
+        for name, lines in own.items():
+            if method in lines:
+                sides = {"tuned": found[name].get(method, {}), "defaults": lines[method], SCALAR: lines.get(SCALAR, {})}
+                changes = paired(sides, "defaults", SCALAR), paired(sides, "tuned", "defaults")
+                row += [
+                    shown([line[PRIMARY] for line in lines[method].values()]),
+                    *(shown(change) if len(change) > 1 else "" for change in changes),
+                ]
+            else:
+                row += [""] * 3
+        if any(row):
+            print(f"| {each['told']} | `{method}` | {' | '.join(row)} |")
 
 
 COSTS = {
@@ -350,7 +382,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shown_tables = {
         each.__name__: each
-        for each in (power, tuned, methods, headline, costs, smollm2, claims, losses, worse, predicts)
+        for each in (power, tuned, defaults, methods, headline, costs, smollm2, claims, losses, worse, predicts)
     }
     parser.add_argument("table", choices=shown_tables)
     shown_tables[parser.parse_args().table]()

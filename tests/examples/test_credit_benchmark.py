@@ -395,6 +395,37 @@ def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     }
 
 
+def test_the_tables_of_claims_and_of_defaults(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = importlib.import_module("tables")
+
+    def lines(mean: float, spread: float) -> dict[int, dict]:
+        return {seed: {tables.PRIMARY: mean + spread * (-1) ** seed} for seed in range(4)}
+
+    test = {"rtt": lines(0.7, 0.001), "rtt_scalar": lines(0.5, 0.0), "rla": lines(0.5, 0.1), "sft": lines(0.5, 0.0)}
+    untuned = {"even": lines(0.4, 0.0), "rtt": lines(0.6, 0.0)}
+    monkeypatch.setattr(tables, "by_task", lambda *phases: {"code": untuned if phases == ("untuned",) else test})
+    read = tables.benchmark.read
+    plan = {"claims": {"tasks": ["code"]}}
+    monkeypatch.setattr(tables.benchmark, "read", lambda name: plan if name == "plan.yaml" else read(name))
+    tables.claims()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "| paper | claim | seeds | `code` |"
+    rows = {row.split(" | ")[1]: row.split(" | ")[2:] for row in printed[2:]}
+    assert rows["RTT-CSR above RL-CSR (Table 1)"] == ["4", "**0.200 [0.198, 0.202]**: holds |"]
+    assert rows["RLA above imitation of the labels (Tables 1 and 2)"] == [
+        "4",
+        "0.000 [-0.184, 0.184]: cannot be told |",
+    ]
+    assert rows["RTT-AON above RL-AON (Tables 1 and 4)"] == ["", " |"], "no line"
+    tables.defaults()
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| outcome | `even` | 0.400 [0.400, 0.400] | 0.000 [0.000, 0.000] |  |",
+        "| criteria | `rtt` | 0.600 [0.600, 0.600] | 0.200 [0.200, 0.200] | 0.100 [0.098, 0.102] |",
+    ]
+
+
 def test_what_was_added_later_is_corrected_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """The p-values of the planned comparisons do not change with what comes later; methods without a line are named."""
     tables = importlib.import_module("tables")

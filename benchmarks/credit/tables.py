@@ -32,7 +32,8 @@ from fgrl.evaluation.statistics import student
 PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
-TEST = ("test", "rest", "equal_cost", "combined", "monte_carlo")
+EQUAL_ITERATIONS = ("test", "rest", "combined", "monte_carlo")
+TEST = (*EQUAL_ITERATIONS, "equal_cost")
 """Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
 PLANNED = ("test", "rest", "monte_carlo", "smollm2")
 """Phases that were planned before the first run of the test."""
@@ -338,21 +339,22 @@ QUALITY = ("precision", "recall", "auc")
 
 
 def predicts() -> None:
-    """Print the rank correlation of right words with the quality of the credit, over mistakes and methods of the test."""
+    """Print the rank correlation of right words with the quality of the credit, over mistakes and the methods of some phases."""
     from scipy.stats import spearmanr
 
-    test, found = by_task("test"), made_worse()
-    print(f"| task | mistakes and methods | {' | '.join(QUALITY)} |\n|{'---|' * (2 + len(QUALITY))}")
+    found = made_worse()
+    print(f"| task | mistakes, and methods of | credits | {' | '.join(QUALITY)} |\n|{'---|' * (3 + len(QUALITY))}")
     for name in dict.fromkeys(name for name, _ in found):
-        every = [lines for (task, _), lines in found.items() if task == name]
-        every += [list(lines.values()) for lines in test[name].values()]
-        every = [lines for lines in every if all(number in line for line in lines for number in QUALITY)]
-        taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
-        cells = [
-            f"{spearmanr([statistics.mean(line[number] for line in lines) for lines in every], taught).statistic:.2f}"
-            for number in QUALITY
-        ]
-        print(f"| `{name}` | {len(every)} | {' | '.join(cells)} |")
+        for phases in (("test",), EQUAL_ITERATIONS):
+            every = [lines for (task, _), lines in found.items() if task == name]
+            every += [list(lines.values()) for lines in by_task(*phases)[name].values()]
+            every = [lines for lines in every if all(number in line for line in lines for number in QUALITY)]
+            taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
+            cells = [
+                f"{spearmanr([statistics.mean(line[number] for line in lines) for lines in every], taught).statistic:.2f}"
+                for number in QUALITY
+            ]
+            print(f"| `{name}` | {', '.join(phases)} | {len(every)} | {' | '.join(cells)} |")
 
 
 def gain(lines: Sequence[dict], methods: Methods) -> float:

@@ -70,7 +70,7 @@ def named(axis: Any, places: Sequence[Place], number: str) -> None:
     order = sorted(places, key=lambda each: each.gain)
     bottom, top = axis.get_ylim()
     left, right = axis.get_xlim()
-    gaps = np.arange(len(order)) * 0.042 * (top - bottom)
+    gaps = np.arange(len(order)) * 0.032 * (top - bottom)
     heights = IsotonicRegression().fit_transform(gaps, [each.gain for each in order] - gaps) + gaps
     for each, height in zip(order, heights, strict=True):
         across = each.quality[number]
@@ -83,22 +83,22 @@ def named(axis: Any, places: Sequence[Place], number: str) -> None:
 
 def draw() -> Path:
     """Draw the figure and return its file."""
-    test = tables.by_task(*tables.EQUAL_ITERATIONS)
+    found = tables.by_task(*tables.EQUAL_ITERATIONS)
     chosen = benchmark.read("plan.yaml")["worse"]["tasks"]
     plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
     figure, grid = plt.subplots(
         len(chosen),
         len(tables.QUALITY),
-        figsize=(11.5, 3.8 * len(chosen)),
+        figsize=(11.5, 5.2 * len(chosen)),
         layout="constrained",
         squeeze=False,
         sharey="row",
     )
     kinds = list(dict.fromkeys(kind(json.loads(mistakes)) for _, mistakes in tables.made_worse()))
     for row, task in zip(grid, chosen, strict=True):
-        worse = made_worse(task, test[task])
-        methods = methods_of(test[task])
+        worse = made_worse(task, found[task])
+        methods = methods_of(found[task])
         gains = [each.gain for each in (*worse, *methods)]
         for axis, number in zip(row, tables.QUALITY, strict=True):
             left = 0.45 if number == "auc" else -0.04
@@ -106,7 +106,7 @@ def draw() -> Path:
                 xlabel=number.replace("auc", "AUC"),
                 title=task,
                 xlim=(left, 1.18 if left < 0 else 1.08),
-                ylim=(min(gains) - 0.3, max(gains) + 0.3),
+                ylim=(min(gains) - 0.3, max(gains) + 0.8),
             )
             axis.axhline(0, color="#bbbbbb", linewidth=0.8)
             axis.axhline(1, color="#bbbbbb", linewidth=0.8)

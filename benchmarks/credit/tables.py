@@ -33,6 +33,7 @@ PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
 EQUAL_ITERATIONS = ("test", "rest", "combined", "monte_carlo")
+"""Phases in which all methods train for as many iterations."""
 TEST = (*EQUAL_ITERATIONS, "equal_cost")
 """Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
 PLANNED = ("test", "rest", "monte_carlo", "smollm2")
@@ -56,6 +57,11 @@ def shown(values: Sequence[float]) -> str:
     over = student(values)
     bounds = "" if over.low is None or over.high is None else f" [{over.low:.3f}, {over.high:.3f}]"
     return f"{over.mean:.3f}{bounds}"
+
+
+def shown_change(change: Sequence[float]) -> str:
+    """Return the same of differences, nothing where there are fewer than two."""
+    return shown(change) if len(change) > 1 else ""
 
 
 def paired(methods: Methods, method: str, other: str, number: str = PRIMARY) -> list[float]:
@@ -232,14 +238,15 @@ def compared(found: Values) -> None:
 def claims() -> None:
     """Print what the papers claim of pairs of methods, and what came out: in bold if it is told apart from 0 after the correction."""
     found, tasks = by_task(*TEST, "claims"), benchmark.read("plan.yaml")["claims"]["tasks"]
+    every = benchmark.read("claims.yaml")
     cells = {
         (number, name): change
-        for number, claim in enumerate(benchmark.read("claims.yaml")) for name in tasks
+        for number, claim in enumerate(every) for name in tasks
         if len(change := paired(found[name], claim["more"], claim["than"])) > 1
     }  # fmt: skip
     corrected = dict(zip(cells, holm([p_value(change) for change in cells.values()]), strict=True))
     print(f"| paper | claim | seeds | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (3 + len(tasks))}")
-    for number, claim in enumerate(benchmark.read("claims.yaml")):
+    for number, claim in enumerate(every):
         own = {name: cells[number, name] for name in tasks if (number, name) in cells}
         row = [
             f"{bold(shown(own[name]), corrected[number, name])}: {verdict(own[name])}" if name in own else ""
@@ -260,17 +267,18 @@ def defaults() -> None:
     columns = "".join(f" `{name}`: defaults | less `even` with defaults | tuned less defaults |" for name in own)
     print(f"| told | method |{columns}\n|{'---|' * (2 + 3 * len(own))}")
     for method, each in benchmark.read("methods.yaml").items():
-        row = []
+        row: list[str] = []
         for name, lines in own.items():
-            if method in lines:
-                sides = {"tuned": found[name].get(method, {}), "defaults": lines[method], SCALAR: lines.get(SCALAR, {})}
-                changes = paired(sides, "defaults", SCALAR), paired(sides, "tuned", "defaults")
-                row += [
-                    shown([line[PRIMARY] for line in lines[method].values()]),
-                    *(shown(change) if len(change) > 1 else "" for change in changes),
-                ]
-            else:
-                row += [""] * 3
+            sides = {
+                "tuned": found[name].get(method, {}),
+                "defaults": lines.get(method, {}),
+                SCALAR: lines.get(SCALAR, {}),
+            }
+            row += [
+                shown([line[PRIMARY] for line in sides["defaults"].values()]) if sides["defaults"] else "",
+                shown_change(paired(sides, "defaults", SCALAR)),
+                shown_change(paired(sides, "tuned", "defaults")),
+            ]
         if any(row):
             print(f"| {each['told']} | `{method}` | {' | '.join(row)} |")
 
@@ -330,7 +338,7 @@ def worse() -> None:
             change = paired(runs, mistakes, EXACT) if mistakes != EXACT else []
             row += [
                 f"{mean(lines, 'precision')}, {mean(lines, 'recall')}", shown([line[PRIMARY] for line in lines]) if lines else "",
-                shown(change) if len(change) > 1 else "",
+                shown_change(change),
             ]  # fmt: skip
         print(f"| {' | '.join(row)} |")
 
@@ -343,11 +351,12 @@ def predicts() -> None:
     from scipy.stats import spearmanr
 
     found = made_worse()
+    methods_of = {phases: by_task(*phases) for phases in (("test",), EQUAL_ITERATIONS)}
     print(f"| task | mistakes, and methods of | credits | {' | '.join(QUALITY)} |\n|{'---|' * (3 + len(QUALITY))}")
     for name in dict.fromkeys(name for name, _ in found):
-        for phases in (("test",), EQUAL_ITERATIONS):
+        for phases, methods in methods_of.items():
             every = [lines for (task, _), lines in found.items() if task == name]
-            every += [list(lines.values()) for lines in by_task(*phases)[name].values()]
+            every += [list(lines.values()) for lines in methods[name].values()]
             every = [lines for lines in every if all(number in line for line in lines for number in QUALITY)]
             taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
             cells = [

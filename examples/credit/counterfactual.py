@@ -15,18 +15,17 @@ from pydantic import Field
 from fgrl.kinds import PolicyWork, RewardWrapper, Segmenter
 from fgrl.registry import build, register
 from fgrl.rollouts import select
-from fgrl.types import Segmentable
 
 
 @register("counterfactual_importance")
 class CounterfactualImportance(RewardWrapper):
     """Another reward, with the columns "drop" and "weight" of each token, for `weighted_grpo`."""
 
-    own_needs = frozenset({"policy", "offsets"})
+    own_needs = frozenset({"policy"})
     own_fills = frozenset({"drop", "weight"})
 
     segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
-    """Cuts the response into passages; one that needs no entropies."""
+    """Cuts the response into passages."""
     conclusion: str = "\nThe answer is"
     """Stands between the response and the reference."""
     placeholder: str = Field(" ...", min_length=1)
@@ -36,6 +35,9 @@ class CounterfactualImportance(RewardWrapper):
     least_drop: float = Field(0.01, ge=0)
     """Nats: a response whose largest drop is smaller has weights of 1, because such a drop may be rounding."""
 
+    def needs(self):
+        return super().needs() | self.segmenter.rollout_needs()
+
     def policy_work(self, drawn):
         """At most one passage per token, each with one pass; and one pass over the whole responses."""
         return PolicyWork(forward_tokens=probe_tokens(drawn, self.conclusion) * (1 + drawn.response_tokens))
@@ -43,10 +45,7 @@ class CounterfactualImportance(RewardWrapper):
     def score(self, rollout):
         rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()
         # 1. passages
-        view = Segmentable(
-            rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets
-        )
-        passage = self.segmenter.segment_ids(view).cpu()
+        passage = self.segmenter.segment_ids_of(rollout).cpu()
         cases = [(row, number) for row in range(len(mask)) for number in range(int(passage[row].max()) + 1)]
         # 2. each of them replaced by placeholders
         whole = probe(rollout, self.conclusion)

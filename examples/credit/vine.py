@@ -15,20 +15,23 @@ from pydantic import Field
 from fgrl.errors import DataError
 from fgrl.kinds import PolicyWork, RewardWrapper, Segmenter
 from fgrl.registry import build, register
-from fgrl.types import Mean, Segmentable
+from fgrl.types import Mean
 
 
 @register("vine")
 class Vine(RewardWrapper):
     """Another reward of whole responses, as differences of Monte Carlo values; the values are the column "value"."""
 
-    own_needs = frozenset({"policy", "offsets"})
+    own_needs = frozenset({"policy"})
     own_fills = frozenset({"value"})
 
     segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
-    """Cuts the response into steps; one that needs no entropies."""
+    """Cuts the response into steps."""
     k: int = Field(4, ge=1)
     """Continuations per state (9 in the paper)."""
+
+    def needs(self):
+        return super().needs() | self.segmenter.rollout_needs()
 
     def policy_work(self, drawn):
         """At most one step per token, each of them continued to the limit."""
@@ -44,10 +47,7 @@ class Vine(RewardWrapper):
     def score(self, rollout):
         rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()
         # 1. steps; the end-of-sequence token belongs to the last one
-        view = Segmentable(
-            rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets
-        )
-        step = self.segmenter.segment_ids(view).cpu()
+        step = self.segmenter.segment_ids_of(rollout).cpu()
         step = torch.where(mask, torch.where(step < 0, step.amax(dim=1, keepdim=True), step), -1)
         places = [
             (row, int((step[row] == number).nonzero()[0]))

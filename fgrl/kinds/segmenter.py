@@ -11,10 +11,13 @@ from fgrl import ops
 from fgrl.functions import checked_starts, own_code
 from fgrl.kinds.needs import check_needs
 from fgrl.registry import Component, kind
-from fgrl.types import Segmentable
+from fgrl.types import Rollout, Segmentable
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+FIELDS = {"entropy": "ref_entropy", "text": "offsets"}
+"""Fields of a rollout by what a segmenter needs."""
 
 
 @kind("segmenter")
@@ -46,3 +49,16 @@ class Segmenter(Component, ABC):
         with own_code(self, "starts"):
             value = self.starts(view)
         return ops.segment_ids(checked_starts(self, value, view), inside)
+
+    def rollout_needs(self) -> frozenset[str]:
+        """Fields of a rollout that `segment_ids_of` reads: a component that calls it adds them to its `needs`."""
+        return frozenset(FIELDS[need] for need in self.needs)
+
+    def segment_ids_of(self, rollout: Rollout) -> Tensor:
+        """Return the `segment_ids` of a rollout's responses."""
+        return self.segment_ids(
+            Segmentable(
+                ids=rollout.response_ids, mask=rollout.mask, eos=rollout.eos,
+                entropy=rollout.ref_entropy, texts=rollout.texts, offsets=rollout.offsets,
+            )
+        )  # fmt: skip

@@ -195,6 +195,33 @@ def test_values_are_those_of_the_state(files: dict[str, ModuleType], model: Any)
 
 
 @torch.no_grad()
+def test_states_are_valued_before_uncertain_tokens(files: dict[str, ModuleType], model: Any) -> None:
+    """Steps by the reference's entropy, which the wrapper asks for because its segmenter does."""
+    from fgrl.kinds import Segmenter
+
+    _lent, drawn = lent_and_drawn(model, 8, frozenset(), temperature=1.0)
+    entropies = []
+    for row in range(4):
+        prompt, response = ids_of(drawn, row)
+        chances = logprobs(model, prompt + response, 1.0)[len(prompt) - 1 :]
+        entropies.append([-float((each.exp() * each).sum()) for each in chances])
+    cutoff = sorted(sum(entropies, []))[len(sum(entropies, [])) // 2] + 1e-4
+    cut = build(Segmenter, {"name": "entropy", "cutoff": cutoff})
+    vine = files["vine"].Vine(reward=Even(), segmenter=cut, k=1)
+    assert vine.needs() == {"policy", "ref_entropy"}
+    assert "ref_entropy" in files["counterfactual"].CounterfactualImportance(reward=Even(), segmenter=cut).needs()
+    lent, rollout = lent_and_drawn(model, 8, vine.needs(), temperature=1.0)
+    with lent.lend():
+        steps = vine.score(rollout).segment_ids
+    for row, values in enumerate(entropies):
+        _prompt, response = ids_of(rollout, row)
+        starts = [place for place, value in enumerate(values) if place == 0 or value > cutoff]
+        starts = [place for place in starts if response[place] not in model.eos_ids or place == 0]
+        expected = [sum(start <= place for start in starts) - 1 for place in range(len(response))]
+        assert steps[row][: len(response)].tolist() == expected
+
+
+@torch.no_grad()
 def test_the_most_uncertain_tokens_are_trained_on(files: dict[str, ModuleType], model: Any) -> None:
     algorithm = files["top_entropy"].TopEntropyGRPO(share=0.25)
     assert algorithm.needs() == GRPO().needs() | {"entropy"}

@@ -11,16 +11,12 @@ from fgrl.errors import DataError
 from fgrl.kinds import Normalizer, Reward, Run, Segmenter
 from fgrl.registry import Problems, Unkeyed, build, register
 from fgrl.specs import ModelSpec
-from fgrl.types import Checkpoint, Mean, Ref, Rewards, Rollout, Segmentable, Stats
+from fgrl.types import Checkpoint, Mean, Ref, Rewards, Rollout, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
 rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")
-
-
-FIELDS = {"entropy": "ref_entropy", "text": "offsets"}
-"""Fields of a rollout by what a segmenter needs."""
 
 
 @register("segment_rm")
@@ -89,7 +85,7 @@ class SegmentRM(Reward):
 
     def needs(self) -> frozenset[str]:
         segmenter = self._segmenter or self.segmenter
-        return frozenset() if segmenter is None else frozenset(FIELDS[need] for need in segmenter.needs)
+        return frozenset() if segmenter is None else segmenter.rollout_needs()
 
     def on_tokens(self) -> bool:
         return self.credit == "segments"
@@ -97,12 +93,7 @@ class SegmentRM(Reward):
     def _segments(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Segment ids [B,T], rewards [B,S] at the segments' last tokens, valid [B,S]."""
         assert self._segmenter is not None
-        ids = self._segmenter.segment_ids(
-            Segmentable(
-                ids=rollout.response_ids, mask=rollout.mask, eos=rollout.eos,
-                entropy=rollout.ref_entropy, texts=rollout.texts, offsets=rollout.offsets,
-            )
-        )  # fmt: skip
+        ids = self._segmenter.segment_ids_of(rollout)
         with torch.no_grad():
             token = rollouts.in_micro_batches(
                 rollout, lambda part: {"reward": self._model.rewards(part)}, self.micro_batch_size, self._model.device

@@ -37,6 +37,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
 PARTS, FILLERS = 8, 2
+EACH_TASK = "each_task"
 ANSWERS = 64
 """Drawn in an iteration."""
 SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0}
@@ -96,17 +97,19 @@ def points(phase: str, named: Sequence[str] = ()) -> list[Point]:
     named: methods that run although the phase does not list them.
     """
     plan, methods = read("plan.yaml")[phase], read("methods.yaml")
-    chosen = tuned() if plan.get("tuned") else {}
     own = [name for name, method in methods.items() if "as" not in method]
     names = own if plan["methods"] == "all" else list(dict.fromkeys([*plan["methods"], *named]))
     found = []
     for seed in seeds_of(str(plan["seeds"])):
         for name in plan["tasks"]:
+            chosen = settings_on(plan, name)
             for method in names:
                 if "rates" in plan:
                     each = trials(methods[method], plan["rates"])
                 elif "each" in plan:
                     each = [{**chosen.get(method, {}), **settings_of(worse)} for worse in read(plan["each"])]
+                elif plan.get("tuned") == EACH_TASK:
+                    each = [chosen[method]] if method in chosen else []
                 else:
                     each = [chosen.get(methods[method].get("as", method), {})]
                 found += [Point(method, name, seed, settings) for settings in each]
@@ -133,11 +136,23 @@ def trials(method: Mapping[str, Any], rates: Sequence[float]) -> list[dict[str, 
     return [{"vars.lr": rate, knob: value} for rate in method.get("rates", rates) for value in values]
 
 
-def tuned() -> dict[str, dict[str, Any]]:
-    """Return the settings with the most right words in phase `tune`, by method; those without a line are left out."""
+def settings_on(plan: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """Return the settings by method that a phase has on a task."""
+    if plan.get("tuned") == EACH_TASK:
+        shared = tuned()
+        return {method: settings for method, settings in tuned(name).items() if settings != shared[method]}
+    return tuned() if plan.get("tuned") else {}
+
+
+def tuned(name: str = "") -> dict[str, dict[str, Any]]:
+    """Return the settings with the most right words in phase `tune`, by method; those without a line are left out.
+
+    name: the task whose lines count, instead of all.
+    """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines("tune"):
-        found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
+        if name in ("", line["task"]):
+            found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
     most = {method: max(len(values) for values in settings.values()) for method, settings in found.items()}
     return {
         method: json.loads(max(

@@ -17,7 +17,9 @@ def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
 
     precision: share of the advantages' mass that is on judged words with the right sign; mass on irrelevant words and with
     the wrong sign counts against it. recall: share of the judged words whose advantage has the right sign and at
-    least a tenth of the answer's largest size. auc: how probably a right word has a higher advantage than a wrong one.
+    least a tenth of the answer's largest size. auc: probability that a right word has a higher advantage than a wrong one.
+    By kind of word: recall of right and of wrong words, and the share of the mass that is on irrelevant ones; precision of positive
+    and of negative advantages: the share of their mass that is on right, or on wrong words.
     """
     if not file.is_file():
         return {}
@@ -26,25 +28,33 @@ def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
 
 
 def measured(kind: Task, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the numbers of stored rollouts."""
-    mass = hit = judged = found = 0.0
-    right: list[float] = []
-    wrong: list[float] = []
+    """Return the numbers of stored rollouts; a share of nothing is left out."""
+    values: dict[int, list[float]] = {1: [], 0: [], -1: []}
+    found = {1: 0, -1: 0}
     for line in lines:
         truth = kind.judge(line["sample"]["prompt"], line["response"]["text"])
         given = [value or 0.0 for value in line["advantages"]][: len(truth)]
         least = max(map(abs, given), default=0.0) / 10
-        for true, value in zip(truth, given, strict=True):
-            mass += abs(value)
-            judged += true != 0
+        for true, value in zip(map(int, truth), given, strict=True):
+            values[true].append(value)
             if true * value > 0:
-                hit += abs(value)
-                found += abs(value) >= least
-            if true:
-                (right if true > 0 else wrong).append(value)
-    if not mass or not judged:
+                found[true] += abs(value) >= least
+    # by the sign of the credit, then by the kind of word
+    mass = {sign: {true: sum(max(0.0, sign * value) for value in values[true]) for true in values} for sign in (1, -1)}
+    positive, negative = sum(mass[1].values()), sum(mass[-1].values())
+    right, wrong = len(values[1]), len(values[-1])
+    if not positive + negative or not right + wrong:
         return {}
-    return {"precision": hit / mass, "recall": found / judged, **auc(right, wrong)}
+    shares = {
+        "precision": (mass[1][1] + mass[-1][-1], positive + negative),
+        "recall": (found[1] + found[-1], right + wrong),
+        "recall of right": (found[1], right),
+        "recall of wrong": (found[-1], wrong),
+        "precision of positive": (mass[1][1], positive),
+        "precision of negative": (mass[-1][-1], negative),
+        "on irrelevant": (mass[1][0] + mass[-1][0], positive + negative),
+    }
+    return {name: part / whole for name, (part, whole) in shares.items() if whole} | auc(values[1], values[-1])
 
 
 def auc(higher: list[float], lower: list[float]) -> dict[str, float]:

@@ -206,10 +206,24 @@ def test_where_credit_is() -> None:
         line = {"sample": {"prompt": prompt}, "response": {"text": "so cold so cold"}, "advantages": advantages}
         return quality.measured(task, [line])
 
-    assert measured([0, 1, 0, -1]) == {"precision": 1, "recall": 1, "auc": 1}
-    assert measured([1, 1, -1, -1]) == {"precision": 0.5, "recall": 1, "auc": 1}
-    assert measured([0, 1, 0, 1]) == {"precision": 0.5, "recall": 0.5, "auc": 0.5}
-    assert measured([0, -1, 0, 1]) == {"precision": 0, "recall": 0, "auc": 0}
+    everywhere = measured([0, 1, 0, -1])
+    assert everywhere == dict.fromkeys(everywhere, 1) | {"on irrelevant": 0}
+    all_measured = {"auc", "on irrelevant"} | {
+        f"{name}{of}" for name, ofs in (("precision", ("", " of positive", " of negative")), ("recall", ("", " of right", " of wrong")))
+        for of in ofs
+    }  # fmt: skip
+    assert set(everywhere) == all_measured
+    on_fillers = measured([1, 1, -2, -1])
+    assert on_fillers == everywhere | {
+        "precision": 0.4, "precision of positive": 0.5, "precision of negative": pytest.approx(1 / 3), "on irrelevant": 0.6,
+    }  # fmt: skip
+    only_positive = measured([0, 1, 0, 3])
+    assert only_positive == {
+        "precision": 0.25, "precision of positive": 0.25, "on irrelevant": 0, "recall": 0.5, "recall of right": 1,
+        "recall of wrong": 0, "auc": 0,
+    }  # fmt: skip
+    assert measured([0, 1, 0, 1])["auc"] == 0.5
+    assert measured([0, -1, 0, 1])["precision"] == measured([0, -1, 0, 1])["recall"] == 0
     assert measured([0, 0, 0, 0]) == {}
 
 

@@ -205,7 +205,8 @@ def test_states_are_valued_before_uncertain_tokens(files: dict[str, ModuleType],
         prompt, response = ids_of(drawn, row)
         chances = logprobs(model, prompt + response, 1.0)[len(prompt) - 1 :]
         entropies.append([-float((each.exp() * each).sum()) for each in chances])
-    cutoff = sorted(sum(entropies, []))[len(sum(entropies, [])) // 2] + 1e-4
+    every = sorted(value for values in entropies for value in values)
+    cutoff = every[len(every) // 2] + 1e-4
     cut = build(Segmenter, {"name": "entropy", "cutoff": cutoff})
     vine = files["vine"].Vine(reward=Even(), segmenter=cut, k=1)
     assert vine.needs() == {"policy", "ref_entropy"}

@@ -59,11 +59,6 @@ class Point:
         return json.dumps([self.method, self.task, self.seed, self.settings], sort_keys=True)
 
 
-def read(name: str) -> Any:
-    """Return the contents of a YAML file beside this one."""
-    return yaml.load((HERE / name).read_text(encoding="utf-8"), Loader=Numbers)
-
-
 class Numbers(yaml.SafeLoader):
     """YAML 1.2's numbers: 2e-4 is one."""
 
@@ -71,6 +66,11 @@ class Numbers(yaml.SafeLoader):
 Numbers.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
 )
+
+
+def read(name: str) -> Any:
+    """Return the contents of a YAML file beside this one."""
+    return yaml.load((HERE / name).read_text(encoding="utf-8"), Loader=Numbers)
 
 
 def seeds_of(text: str) -> list[int]:
@@ -151,7 +151,7 @@ def tuned(name: str = "") -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines("tune"):
-        if name in ("", line["task"]):
+        if not name or line["task"] == name:
             found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
     most = {method: max(len(values) for values in settings.values()) for method, settings in found.items()}
     return {
@@ -330,21 +330,31 @@ def processor() -> str:
 
 
 def budget(options: argparse.Namespace) -> None:
-    """Print runs and seconds of each phase, and what is left."""
+    """Print runs and seconds of each phase, what was spent, and what is left."""
     plan = read("plan.yaml")
     known: dict[tuple[str, str], list[float]] = defaultdict(list)
     for phase in plan:
         for line in lines(phase):
-            known[file_of(plan[phase]), line["method"]].append(line["processor seconds"])
-    print("| phase | runs | seconds of one core for a run | hours | done | hours left |\n|---|---|---|---|---|---|")
-    hours, hours_left = 0.0, 0.0
+            known[file_of(plan[phase]), line["method"]].append(cost(line))
+    print(
+        "| phase | runs | seconds for a run | hours | done | hours spent | hours left |\n|---|---|---|---|---|---|---|"
+    )
+    hours, hours_spent, hours_left = 0.0, 0.0, 0.0
     for phase in plan:
         recipe, done, every = file_of(plan[phase]), {line["key"] for line in lines(phase)}, points(phase)
         costs = {point.key: statistics.mean(known[recipe, point.method] or [SECONDS[recipe]]) / 3600 for point in every}
-        total, left = sum(costs.values()), sum(cost for key, cost in costs.items() if key not in done)
-        hours, hours_left = hours + total, hours_left + left
-        print(f"| {phase} | {len(every)} | {3600 * total / len(every):.1f} | {total:.1f} | {len(done)} | {left:.1f} |")
-    print(f"| all | | | {hours:.1f} | | {hours_left:.1f} |")
+        total, left = sum(costs.values()), sum(each for key, each in costs.items() if key not in done)
+        spent = sum(map(cost, lines(phase))) / 3600
+        hours, hours_spent, hours_left = hours + total, hours_spent + spent, hours_left + left
+        print(
+            f"| {phase} | {len(every)} | {3600 * total / max(1, len(every)):.1f} | {total:.1f} | {len(done)} | {spent:.1f} | {left:.1f} |"
+        )
+    print(f"| all | | | {hours:.1f} | | {hours_spent:.1f} | {hours_left:.1f} |")
+
+
+def cost(line: Mapping[str, Any]) -> float:
+    """Return the seconds of a run: those of its training where an earlier, interrupted run of the same had done a part."""
+    return float(max(line["processor seconds"], line.get("seconds of the policy", 0.0)))
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmark
+import comparisons
 import matplotlib
 import numpy as np
 import tables
@@ -44,25 +45,19 @@ def place(name: str, lines: Sequence[Mapping[str, Any]], gain: float) -> Place |
     return Place(name, {each: statistics.mean(line[each] for line in lines) for each in tables.QUALITY}, gain)
 
 
-def methods_of(methods: tables.Methods) -> list[Place]:
-    """Return the methods of a task whose credit was measured; their gain is over the seeds that the oracle and the scalar have, too."""
-    shares = {name: tables.share_of_oracle(methods, name) for name in methods}
-    places = [place(name, list(methods[name].values()), share[0]) for name, share in shares.items() if share]
+def placed(methods: comparisons.Methods, names: Mapping[str, str]) -> list[Place]:
+    """Return where methods are whose credit was measured; their gain is over the seeds that the oracle and the scalar have, too.
+
+    names: of some methods, with the names of their places.
+    """
+    shares = {name: comparisons.share_of_oracle(methods, name) for name in names}
+    places = [place(names[name], list(methods[name].values()), share[0]) for name, share in shares.items() if share]
     return [each for each in places if each is not None]
 
 
 def kind(mistakes: Mapping[str, Any]) -> str:
     """Return what is wrong, without how much."""
     return ", ".join("no baseline" if value == "none" else name for name, value in mistakes.items())
-
-
-def made_worse(task: str, methods: tables.Methods) -> list[Place]:
-    """Return the oracle with each of its mistakes; the name of a place is that of the mistakes."""
-    places = [
-        place(kind(json.loads(mistakes)), lines, tables.gain(lines, methods))
-        for (name, mistakes), lines in tables.made_worse().items() if name == task
-    ]  # fmt: skip
-    return [each for each in places if each is not None]
 
 
 def named(axis: Any, places: Sequence[Place], number: str) -> None:
@@ -83,7 +78,7 @@ def named(axis: Any, places: Sequence[Place], number: str) -> None:
 
 def draw() -> Path:
     """Draw the figure and return its file."""
-    found = tables.by_task(*tables.EQUAL_ITERATIONS)
+    found, mistakes_of = comparisons.by_task(*comparisons.EQUAL_ITERATIONS), comparisons.made_worse()
     chosen = benchmark.read("plan.yaml")["worse"]["tasks"]
     plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
@@ -95,10 +90,13 @@ def draw() -> Path:
         squeeze=False,
         sharey="row",
     )
-    kinds = list(dict.fromkeys(kind(json.loads(mistakes)) for _, mistakes in tables.made_worse()))
+    names = {
+        each: kind(json.loads(each)) for methods in mistakes_of.values() for each in methods if each.startswith("{")
+    }
+    kinds = list(dict.fromkeys(names.values()))
     for row, task in zip(grid, chosen, strict=True):
-        worse = made_worse(task, found[task])
-        methods = methods_of(found[task])
+        worse = placed(mistakes_of[task], names)
+        methods = placed(found[task], {name: name for name in found[task]})
         gains = [each.gain for each in (*worse, *methods)]
         for axis, number in zip(row, tables.QUALITY, strict=True):
             left = 0.45 if number == "auc" else -0.04

@@ -1,143 +1,72 @@
 """Tables of the credit benchmark, from the lines under results/.
 
-python benchmarks/credit/tables.py power          what can be told apart, per task (phase pilot)
+python benchmarks/credit/tables.py power          what can be told apart, per task (phases pilot and test)
 python benchmarks/credit/tables.py tuned          the settings that tuning chose
 python benchmarks/credit/tables.py defaults       what methods teach with the settings of their rows (phase untuned)
-python benchmarks/credit/tables.py methods        the table of methods (phases test, rest, equal_cost, combined, monte_carlo)
+python benchmarks/credit/tables.py own            what they teach with settings that were tuned on the same task alone (phase own_settings)
+python benchmarks/credit/tables.py methods        the table of methods (phases of the test, and what was added to them)
 python benchmarks/credit/tables.py headline       the same, a row for each method
+python benchmarks/credit/tables.py places         where the credit is, by kind of word (phase untuned)
 python benchmarks/credit/tables.py costs          tokens and seconds of each method, and what it changes besides
-python benchmarks/credit/tables.py smollm2        the same of phase smollm2
+python benchmarks/credit/tables.py smollm2        the table of methods of phase smollm2
 python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
 python benchmarks/credit/tables.py losses         what losses on pairs do to the probability of the chosen answers (the same phases)
 python benchmarks/credit/tables.py worse          credit made worse on purpose
 python benchmarks/credit/tables.py predicts       which measure of credit says what it teaches
+python benchmarks/credit/tables.py less A B       A less B, of any two methods, or mistakes such as '{"drop": 0.5}'
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 import benchmark
-import numpy as np
+from comparisons import (
+    EQUAL_ITERATIONS,
+    ORACLE,
+    PRIMARY,
+    SCALAR,
+    TEST,
+    Values,
+    by_task,
+    detectable,
+    differences,
+    holm,
+    listed,
+    made_worse,
+    p_value,
+    paired,
+    seeds_for,
+    share_of_oracle,
+    shared_seeds,
+    shown,
+    shown_change,
+)
 
 from fgrl.evaluation.statistics import student
 
-PRIMARY = "policy.right"
-SCALAR, ORACLE = "even", "oracle"
-DRAWS = 10_000
-EQUAL_ITERATIONS = ("test", "rest", "combined", "monte_carlo")
-"""Phases in which all methods train for as many iterations."""
-TEST = (*EQUAL_ITERATIONS, "equal_cost")
-"""Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
-PLANNED = ("test", "rest", "monte_carlo", "smollm2")
-"""Phases that were planned before the first run of the test."""
-Methods = dict[str, dict[int, dict]]
-"""Lines of a task by method and seed."""
-Values = dict[str, Methods]
-"""By task, too."""
-
-
-def by_task(*phases: str) -> Values:
-    """Return the lines of phases, those of methods with one setting each."""
-    found: Values = defaultdict(lambda: defaultdict(dict))
-    for line in chain.from_iterable(map(benchmark.lines, phases)):
-        found[line["task"]][line["method"]][line["seed"]] = line
-    return found
-
-
-def shown(values: Sequence[float]) -> str:
-    """Mean of one value per seed with its 95% interval (Student's t)."""
-    over = student(values)
-    bounds = "" if over.low is None or over.high is None else f" [{over.low:.3f}, {over.high:.3f}]"
-    return f"{over.mean:.3f}{bounds}"
-
-
-def shown_change(change: Sequence[float]) -> str:
-    """Return the same of differences, nothing where there are fewer than two."""
-    return shown(change) if len(change) > 1 else ""
-
-
-def paired(methods: Methods, method: str, other: str, number: str = PRIMARY) -> list[float]:
-    """Return the differences of two methods, one for each seed that both have."""
-    shared = sorted(methods.get(method, {}).keys() & methods.get(other, {}).keys())
-    return [methods[method][seed][number] - methods[other][seed][number] for seed in shared]
-
-
-def detectable(change: Sequence[float], seeds: int = 20, power: float = 0.8) -> float:
-    """Difference that a paired test at 5% finds with probability `power`, with this spread and so many seeds (normal approximation)."""
-    return factor(power) * statistics.stdev(change) / math.sqrt(seeds)
-
-
-def seeds_for(change: Sequence[float], power: float = 0.8) -> int:
-    """Number of seeds with which such a test finds the mean of these differences."""
-    mean = statistics.mean(change)
-    return max(2, math.ceil((factor(power) * statistics.stdev(change) / mean) ** 2)) if mean else 0
-
-
-def factor(power: float) -> float:
-    """Standard errors that a true difference must have."""
-    normal = statistics.NormalDist()
-    return normal.inv_cdf(0.975) + normal.inv_cdf(power)
-
-
-def p_value(change: Sequence[float]) -> float:
-    """Two-sided p-value of a paired t-test, by its distribution's exact tail."""
-    from scipy.stats import ttest_1samp
-
-    return float(ttest_1samp(change, 0.0).pvalue)
-
-
-def shown_p(p: float) -> str:
-    """Return a p-value with four digits, or that it is smaller."""
-    return f"{p:.4f}" if p >= 1e-4 else "<0.0001"
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that are corrected for their number (Holm 1979)."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    corrected, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = highest
-    return corrected
-
-
-def share_of_oracle(methods: Methods, method: str) -> tuple[float, float, float] | None:
-    """Return (method - scalar) / (oracle - scalar) with its 95% interval, bootstrapped jointly over the seeds that all three have."""
-    shared = sorted(set.intersection(*(set(methods.get(name, {})) for name in (method, SCALAR, ORACLE))))
-    if len(shared) < 2:
-        return None
-    values = np.array([[methods[name][seed][PRIMARY] for seed in shared] for name in (method, SCALAR, ORACLE)])
-    draws = np.random.default_rng(0).integers(0, len(shared), (DRAWS, len(shared)))
-    own, scalar, oracle = values[:, draws].mean(axis=2)
-    low, high = np.percentile((own - scalar) / (oracle - scalar), [2.5, 97.5])
-    mean = values.mean(axis=1)
-    return float((mean[0] - mean[1]) / (mean[2] - mean[1])), float(low), float(high)
-
 
 def power() -> None:
-    """Print per task: right words before and after, differences to the scalar, and how many seeds they take."""
-    print(
-        "| task | method | right words | before | difference to the scalar | seeds for it | smallest difference of 20 seeds |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for name, methods in by_task("pilot").items():
-        for method, lines in methods.items():
-            change = paired(methods, method, SCALAR) if method != SCALAR else []
-            told = len(change) > 1
-            cells = [
-                name, method, shown([line[PRIMARY] for line in lines.values()]),
-                f"{statistics.mean(line['start.right'] for line in lines.values()):.3f}",
-                shown(change) if told else "", str(seeds_for(change)) if told else "", f"{detectable(change):.3f}" if told else "",
-            ]  # fmt: skip
-            print(f"| {' | '.join(cells)} |")
+    """Print per phase and task: right words before and after, differences to the scalar, and how many seeds they take."""
+    print("| phase | task | method | right words | before | difference to the scalar |", end="")
+    print(f" seeds for it | smallest difference of 20 seeds |\n{'|---' * 8}|")
+    for phase in ("pilot", "test"):
+        for name, methods in by_task(phase).items():
+            for method, lines in methods.items():
+                change = paired(methods, method, SCALAR) if method != SCALAR else []
+                told = len(change) > 1
+                cells = [
+                    phase, name, method, shown([line[PRIMARY] for line in lines.values()]),
+                    f"{statistics.mean(line['start.right'] for line in lines.values()):.3f}",
+                    shown_change(change), str(seeds_for(change) or "more than 1000") if told else "",
+                    f"{detectable(change):.3f}" if told else "",
+                ]  # fmt: skip
+                print(f"| {' | '.join(cells)} |")
 
 
 def tuned() -> None:
@@ -170,41 +99,18 @@ def headline() -> None:
     """
     found = by_task(*TEST)
     rows: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    seeds: dict[str, dict[int, None]] = defaultdict(dict)
     for group, method, name, change, p in differences(found):
+        seeds[method][len(change)] = None
         share = share_of_oracle(found[name], method)
         cell = bold(shown(change), p)
         rows[group, method][name] = cell if share is None or method == ORACLE else f"{cell}; {share[0]:.2f}"
     tasks = [name for name in found if any(name in cells for cells in rows.values())]
-    print(f"| told | method | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (2 + len(tasks))}")
+    print(f"| told | method | seeds | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (3 + len(tasks))}")
     for (group, method), cells in rows.items():
-        print(f"| {group} | `{method}` | {' | '.join(cells.get(name, '') for name in tasks)} |")
+        counts = ", ".join(map(str, seeds[method]))
+        print(f"| {group} | `{method}` | {counts} | {' | '.join(cells.get(name, '') for name in tasks)} |")
     say_missing(found)
-
-
-def differences(found: Values) -> list[tuple[str, str, str, list[float], float]]:
-    """Return what a method is told, its name, a task, the differences to the scalar over seeds, and p.
-
-    p is corrected for the comparisons that were planned, and for those that were added later apart from them.
-    """
-    told = benchmark.read("methods.yaml")
-    cells = [
-        (group, method, name, paired(found[name], method, SCALAR))
-        for group in dict.fromkeys(each["told"] for each in told.values())
-        for method, each in told.items() if each["told"] == group and method != SCALAR
-        for name in found if len(paired(found[name], method, SCALAR)) > 1
-    ]  # fmt: skip
-    first = listed(*PLANNED)
-    corrected: dict[int, float] = {}
-    for family in (True, False):
-        places = [place for place, cell in enumerate(cells) if (cell[1] in first) == family]
-        corrected |= zip(places, holm([p_value(cells[place][3]) for place in places]), strict=True)
-    return [(*cell, corrected[place]) for place, cell in enumerate(cells)]
-
-
-def listed(*phases: str) -> set[str]:
-    """Return the methods that the plan has for phases."""
-    plan = benchmark.read("plan.yaml")
-    return {name for phase in phases for name in plan[phase]["methods"]}
 
 
 def say_missing(found: Values) -> None:
@@ -215,8 +121,13 @@ def say_missing(found: Values) -> None:
         print(f"without a line: {', '.join(sorted(missing))}", file=sys.stderr)
 
 
+def shown_p(p: float) -> str:
+    """Return a p-value with four digits, or that it is smaller."""
+    return f"{p:.4f}" if p >= 1e-4 else "<0.0001"
+
+
 def compared(found: Values) -> None:
-    """Print the methods' differences to the scalar, corrected together."""
+    """Print the methods' differences to the scalar, corrected together; all numbers are of the seeds that the scalar has, too."""
     print(
         "| told | method | task | seeds | right words | difference to the scalar | p (Holm) | share of the oracle's advantage |",
         end="",
@@ -224,7 +135,7 @@ def compared(found: Values) -> None:
     print(" curve | precision | recall | AUC | KL | seconds of the policy | seconds before |")
     print("|" + "---|" * 15)
     for group, method, name, change, p in differences(found):
-        lines = list(found[name][method].values())
+        lines = [found[name][method][seed] for seed in shared_seeds(found[name], method, SCALAR)]
         share = share_of_oracle(found[name], method)
         row = [
             group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), shown_p(p),
@@ -283,18 +194,71 @@ def defaults() -> None:
             print(f"| {each['told']} | `{method}` | {' | '.join(row)} |")
 
 
+def own() -> None:
+    """Print what methods teach with the settings that were best on both tasks, and with those that were best on the same task."""
+    print(
+        "| method | task | settings of both tasks | settings of this task | right words with these | less those with both |",
+        end="",
+    )
+    print(f" less `{SCALAR}` |\n{'|---' * 7}|")
+    shared = by_task(*TEST)
+    for name, methods in by_task("own_settings").items():
+        for method, lines in methods.items():
+            sides = {"own": lines, "shared": shared[name].get(method, {}), SCALAR: shared[name].get(SCALAR, {})}
+            settings = [
+                ", ".join(
+                    f"{key.rsplit('.', 1)[1]} {value}"
+                    for key, value in next(iter(sides[side].values()))["settings"].items()
+                )
+                for side in ("shared", "own")
+                if sides[side]
+            ]
+            cells = [
+                *settings,
+                shown([line[PRIMARY] for line in lines.values()]),
+                *(shown_change(paired(sides, "own", other)) for other in ("shared", SCALAR)),
+            ]
+            print(f"| `{method}` | `{name}` | {' | '.join(cells)} |")
+
+
+PLACES = (
+    "auc",
+    "precision of positive",
+    "precision of negative",
+    "on irrelevant",
+    "recall of right",
+    "recall of wrong",
+)
+
+
+def places() -> None:
+    """Print where the credit of the first iteration is, by kind of word."""
+    print(f"| told | method | task | {' | '.join(PLACES)} |\n{'|---' * (3 + len(PLACES))}|")
+    for name, methods in by_task("untuned").items():
+        for method, each in benchmark.read("methods.yaml").items():
+            lines = methods.get(method, {}).values()
+            values = [[line[number] for line in lines if number in line] for number in PLACES]
+            if any(values):
+                cells = [shown(value) if value else "" for value in values]
+                print(f"| {each['told']} | `{method}` | `{name}` | {' | '.join(cells)} |")
+
+
 COSTS = {
-    "tokens drawn": "drawn", "tokens the policy reads for the reward": "read", "s an iteration": "seconds an iteration",
-    "s of the policy": "seconds of the policy", "s before": "seconds before", "KL": "policy.kl", "distinct word pairs": "distinct",
+    "tokens drawn": "drawn", "tokens the policy reads for the reward": "read", "wall-clock s an iteration": "seconds an iteration",
+    "s of the policy": "seconds of the policy", "s before": "seconds before",
 }  # fmt: skip
+CHANGES = {"area under the curve": "curve", "KL": "policy.kl", "distinct word pairs": "distinct"}
 
 
 def costs() -> None:
-    """Print what methods cost and what they change besides: medians over seeds; what reward models read is in the seconds alone."""
-    print(f"| method | task | {' | '.join(COSTS)} |\n|{'---|' * (2 + len(COSTS))}")
+    """Print what methods cost, medians over seeds, and what they change besides, means; what reward models read is in the seconds alone."""
+    print(f"| method | task | {' | '.join([*COSTS, *CHANGES])} |\n|{'---|' * (2 + len(COSTS) + len(CHANGES))}")
     for name, methods in by_task(*TEST).items():
-        for method, lines in methods.items():
-            values = (mean(list(lines.values()), key, statistics.median) for key in COSTS.values())
+        for method, every in methods.items():
+            lines = list(every.values())
+            values = [mean(lines, key, statistics.median) for key in COSTS.values()]
+            changes = [[line[key] for line in lines if key in line] for key in CHANGES.values()]
+            values += [shown(change) if change else "" for change in changes]
             print(f"| `{method}` | `{name}` | {' | '.join(values)} |")
 
 
@@ -320,67 +284,62 @@ def verdict(change: Sequence[float]) -> str:
     return "holds" if over.low > 0 else "the opposite"
 
 
-EXACT = '{"bias": 0.5}'
-"""The oracle among its mistakes: a constant, which the baseline cancels."""
-
-
 def worse() -> None:
     """Print the oracle made worse: where its credit is, what it teaches, and what the mistakes cost, paired over seeds."""
     found = made_worse()
-    tasks = list(dict.fromkeys(name for name, _ in found))
-    columns = "".join(f" `{name}`: precision, recall | right words | less those of the oracle |" for name in tasks)
-    print(f"| mistakes |{columns}\n|{'---|' * (1 + 3 * len(tasks))}")
-    for mistakes in dict.fromkeys(each for _, each in found):
-        row = [", ".join(f"{name} {value}" for name, value in json.loads(mistakes).items())]
-        for name in tasks:
-            lines = found.get((name, mistakes), [])
-            runs = {kind: {line["seed"]: line for line in found.get((name, kind), [])} for kind in (mistakes, EXACT)}
-            change = paired(runs, mistakes, EXACT) if mistakes != EXACT else []
+    columns = "".join(f" `{name}`: precision, recall | right words | less those of the oracle |" for name in found)
+    print(f"| mistakes |{columns}\n|{'---|' * (1 + 3 * len(found))}")
+    for mistakes in dict.fromkeys(each for methods in found.values() for each in methods):
+        row = [named(mistakes)]
+        for methods in found.values():
+            lines = list(methods.get(mistakes, {}).values())
             row += [
                 f"{mean(lines, 'precision')}, {mean(lines, 'recall')}", shown([line[PRIMARY] for line in lines]) if lines else "",
-                shown_change(change),
+                shown_change(paired(methods, mistakes, ORACLE)) if mistakes != ORACLE else "",
             ]  # fmt: skip
         print(f"| {' | '.join(row)} |")
+
+
+def named(mistakes: str) -> str:
+    """Return how a method, or mistakes of the oracle, are shown."""
+    if not mistakes.startswith("{"):
+        return f"`{mistakes}`"
+    return ", ".join(f"{name} {value}" for name, value in json.loads(mistakes).items())
+
+
+def less(method: str, other: str) -> None:
+    """Print the difference of two methods, or of two kinds of mistakes, on each task, paired over seeds; p is not corrected."""
+    found = made_worse() if "{" in method + other else by_task(*TEST, "claims")
+    print("| task | seeds | right words less those of the other | p |\n|---|---|---|---|")
+    for name, methods in found.items():
+        change = paired(methods, method, other)
+        if len(change) > 1:
+            print(f"| `{name}` | {len(change)} | {shown(change)} | {shown_p(p_value(change))} |")
 
 
 QUALITY = ("precision", "recall", "auc")
 
 
 def predicts() -> None:
-    """Print the rank correlation of right words with the quality of the credit, over mistakes and the methods of some phases."""
+    """Print the rank correlation of right words with the quality of the credit, over mistakes and the methods of the test, or of all
+    phases whose methods train for as many iterations.
+    """
     from scipy.stats import spearmanr
 
     found = made_worse()
-    methods_of = {phases: by_task(*phases) for phases in (("test",), EQUAL_ITERATIONS)}
+    methods_of = {"the test": by_task("test"), "all phases": by_task(*EQUAL_ITERATIONS)}
     print(f"| task | mistakes, and methods of | credits | {' | '.join(QUALITY)} |\n|{'---|' * (3 + len(QUALITY))}")
-    for name in dict.fromkeys(name for name, _ in found):
+    for name, mistakes in found.items():
         for phases, methods in methods_of.items():
-            every = [lines for (task, _), lines in found.items() if task == name]
-            every += [list(lines.values()) for lines in methods[name].values()]
+            credits = [lines for kind, lines in mistakes.items() if kind != SCALAR] + list(methods[name].values())
+            every = [list(lines.values()) for lines in credits]
             every = [lines for lines in every if all(number in line for line in lines for number in QUALITY)]
             taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
             cells = [
                 f"{spearmanr([statistics.mean(line[number] for line in lines) for lines in every], taught).statistic:.2f}"
                 for number in QUALITY
             ]
-            print(f"| `{name}` | {', '.join(phases)} | {len(every)} | {' | '.join(cells)} |")
-
-
-def gain(lines: Sequence[dict], methods: Methods) -> float:
-    """Return (right words - those of the scalar) / (those of the oracle - those of the scalar), means over all seeds of each."""
-    own, scalar, oracle = (
-        statistics.mean(line[PRIMARY] for line in each)
-        for each in (lines, methods[SCALAR].values(), methods[ORACLE].values())
-    )
-    return (own - scalar) / (oracle - scalar)
-
-
-def made_worse() -> dict[tuple[str, str], list[dict]]:
-    """Return the lines of phase `worse` by task and mistakes (as JSON)."""
-    found: dict[tuple[str, str], list[dict]] = defaultdict(list)
-    for line in benchmark.lines("worse"):
-        found[line["task"], json.dumps(benchmark.mistakes_of(line["settings"]))].append(line)
-    return found
+            print(f"| `{name}` | {phases} | {len(every)} | {' | '.join(cells)} |")
 
 
 def mean(lines: Sequence[dict], key: str, middle: Callable[[Sequence[float]], float] = statistics.mean) -> str:
@@ -391,12 +350,18 @@ def mean(lines: Sequence[dict], key: str, middle: Callable[[Sequence[float]], fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shown_tables = {
+    shown_tables: dict[str, Callable[..., None]] = {
         each.__name__: each
-        for each in (power, tuned, defaults, methods, headline, costs, smollm2, claims, losses, worse, predicts)
-    }
+        for each in (
+            power, tuned, defaults, own, methods, headline, places, costs, smollm2, claims, losses, worse, predicts, less,
+        )
+    }  # fmt: skip
     parser.add_argument("table", choices=shown_tables)
-    shown_tables[parser.parse_args().table]()
+    parser.add_argument("methods", nargs="*", help="two, for `less`")
+    options = parser.parse_args()
+    if len(options.methods) != (2 if options.table == less.__name__ else 0):
+        parser.error("`less` has two methods, any other table none")
+    shown_tables[options.table](*options.methods)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import random
+import statistics
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import scratch_registry
 import torch
 
@@ -369,25 +371,41 @@ def test_a_method_that_was_not_tuned_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:
-    tables = importlib.import_module("tables")
+    comparisons = importlib.import_module("comparisons")
     # sorted 0.01, 0.02, 0.03, 0.04: 4 x 0.01, 3 x 0.02, then never lower
-    assert tables.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert tables.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+    assert comparisons.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert comparisons.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
 
 
 def test_the_share_of_the_oracles_advantage() -> None:
-    tables = importlib.import_module("tables")
+    comparisons = importlib.import_module("comparisons")
     draw = np.random.default_rng(0)
 
     def lines(mean: float) -> dict[int, dict]:
-        return {seed: {tables.PRIMARY: mean + 0.01 * draw.normal()} for seed in range(20)}
+        return {seed: {comparisons.PRIMARY: mean + 0.01 * draw.normal()} for seed in range(20)}
 
     found = {"even": lines(0.5), "oracle": lines(0.7), "half": lines(0.6)}
-    share, low, high = tables.share_of_oracle(found, "half")
+    share, low, high = comparisons.share_of_oracle(found, "half")
     assert low < share < high
     assert share == pytest.approx(0.5, abs=0.1)
-    assert tables.share_of_oracle(found, "oracle") == pytest.approx((1, 1, 1))
-    assert tables.share_of_oracle(found, "none") is None
+    assert comparisons.share_of_oracle(found, "oracle") == pytest.approx((1, 1, 1))
+    assert comparisons.share_of_oracle(found, "none") is None
+
+
+def test_as_many_seeds_as_a_simulated_test_needs() -> None:
+    comparisons = importlib.import_module("comparisons")
+    draw = np.random.default_rng(0)
+    change = [0.01, 0.03, 0.02, 0.02]
+    spread, mean = statistics.stdev(change), statistics.mean(change)
+
+    def found(effect: float, seeds: int) -> float:
+        drawn = draw.normal(effect, spread, (20_000, seeds))
+        return float((scipy.stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05).mean())
+
+    seeds = comparisons.seeds_for(change)
+    assert found(mean, seeds) > 0.8 > found(mean, seeds - 1)
+    assert found(comparisons.detectable(change, seeds=10), 10) == pytest.approx(0.8, abs=0.01)
+    assert comparisons.seeds_for([1.0, -1.0, 0.001]) is None
 
 
 def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -401,11 +419,11 @@ def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(tables, "by_task", lambda *_phases: {"code": task})
     tables.headline()
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "| told | method | `code` |"
+    assert printed[0] == "| told | method | seeds | `code` |"
     assert set(printed[2:]) == {
-        "| right words | `oracle` | **0.200 [0.182, 0.218]** |",
-        "| outcome | `grpo` | 0.010 [-0.082, 0.102]; 0.05 |",
-        "| control | `random` | **-0.100 [-0.118, -0.082]**; -0.50 |",
+        "| right words | `oracle` | 4 | **0.200 [0.182, 0.218]** |",
+        "| outcome | `grpo` | 4 | 0.010 [-0.082, 0.102]; 0.05 |",
+        "| control | `random` | 4 | **-0.100 [-0.118, -0.082]**; -0.50 |",
     }
 
 
@@ -465,25 +483,122 @@ def test_the_table_of_mistakes_and_that_of_costs(
         "oracle": {1: {tables.PRIMARY: 0.7}, 2: {tables.PRIMARY: 0.9}},
     }
     monkeypatch.setattr(tables, "by_task", lambda *_: {"code": task})
-    runs = [
-        {"seed": seed, tables.PRIMARY: right, "precision": 0.5, "recall": 0.25}
-        for seed, right in enumerate((0.55, 0.65))
-    ]
-    exact = [
-        {"seed": seed, tables.PRIMARY: right, "precision": 1.0, "recall": 0.5}
-        for seed, right in enumerate((0.65, 0.75))
-    ]
-    monkeypatch.setattr(tables, "made_worse", lambda: {("code", '{"drop": 0.5}'): runs, ("code", tables.EXACT): exact})
+
+    def runs(first: float, precision: float) -> dict[int, dict]:
+        return {
+            seed: {tables.PRIMARY: first + seed / 10, "precision": precision, "recall": precision / 2}
+            for seed in (0, 1)
+        }
+
+    made = {"even": {0: runs(0.4, 0.2)[0]}, '{"drop": 0.5}': runs(0.55, 0.5), "oracle": runs(0.65, 1.0)}
+    monkeypatch.setattr(tables, "made_worse", lambda: {"code": made})
     tables.worse()
     assert capsys.readouterr().out.splitlines()[2:] == [
+        "| `even` | 0.20, 0.10 | 0.400 |  |",
         "| drop 0.5 | 0.50, 0.25 | 0.600 [-0.035, 1.235] | -0.100 [-0.100, -0.100] |",
-        "| bias 0.5 | 1.00, 0.50 | 0.700 [0.065, 1.335] |  |",
+        "| `oracle` | 1.00, 0.50 | 0.700 [0.065, 1.335] |  |",
     ]
-    assert tables.EXACT in {
-        json.dumps(mistakes) for mistakes in importlib.import_module("benchmark").read("worse.yaml")
-    }
     tables.costs()
-    assert capsys.readouterr().out.splitlines()[2] == "| `even` | `code` | 18432 |  |  |  |  |  |  |"
+    assert capsys.readouterr().out.splitlines()[2] == "| `even` | `code` | 18432 |  |  |  |  |  |  |  |"
+
+
+def test_mistakes_stand_beside_the_scalar_and_the_oracle_of_their_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparisons, benchmark = importlib.import_module("comparisons"), importlib.import_module("benchmark")
+    assert json.loads(comparisons.EXACT) in benchmark.read("worse.yaml")
+    even = {"task": "code", "method": "even", "seed": 3, "settings": {}}
+    mistakes = [
+        {"task": "code", "method": "oracle", "seed": 3, "settings": benchmark.settings_of(each) | {"vars.lr": 1e-3}}
+        for each in ({"bias": 0.5}, {"drop": 0.5})
+    ]
+    for phase, lines in {"worse_even": [even], "worse": mistakes}.items():
+        (tmp_path / f"{phase}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    expected = {"even": {3: even}, "oracle": {3: mistakes[0]}, '{"drop": 0.5}': {3: mistakes[1]}}
+    assert comparisons.made_worse() == {"code": expected}
+
+
+def test_two_methods_or_two_mistakes_are_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = importlib.import_module("tables")
+
+    def lines(*values: float) -> dict[int, dict]:
+        return {seed: {tables.PRIMARY: value} for seed, value in enumerate(values)}
+
+    monkeypatch.setattr(tables, "by_task", lambda *_: {"code": {"dpo": lines(0.5, 0.6), "tdpo": lines(0.7, 0.9, 0.1)}})
+    monkeypatch.setattr(
+        tables, "made_worse", lambda: {"code": {'{"drop": 0.5}': lines(0.1, 0.2), "oracle": lines(0.3, 0.5)}}
+    )
+    for names, said in (
+        (["tdpo", "dpo"], "0.250 [-0.385, 0.885] | 0.1257"),
+        (["oracle", '{"drop": 0.5}'], "0.250 [-0.385, 0.885] | 0.1257"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["tables.py", "less", *names])
+        tables.main()
+        assert capsys.readouterr().out.splitlines()[2:] == [f"| `code` | 2 | {said} |"]
+    for wrong in (["less", "dpo"], ["costs", "dpo"]):
+        monkeypatch.setattr(sys, "argv", ["tables.py", *wrong])
+        with pytest.raises(SystemExit):
+            tables.main()
+
+
+def test_settings_of_a_task_beside_those_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Phase own_settings has the methods whose best settings on a task are not the best on both."""
+    tables, benchmark = importlib.import_module("tables"), importlib.import_module("benchmark")
+    rights = {
+        ("dpo", 1e-4): {"opposites": 0.9, "code": 0.4}, ("dpo", 2e-5): {"opposites": 0.6, "code": 0.5},
+        ("even", 1e-3): {"opposites": 0.8, "code": 0.6}, ("even", 5e-4): {"opposites": 0.7, "code": 0.5},
+    }  # fmt: skip
+    tune = [
+        {"task": task, "method": method, "settings": {"vars.lr": rate}, "policy.right": right}
+        for (method, rate), each in rights.items() for task, right in each.items()
+    ]  # fmt: skip
+    (tmp_path / "tune.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in tune), encoding="utf-8")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    points = benchmark.points("own_settings")
+    assert {(each.method, each.task, each.settings["vars.lr"]) for each in points} == {("dpo", "code", 2e-5)}
+    assert benchmark.tuned()["dpo"] == {"vars.lr": 1e-4}
+
+    def lines(right: float, rate: float) -> dict[int, dict]:
+        return {seed: {tables.PRIMARY: right + seed / 10, "settings": {"vars.lr": rate}} for seed in range(2)}
+
+    own = {"code": {"dpo": lines(0.5, 2e-5)}}
+    test = {"code": {"dpo": lines(0.4, 1e-4), "even": lines(0.6, 1e-3)}}
+    monkeypatch.setattr(tables, "by_task", lambda *phases: own if phases == ("own_settings",) else test)
+    tables.own()
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| `dpo` | `code` | lr 0.0001 | lr 2e-05 | 0.550 [-0.085, 1.185] | 0.100 [0.100, 0.100] | -0.100 [-0.100, -0.100] |"
+    ]
+
+
+def test_where_the_credit_is_by_kind_of_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = importlib.import_module("tables")
+    lines = {0: {"auc": 0.75, "on irrelevant": 0.5}, 1: {"auc": 0.75, "on irrelevant": 0.7}}
+    monkeypatch.setattr(tables, "by_task", lambda *_: {"code": {"even": lines, "dpo": {0: {}}}})
+    tables.places()
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| outcome | `even` | `code` | 0.750 [0.750, 0.750] |  |  | 0.600 [-0.671, 1.871] |  |  |"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "table"),
+    [("credit-benchmark.md", name) for name in ("headline", "worse", "losses", "own", "predicts")]
+    + [("evidence.md", "claims")],
+)
+def test_pages_show_the_tables_of_the_committed_lines(
+    page: str, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After new lines: paste what `tables.py` prints into the page, and read the sentences around it again."""
+    getattr(importlib.import_module("tables"), table)()
+    shown = set((FOLDER.parents[1] / "docs" / page).read_text(encoding="utf-8").splitlines())
+    assert [line for line in capsys.readouterr().out.splitlines() if line not in shown] == []
 
 
 def test_only_the_oracle_can_be_made_worse() -> None:
@@ -628,11 +743,17 @@ def test_the_figure_places_mistakes_and_methods(
 ) -> None:
     figure, benchmark = importlib.import_module("figure"), importlib.import_module("benchmark")
     values = {"even": 0.6, "oracle": 0.8, "grpo": 0.7}
-    worse = [({"vars.lr": 1e-3, "stages.policy.reward.drop": 0.5}, 0.65), ({"stages.policy.reward.flip": 0.25}, 0.75)]
+    worse = [
+        ({"vars.lr": 1e-3, "stages.policy.reward.drop": 0.5}, 0.65), ({"stages.policy.reward.flip": 0.25}, 0.75),
+        ({"stages.policy.reward.bias": 0.5}, 0.9),
+    ]  # fmt: skip
     lines = {
         "test": [
             {"task": task, "method": method, "seed": seed, "policy.right": right + seed / 100, "precision": right, "recall": 1 - right, "auc": right}
             for task in ("opposites", "code") for method, right in values.items() for seed in (0, 1)
+        ],
+        "worse_even": [
+            {"task": "code", "method": "even", "seed": seed, "policy.right": 0.5, "precision": 0.2, "recall": 0.3, "auc": 0.5} for seed in (0, 1)
         ],
         "worse": [
             {"task": "code", "method": "oracle", "seed": seed, "settings": settings, "policy.right": right, "precision": 0.5, "recall": 0.4, "auc": right}
@@ -643,14 +764,17 @@ def test_the_figure_places_mistakes_and_methods(
         (tmp_path / f"{phase}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in each), encoding="utf-8")
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     monkeypatch.setattr(figure, "TARGET", tmp_path / "figure.svg")
-    found = {each.name: each for each in figure.made_worse("code", figure.tables.by_task("test")["code"])}
-    # the scalar's runs have 0.605 on average, the oracle's 0.805
-    assert found["drop"].gain == pytest.approx((0.65 - 0.605) / 0.2)
-    assert found["flip"].gain == pytest.approx((0.75 - 0.605) / 0.2)
-    assert figure.made_worse("opposites", figure.tables.by_task("test")["opposites"]) == []
+    comparisons = figure.comparisons
+    names = {'{"drop": 0.5}': "drop", '{"flip": 0.25}': "flip"}
+    found = {each.name: each for each in figure.placed(comparisons.made_worse()["code"], names)}
+    assert found["drop"].gain == pytest.approx((0.65 - 0.5) / 0.4)
+    assert found["flip"].gain == pytest.approx((0.75 - 0.5) / 0.4)
+    assert found["drop"].quality == {"precision": 0.5, "recall": 0.4, "auc": pytest.approx(0.65)}
+    placed = figure.placed(comparisons.by_task("test")["code"], {"grpo": "grpo", "oracle": "oracle"})
+    assert [each.gain for each in placed] == pytest.approx([0.5, 1.0])
     figure.tables.predicts()
     assert capsys.readouterr().out.splitlines()[2:] == [
-        f"| `code` | {phases} | 5 | 0.41 | -0.67 | 1.00 |" for phases in ("test", "test, rest, combined, monte_carlo")
+        f"| `code` | {phases} | 6 | -0.03 | -0.27 | 1.00 |" for phases in ("the test", "all phases")
     ]
     drawn = figure.draw().read_text(encoding="utf-8")
     assert {

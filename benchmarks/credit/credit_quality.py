@@ -28,12 +28,14 @@ def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
 
 
 def measured(kind: Task, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the numbers of stored rollouts; a share of nothing is left out."""
+    """Return the numbers of stored rollouts; a share of nothing is left out, and so is an answer whose tokens are not its words."""
     values: dict[int, list[float]] = {1: [], 0: [], -1: []}
     found = {1: 0, -1: 0}
     for line in lines:
         truth = kind.judge(line["sample"]["prompt"], line["response"]["text"])
-        given = [value or 0.0 for value in line["advantages"]][: len(truth)]
+        given = [value or 0.0 for value in line["advantages"]]
+        if len(given) != len(truth):
+            continue
         least = max(map(abs, given), default=0.0) / 10
         for true, value in zip(map(int, truth), given, strict=True):
             values[true].append(value)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from fgrl.kinds import Reward
 from fgrl.registry import File, register
-from fgrl.types import Mean, Rewards
+from fgrl.types import Rewards
 
 
 @register("task_credit")
@@ -46,7 +46,7 @@ class TaskCredit(Reward):
     shift: int = Field(0, ge=-64, le=64)
     """Values are this many words later than they belong."""
     smear: int = Field(1, ge=1, le=64)
-    """Each value is spread evenly over so many words, the one that it belongs to in the middle."""
+    """Each value is spread evenly over so many words, the one that it belongs to in the middle: of two middle words the later one."""
     bias: float = Field(0.0, ge=-10, le=10)
     """Added to each word."""
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
@@ -65,7 +65,7 @@ class TaskCredit(Reward):
     def score(self, rollout):
         kind = task(self.task, self.parts, self.fillers)
         token = torch.zeros(rollout.mask.shape)
-        worth, found = [], [0, 0, 0]
+        worth = []
         for row, (sample, text) in enumerate(zip(rollout.samples, rollout.texts, strict=True)):
             prompt = str(sample.prompt)
             judged = self.valued(kind.judge(prompt, text))
@@ -73,15 +73,8 @@ class TaskCredit(Reward):
             for value, places in zip(given, tokens_of_words(text, rollout.offsets[row]), strict=True):
                 token[row, places] = value / max(1, len(places))
             worth.append(sum(judged))
-            mean = sum(given) / max(1, len(given))
-            for truth, value in zip(judged, given, strict=True):
-                found[0] += truth != 0 and truth * (value - mean) > 0
-                found[1] += truth != 0
-                found[2] += 1
-        token = token.to(rollout.mask.device)
-        metrics = {"right_side": Mean(found[0], found[1]), "judged": Mean(found[1], found[2])}
-        response = torch.tensor(worth, device=rollout.mask.device)
-        return Rewards(response, torch.where(rollout.mask, token, 0.0), rollout.mask, metrics=metrics)
+        token = torch.where(rollout.mask, token.to(rollout.mask.device), 0.0)
+        return Rewards(torch.tensor(worth, device=rollout.mask.device), token, rollout.mask)
 
     def on_tokens(self):
         return True

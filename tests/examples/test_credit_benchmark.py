@@ -225,6 +225,7 @@ def test_where_credit_is() -> None:
         "recall of wrong": 0, "auc": 0,
     }  # fmt: skip
     assert measured([0, 1, 0, 1])["auc"] == 0.5
+    assert measured([0, 1, 0, 1, 1]) == {}, "five tokens of four words"
     assert measured([0, -1, 0, 1])["precision"] == measured([0, -1, 0, 1])["recall"] == 0
     assert measured([0, 0, 0, 0]) == {}
 

@@ -134,12 +134,14 @@ def compared(found: Values) -> None:
     )
     print(" curve | precision | recall | AUC | KL | seconds of the policy | seconds before |")
     print("|" + "---|" * 15)
-    for group, method, name, change, p in differences(found):
+    group = benchmark.read("methods.yaml")[SCALAR]["told"]
+    scalar = [(group, SCALAR, name, [], 1.0) for name, methods in found.items() if SCALAR in methods]
+    for group, method, name, change, p in [*scalar, *differences(found)]:
         lines = [found[name][method][seed] for seed in shared_seeds(found[name], method, SCALAR)]
-        share = share_of_oracle(found[name], method)
+        share = share_of_oracle(found[name], method) if change else None
         row = [
-            group, method, name, str(len(change)), shown([line[PRIMARY] for line in lines]), shown(change), shown_p(p),
-            "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
+            group, f"`{method}`", f"`{name}`", str(len(lines)), shown([line[PRIMARY] for line in lines]), shown_change(change),
+            shown_p(p) if change else "", "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
             *(mean(lines, key) for key in ("curve", "precision", "recall", "auc", "policy.kl")),
             *(mean(lines, key, statistics.median) for key in ("seconds of the policy", "seconds before")),
         ]  # fmt: skip
@@ -156,7 +158,9 @@ def claims() -> None:
         if len(change := paired(found[name], claim["more"], claim["than"])) > 1
     }  # fmt: skip
     corrected = dict(zip(cells, holm([p_value(change) for change in cells.values()]), strict=True))
-    print(f"| paper | claim | seeds | {' | '.join(f'`{name}`' for name in tasks)} |\n|{'---|' * (3 + len(tasks))}")
+    print(
+        f"| paper | claim | {' | '.join(f'`{name}`' for name in tasks)} | seeds | table |\n|{'---|' * (4 + len(tasks))}"
+    )
     for number, claim in enumerate(every):
         own = {name: cells[number, name] for name in tasks if (number, name) in cells}
         row = [
@@ -164,7 +168,9 @@ def claims() -> None:
             for name in tasks
         ]
         seeds = ", ".join(dict.fromkeys(str(len(change)) for change in own.values()))
-        print(f"| {claim['paper']} | {claim['claim']} | {seeds} | {' | '.join(row)} |")
+        print(
+            f"| {claim['paper']} | {claim['claim']} | {' | '.join(row)} | {seeds} | `less {claim['more']} {claim['than']}` |"
+        )
 
 
 def bold(text: str, p: float) -> str:

@@ -444,14 +444,11 @@ def test_the_tables_of_claims_and_of_defaults(
     monkeypatch.setattr(tables.benchmark, "read", lambda name: plan if name == "plan.yaml" else read(name))
     tables.claims()
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "| paper | claim | seeds | `code` |"
+    assert printed[0] == "| paper | claim | `code` | seeds | table |"
     rows = {row.split(" | ")[1]: row.split(" | ")[2:] for row in printed[2:]}
-    assert rows["RTT-CSR above RL-CSR (Table 1)"] == ["4", "**0.200 [0.198, 0.202]**: holds |"]
-    assert rows["RLA above imitation of the labels (Tables 1 and 2)"] == [
-        "4",
-        "0.000 [-0.184, 0.184]: cannot be told |",
-    ]
-    assert rows["RTT-AON above RL-AON (Tables 1 and 4)"] == ["", " |"], "no line"
+    assert rows["RTT-CSR above RL-CSR (Table 1)"] == ["**0.200 [0.198, 0.202]**: holds", "4", "`less rtt rtt_scalar` |"]
+    assert rows["RLA above imitation of the labels (Tables 1 and 2)"][0] == "0.000 [-0.184, 0.184]: cannot be told"
+    assert rows["RTT-AON above RL-AON (Tables 1 and 4)"] == ["", "", "`less rtt_aon rl_aon` |"], "no line"
     tables.defaults()
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| outcome | `even` | 0.400 [0.400, 0.400] | 0.000 [0.000, 0.000] |  |",

@@ -28,6 +28,8 @@ PLANNED = ("test", "rest", "monte_carlo", "smollm2")
 """Phases that were planned before the first run of the test."""
 EXACT = '{"bias": 0.5}'
 """The oracle among its mistakes: a constant, which the baseline cancels."""
+QUALITY = ("precision", "recall", "auc")
+"""Measures of where the credit is."""
 Methods = dict[str, dict[int, dict]]
 """Lines of a task by method and seed."""
 Values = dict[str, Methods]
@@ -49,6 +51,15 @@ def made_worse() -> Values:
         mistakes = json.dumps(benchmark.mistakes_of(line["settings"]))
         found[line["task"]][ORACLE if mistakes == EXACT else mistakes][line["seed"]] = line
     return found
+
+
+def with_credit(methods: Methods) -> Methods:
+    """Return the methods whose credit was measured on answers of the start model."""
+    every = benchmark.read("methods.yaml")
+    return {
+        name: lines for name, lines in methods.items()
+        if "begins" not in every.get(name, {}) and all(number in line for line in lines.values() for number in QUALITY)
+    }  # fmt: skip
 
 
 def shared_seeds(methods: Methods, *names: str) -> list[int]:

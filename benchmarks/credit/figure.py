@@ -18,7 +18,6 @@ import benchmark
 import comparisons
 import matplotlib
 import numpy as np
-import tables
 from sklearn.isotonic import IsotonicRegression
 
 matplotlib.use("svg")
@@ -38,21 +37,18 @@ class Place:
     """Share of the oracle's advantage over the scalar."""
 
 
-def place(name: str, lines: Sequence[Mapping[str, Any]], gain: float) -> Place | None:
-    """Return where these runs are; None where their credit was not measured."""
-    if not all(number in line for line in lines for number in tables.QUALITY):
-        return None
-    return Place(name, {each: statistics.mean(line[each] for line in lines) for each in tables.QUALITY}, gain)
-
-
 def placed(methods: comparisons.Methods, names: Mapping[str, str]) -> list[Place]:
     """Return where methods are whose credit was measured; their gain is over the seeds that the oracle and the scalar have, too.
 
     names: of some methods, with the names of their places.
     """
-    shares = {name: comparisons.share_of_oracle(methods, name) for name in names}
-    places = [place(names[name], list(methods[name].values()), share[0]) for name, share in shares.items() if share]
-    return [each for each in places if each is not None]
+    found = []
+    for method, lines in comparisons.with_credit(methods).items():
+        share = comparisons.share_of_oracle(methods, method)
+        if share and method in names:
+            quality = {each: statistics.mean(line[each] for line in lines.values()) for each in comparisons.QUALITY}
+            found.append(Place(names[method], quality, share[0]))
+    return found
 
 
 def kind(mistakes: Mapping[str, Any]) -> str:
@@ -84,7 +80,7 @@ def draw() -> Path:
     plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}
     figure, grid = plt.subplots(
         len(chosen),
-        len(tables.QUALITY),
+        len(comparisons.QUALITY),
         figsize=(11.5, 5.2 * len(chosen)),
         layout="constrained",
         squeeze=False,
@@ -98,7 +94,7 @@ def draw() -> Path:
         worse = placed(mistakes_of[task], names)
         methods = placed(found[task], {name: name for name in found[task]})
         gains = [each.gain for each in (*worse, *methods)]
-        for axis, number in zip(row, tables.QUALITY, strict=True):
+        for axis, number in zip(row, comparisons.QUALITY, strict=True):
             left = 0.45 if number == "auc" else -0.04
             axis.set(
                 xlabel=number.replace("auc", "AUC"),

@@ -30,6 +30,7 @@ from comparisons import (
     EQUAL_ITERATIONS,
     ORACLE,
     PRIMARY,
+    QUALITY,
     SCALAR,
     TEST,
     Values,
@@ -46,6 +47,7 @@ from comparisons import (
     shared_seeds,
     shown,
     shown_change,
+    with_credit,
 )
 
 from fgrl.evaluation.statistics import student
@@ -323,9 +325,6 @@ def less(method: str, other: str) -> None:
             print(f"| `{name}` | {len(change)} | {shown(change)} | {shown_p(p_value(change))} |")
 
 
-QUALITY = ("precision", "recall", "auc")
-
-
 def predicts() -> None:
     """Print the rank correlation of right words with the quality of the credit, over mistakes and the methods of the test, or of all
     phases whose methods train for as many iterations.
@@ -337,9 +336,8 @@ def predicts() -> None:
     print(f"| task | mistakes, and methods of | credits | {' | '.join(QUALITY)} |\n|{'---|' * (3 + len(QUALITY))}")
     for name, mistakes in found.items():
         for phases, methods in methods_of.items():
-            credits = [lines for kind, lines in mistakes.items() if kind != SCALAR] + list(methods[name].values())
-            every = [list(lines.values()) for lines in credits]
-            every = [lines for lines in every if all(number in line for line in lines for number in QUALITY)]
+            worse = {kind: lines for kind, lines in with_credit(mistakes).items() if kind != SCALAR}
+            every = [list(lines.values()) for each in (worse, with_credit(methods[name])) for lines in each.values()]
             taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
             cells = [
                 f"{spearmanr([statistics.mean(line[number] for line in lines) for lines in every], taught).statistic:.2f}"

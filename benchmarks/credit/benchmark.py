@@ -99,10 +99,10 @@ def points(phase: str, named: Sequence[str] = ()) -> list[Point]:
     plan, methods = read("plan.yaml")[phase], read("methods.yaml")
     own = [name for name, method in methods.items() if "as" not in method]
     names = own if plan["methods"] == "all" else list(dict.fromkeys([*plan["methods"], *named]))
+    settings = {name: settings_on(plan, name) for name in plan["tasks"]}
     found = []
     for seed in seeds_of(str(plan["seeds"])):
-        for name in plan["tasks"]:
-            chosen = settings_on(plan, name)
+        for name, chosen in settings.items():
             for method in names:
                 if "rates" in plan:
                     each = trials(methods[method], plan["rates"])
@@ -353,8 +353,9 @@ def budget(options: argparse.Namespace) -> None:
 
 
 def cost(line: Mapping[str, Any]) -> float:
-    """Return the seconds of a run: those of its training where an earlier, interrupted run of the same had done a part."""
-    return float(max(line["processor seconds"], line.get("seconds of the policy", 0.0)))
+    """Return the seconds of a run: wall-clock ones of its policy where an earlier, interrupted run had trained that."""
+    own, policy = line["processor seconds"], line.get("seconds of the policy", 0.0)
+    return float(policy if own < policy / 2 else own)
 
 
 def main() -> None:

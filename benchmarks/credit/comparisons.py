@@ -107,10 +107,10 @@ def seeds_for(change: Sequence[float], power: float = 0.8, most: int = 1000) -> 
 
 
 def p_value(change: Sequence[float]) -> float:
-    """Two-sided p-value of a paired t-test, by its distribution's exact tail."""
+    """Two-sided p-value of a paired t-test, by its distribution's exact tail; 1 where no run differs."""
     from scipy.stats import ttest_1samp
 
-    return float(ttest_1samp(change, 0.0).pvalue)
+    return float(ttest_1samp(change, 0.0).pvalue) if any(change) else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

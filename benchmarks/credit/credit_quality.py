@@ -13,7 +13,7 @@ from credit_tasks import Task
 def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
     """Return precision, recall and AUC of the advantages of an iteration; {} where none is stored.
 
-    In iteration 0 all methods credit answers of the same model.
+    In iteration 0 all methods whose policy begins as the start model credit answers of the same model.
 
     precision: share of the advantages' mass that is on judged words with the right sign; mass on irrelevant words and with
     the wrong sign counts against it. recall: share of the judged words whose advantage has the right sign and at

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 import benchmark
 from comparisons import (
     EQUAL_ITERATIONS,
+    EXACT,
     ORACLE,
     PRIMARY,
     QUALITY,
@@ -209,17 +210,13 @@ def own() -> None:
         end="",
     )
     print(f" less `{SCALAR}` |\n{'|---' * 7}|")
-    shared = by_task(*TEST)
+    shared, both = by_task(*TEST), benchmark.tuned()
     for name, methods in by_task("own_settings").items():
         for method, lines in methods.items():
             sides = {"own": lines, "shared": shared[name].get(method, {}), SCALAR: shared[name].get(SCALAR, {})}
             settings = [
-                ", ".join(
-                    f"{key.rsplit('.', 1)[1]} {value}"
-                    for key, value in next(iter(sides[side].values()))["settings"].items()
-                )
-                for side in ("shared", "own")
-                if sides[side]
+                ", ".join(f"{key.rsplit('.', 1)[1]} {value}" for key, value in each.items())
+                for each in (both.get(method, {}), next(iter(lines.values()))["settings"])
             ]
             cells = [
                 *settings,
@@ -244,7 +241,7 @@ def places() -> None:
     print(f"| told | method | task | {' | '.join(PLACES)} |\n{'|---' * (3 + len(PLACES))}|")
     for name, methods in by_task("untuned").items():
         for method, each in benchmark.read("methods.yaml").items():
-            lines = methods.get(method, {}).values()
+            lines = [] if "begins" in each else methods.get(method, {}).values()
             values = [[line[number] for line in lines if number in line] for number in PLACES]
             if any(values):
                 cells = [shown(value) if value else "" for value in values]
@@ -318,11 +315,22 @@ def named(mistakes: str) -> str:
 def less(method: str, other: str) -> None:
     """Print the difference of two methods, or of two kinds of mistakes, on each task, paired over seeds; p is not corrected."""
     found = made_worse() if "{" in method + other else by_task(*TEST, "claims")
+    names = [known(each, found) for each in (method, other)]
     print("| task | seeds | right words less those of the other | p |\n|---|---|---|---|")
-    for name, methods in found.items():
-        change = paired(methods, method, other)
+    for task, methods in found.items():
+        change = paired(methods, *names)
         if len(change) > 1:
-            print(f"| `{name}` | {len(change)} | {shown(change)} | {shown_p(p_value(change))} |")
+            print(f"| `{task}` | {len(change)} | {shown(change)} | {shown_p(p_value(change))} |")
+
+
+def known(name: str, found: Values) -> str:
+    """Return the name of a method, or of mistakes, as the lines have it. Raises SystemExit where none does."""
+    wanted = json.dumps(json.loads(name)) if name.startswith("{") else name
+    wanted = ORACLE if wanted == EXACT else wanted
+    names = sorted({each for methods in found.values() for each in methods})
+    if wanted not in names:
+        raise SystemExit(f"{name} has no lines; there are {', '.join(names)}")
+    return wanted
 
 
 def predicts() -> None:
@@ -336,7 +344,7 @@ def predicts() -> None:
     print(f"| task | mistakes, and methods of | credits | {' | '.join(QUALITY)} |\n|{'---|' * (3 + len(QUALITY))}")
     for name, mistakes in found.items():
         for phases, methods in methods_of.items():
-            worse = {kind: lines for kind, lines in with_credit(mistakes).items() if kind != SCALAR}
+            worse = {kind: lines for kind, lines in with_credit(mistakes).items() if kind not in (SCALAR, ORACLE)}
             every = [list(lines.values()) for each in (worse, with_credit(methods[name])) for lines in each.values()]
             taught = [statistics.mean(line[PRIMARY] for line in lines) for lines in every]
             cells = [

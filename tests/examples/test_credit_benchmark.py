@@ -536,6 +536,13 @@ def test_two_methods_or_two_mistakes_are_compared(
         monkeypatch.setattr(sys, "argv", ["tables.py", "less", *names])
         tables.main()
         assert capsys.readouterr().out.splitlines()[2:] == [f"| `code` | 2 | {said} |"]
+    monkeypatch.setattr(sys, "argv", ["tables.py", "less", tables.EXACT, '{"drop":0.5}'])
+    tables.main()
+    assert capsys.readouterr().out.splitlines()[2:] == ["| `code` | 2 | 0.250 [-0.385, 0.885] | 0.1257 |"]
+    tables.less("dpo", "dpo")
+    assert capsys.readouterr().out.splitlines()[2:] == ["| `code` | 2 | 0.000 [0.000, 0.000] | 1.0000 |"]
+    with pytest.raises(SystemExit, match="rpo has no lines; there are dpo, tdpo"):
+        tables.less("rpo", "dpo")
     for wrong in (["less", "dpo"], ["costs", "dpo"]):
         monkeypatch.setattr(sys, "argv", ["tables.py", *wrong])
         with pytest.raises(SystemExit):
@@ -769,10 +776,10 @@ def test_the_figure_places_mistakes_and_methods(
     assert found["flip"].gain == pytest.approx((0.75 - 0.5) / 0.4)
     assert found["drop"].quality == {"precision": 0.5, "recall": 0.4, "auc": pytest.approx(0.65)}
     placed = figure.placed(comparisons.by_task("test")["code"], {"grpo": "grpo", "oracle": "oracle"})
-    assert [each.gain for each in placed] == pytest.approx([0.5, 1.0])
-    figure.tables.predicts()
+    assert [each.gain for each in placed] == pytest.approx([1.0, 0.5])
+    importlib.import_module("tables").predicts()
     assert capsys.readouterr().out.splitlines()[2:] == [
-        f"| `code` | {phases} | 6 | -0.03 | -0.27 | 1.00 |" for phases in ("the test", "all phases")
+        f"| `code` | {phases} | 5 | 0.41 | -0.67 | 1.00 |" for phases in ("the test", "all phases")
     ]
     drawn = figure.draw().read_text(encoding="utf-8")
     assert {

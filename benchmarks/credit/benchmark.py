@@ -38,6 +38,7 @@ RESULTS = HERE / "results"
 NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
 PARTS, FILLERS = 8, 2
 EACH_TASK = "each_task"
+"""Value of `tuned` in plan.yaml: the settings of one task."""
 ANSWERS = 64
 """Drawn in an iteration."""
 SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0}

@@ -215,7 +215,9 @@ def own() -> None:
         for method, lines in methods.items():
             sides = {"own": lines, "shared": shared[name].get(method, {}), SCALAR: shared[name].get(SCALAR, {})}
             settings = [
-                ", ".join(f"{key.rsplit('.', 1)[1]} {value}" for key, value in each.items())
+                ", ".join(
+                    f"{key.removeprefix('vars.').removeprefix('stages.policy.')} {value}" for key, value in each.items()
+                )
                 for each in (both.get(method, {}), next(iter(lines.values()))["settings"])
             ]
             cells = [
@@ -252,7 +254,7 @@ COSTS = {
     "tokens drawn": "drawn", "tokens the policy reads for the reward": "read", "wall-clock s an iteration": "seconds an iteration",
     "s of the policy": "seconds of the policy", "s before": "seconds before",
 }  # fmt: skip
-CHANGES = {"area under the curve": "curve", "KL": "policy.kl", "distinct word pairs": "distinct"}
+CHANGES = {"mean during training": "curve", "KL": "policy.kl", "distinct word pairs": "distinct"}
 
 
 def costs() -> None:

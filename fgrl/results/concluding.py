@@ -61,6 +61,7 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
                 continue
             known = each.evaluation.known(measure.name)
             better = None if known is None else known.meaning.better
+            of_reward = measure.name.metric in each.trained_on or (known is not None and known.purpose == "reward")
             if better is None and before.value.low == before.value.high:
                 continue  # 0 by definition, as the KL of the reference to itself
             trained = {model.name for model in each.trained if each.baseline_is_start(model)}
@@ -70,7 +71,7 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
                     continue
                 text = f"{before.value.value} → {row.value.value}"
                 own = Change(
-                    status="unknown" if better is None else status_of(change, better),
+                    status="unknown" if better is None or of_reward else status_of(change, better),
                     number=str(measure.name),
                     stage=each.label,
                     words=str(measure.name) if known is None else known.meaning.words,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from fgrl.evaluation.answer import Answer
 from fgrl.results.text import number as as_text
 from fgrl.types import Record
+from fgrl.visible import visible
 
 MOST_FINDINGS = 6
+MOST_SHOWN = 200
+"""Characters of a text in an example."""
 Status = Literal["good", "bad", "unsure", "unknown"]
 SYMBOLS: dict[Status, str] = {"good": "✓", "bad": "✗", "unsure": "?", "unknown": "–"}
 """Beside every colour."""
@@ -32,12 +36,30 @@ class Finding(Concluded):
     """It alone is enough for a verdict."""
 
 
+class Example(Record):
+    """The answers before and after training to one prompt."""
+
+    prompt: str
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, before: Answer, after: Answer) -> Example:
+        return cls(prompt=_cut(after.question), before=_cut(before.text), after=_cut(after.text))
+
+
+def _cut(text: str) -> str:
+    return visible(text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…")
+
+
 class Reply(Concluded):
     """The reply to a question, and why."""
 
     question: str
     short: str
     findings: list[Finding]
+    example: Example | None = None
+    """Of answers that have a sign; None: there is none."""
 
     @property
     def telling(self) -> list[Finding]:
@@ -89,12 +111,15 @@ class Conclusions(Record):
             only_good = all(each.status == "good" for each in reply.telling)
             told = reply.telling[:1] if only_good else reply.telling
             result += [f"    {each.symbol} {' '.join(each.text.split())}" for each in told]
+            example = {} if reply.example is None else reply.example.model_dump()
+            result += [f"      {name + ':':8}{' '.join(text.split())}" for name, text in example.items()]
         return result
 
     def as_json(self) -> dict[str, Any]:
         questions = [
             {
                 "question": reply.question, "status": reply.status, "reply": reply.short,
+                "example": reply.example and reply.example.model_dump(),
                 "findings": [each.model_dump(include={"status", "text"}) for each in reply.findings],
             }
             for reply in self.replies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +80,8 @@ class Evaluated:
     settings: Mapping[str, Any]
     """Those of the evaluation."""
     while_training: bool = False
+    trained_on: Collection[str] = ()
+    """Names of the metrics that are functions of a reward: their numbers are the reward, whatever they declare."""
 
     @property
     def label(self) -> str:
@@ -118,7 +120,9 @@ class Evaluated:
         by_model: dict[str, Goal] = {}
         for measure in self.evaluation.measures:
             known = self.evaluation.known(measure.name)
-            if known is None or known.purpose != purpose or known.meaning.better is None:
+            if known is None or known.meaning.better is None:
+                continue
+            if purpose != ("reward" if measure.name.metric in self.trained_on else known.purpose):
                 continue
             if purpose == "reward" and not self.grades_reward and known.meaning.even is not None:
                 continue  # not what answers are worth, but how well the reward judges them
@@ -175,8 +179,17 @@ class Evaluated:
         start = next((name for name in starts if name in self._texts), None)
         if start is None or model.name not in self._texts:
             return None
-        both = Symptoms(self._texts[start], self._texts[model.name])
+        measured = next((each for each in self.evaluation.measures if each.name.number == "nats_per_token"), None)
+        sides = [] if measured is None else [measured[name] for name in (start, model.name)]
+        nats = [side.value.mean for side in sides if side is not None and side.value.mean is not None]
+        both = Symptoms(self._texts[start], self._texts[model.name], (nats[0], nats[1]) if len(nats) == 2 else None)
         return both if both.before and both.after else None
+
+    @property
+    def metrics_key(self) -> str:
+        """The key of the recipe under which its metrics are named."""
+        sets = f".evaluate.sets.{self.answers.parent.name}" if self.while_training else ""
+        return f"stages.{self.stage.name}{sets}.metrics"
 
     @cached_property
     def _texts(self) -> dict[str, list[Answer]]:
@@ -223,7 +236,8 @@ def evaluations_of(stage: RunStage, trainings: Trainings) -> Iterator[Evaluated]
         graded = {**mapping(stage.settings.get("right")), **mapping(stage.settings.get("relevance"))}
         names = [name for name in evaluation.models if not graded or name in graded]
         trained = trainings.trained_models(models, names, evaluation.baseline)
-        yield Evaluated(stage, evaluation, out / ANSWERS, trained, stage.settings)
+        trained_on = trainings.rewarding(stage.settings.get("metrics"))
+        yield Evaluated(stage, evaluation, out / ANSWERS, trained, stage.settings, trained_on=trained_on)
     sets = mapping(mapping(stage.settings.get("evaluate")).get("sets"))
     for folder in _last_of_training(stage.folder / "evaluations"):
         evaluation = read_evaluation(folder, [])
@@ -231,7 +245,10 @@ def evaluations_of(stage: RunStage, trainings: Trainings) -> Iterator[Evaluated]
         trained = [TrainedModel(name, stage.name, None, (evaluation.baseline,)) for name in names]
         if trained:
             own = mapping(sets.get(folder.name))
-            yield Evaluated(stage, evaluation, folder / ANSWERS, trained, own, while_training=True)
+            trained_on = trainings.rewarding(own.get("metrics"))
+            yield Evaluated(
+                stage, evaluation, folder / ANSWERS, trained, own, while_training=True, trained_on=trained_on
+            )
 
 
 def _last_of_training(folder: Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """Signs that a training learned. Learning is only asserted of a number whose metric declares which side is better, and
-whose interval of
-the paired difference excludes 0.
+whose interval of the paired difference excludes 0; and of a reward never, since it is what was trained on.
 """
 
 from __future__ import annotations
@@ -15,14 +14,26 @@ from fgrl.results.reading import finite, mapping
 from fgrl.results.run_folder import RunFolder, RunStage
 from fgrl.results.text import number, signed
 
+ADD = (
+    'To learn whether the answers got better, add a number that the training did not use to "{key}" of the recipe and run '
+    'it again. A Python function that scores answers: {{name: function, path: "goal.py:score", better: higher}}.'
+)
+
 
 def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
     """Return the reply to whether the models learned; None where nothing was measured."""
     fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
+    undeclared = [finding for each in evaluations for finding in _undeclared(each)]
     if counted := _decisive(goals):
-        findings = [Finding(status=goal.status, text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
-        return _reply(*_measured(counted), findings + fits)
-    if undeclared := [finding for each in evaluations for finding in _undeclared(each)]:
+        findings = [Finding(status=_shown(goal), text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
+        if not any(goal.is_reward_itself for goal in counted):
+            return _reply(*_measured(counted), findings + fits)
+        compared = "can be compared" if len(goals) > len(counted) else "was measured"
+        rest = "no other number declares which side of it is better" if undeclared else f"nothing else {compared}"
+        status, moved = _of_reward({goal.status for goal in counted})
+        more = [] if undeclared else [Finding(status="unknown", text=ADD.format(key=evaluations[0].metrics_key))]
+        return _reply(status, f"{moved}; {rest}.", findings + more + undeclared[:MOST_FINDINGS] + fits)
+    if undeclared:
         short = "Unknown: no number declares which side of it is better."
         return _reply("unknown", short, undeclared[:MOST_FINDINGS] + fits)
     if fits and all(fit.status == "good" for fit in fits):
@@ -37,21 +48,34 @@ def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Go
 def _measured(counted: Sequence[Goal]) -> tuple[Status, str]:
     """Return status and reply by the headline numbers."""
     states = {goal.status for goal in counted}
-    only_reward = any(goal.is_reward_itself for goal in counted)
-    by_reward = " (measured by the reward itself)" if only_reward else ""
     if states >= {"good", "bad"}:
         return "unsure", "Partly: some numbers improved, others got worse."
     if "good" in states:
         every = all(goal.status == "good" for goal in counted if goal.change is not None)
-        return "good", f"Yes, on {'held-out prompts' if every else 'some of the held-out numbers'}{by_reward}."
+        return "good", f"Yes, on {'held-out prompts' if every else 'some of the held-out numbers'}."
     if "bad" in states:
-        return "bad", f"No: it got worse on held-out prompts{by_reward}."
+        return "bad", "No: it got worse on held-out prompts."
     if "unsure" in states:
-        by = " by the reward itself, the only number that can be compared" if only_reward else ""
-        return "unsure", f"Not shown{by}: the interval of the difference includes 0."
+        return "unsure", "Not shown: the interval of the difference includes 0."
     if all(goal.change is None for goal in counted):
         return "unknown", "Unknown: the model that the training began with was not measured in the same way."
     return "unknown", "Unknown: the difference has no interval, so it may be chance."
+
+
+def _of_reward(states: set[Status]) -> tuple[Status, str]:
+    """Return status and first words of the reply where the reward on held-out prompts is the only number."""
+    if states >= {"good", "bad"}:
+        return "unsure", "The reward of some models rose, that of others fell"
+    if "good" in states:
+        return "unknown", "The reward rose"
+    if "bad" in states:
+        return "bad", "The reward fell"
+    return ("unsure" if "unsure" in states else "unknown"), "The reward did not clearly change"
+
+
+def _shown(goal: Goal) -> Status:
+    """Return the status beside a number: a reward that rose is no good sign by itself."""
+    return "unknown" if goal.is_reward_itself and goal.status == "good" else goal.status
 
 
 def _reply(status: Status, short: str, findings: list[Finding]) -> Reply:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from fgrl.evaluation import statistics
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.comparison import mean_per_token
 from fgrl.evaluation.statistics import Estimate
 from fgrl.rules.text import WORD
 
@@ -105,6 +106,8 @@ class Symptoms:
 
     before: Sequence[Answer]
     after: Sequence[Answer]
+    nats: tuple[float, float] | None = None
+    """Nats per token under a model that an evaluation's metric names, before and after training; None: not measured."""
     _known: dict[str, Compared] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,6 +129,24 @@ class Symptoms:
         return self._known[name]
 
     def kl_per_token(self) -> float | None:
-        """Nats per token of the trained model; None where it was not recorded."""
-        known = [(answer.kl, answer.n_tokens) for answer in self.after if answer.kl is not None and answer.n_tokens]
-        return sum(kl for kl, _ in known) / sum(tokens for _, tokens in known) if known else None
+        """Return the trained model's KL to the reference, nats per token; None where it was not recorded."""
+        return _per_token(self.after, [answer.kl for answer in self.after])
+
+    def cost(self) -> tuple[float, float] | None:
+        """Return what answers cost under a model that training did not change, before and after it, in nats per token:
+        as a metric measured it, or else under the reference; None where neither was recorded.
+        """
+        sides = [_per_token(own, [answer.ref_logp for answer in own]) for own in (self.before, self.after)]
+        if self.nats is not None or sides[0] is None or sides[1] is None:
+            return self.nats
+        return -sides[0], -sides[1]
+
+    def example(self) -> tuple[Answer, Answer]:
+        """Return the answers before and after training to one prompt: that of the middle answer by its length."""
+        after = sorted(self.after, key=lambda answer: len(answer.text))[len(self.after) // 2]
+        return next(answer for answer in self.before if answer.id == after.id), after
+
+
+def _per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> float | None:
+    """Return the mean over all tokens of the answers that have a sum; None where none has."""
+    return statistics.value_of(mean_per_token(answers, sums))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,13 @@ class Trainings:
         made = [self._trained(name, models) for name in names if name != baseline and stage_of(models.get(name))]
         return made or [TrainedModel(name) for name in names if name != baseline]
 
+    def rewarding(self, metrics: Any) -> set[str]:
+        """Return the names of the metrics (settings as a recipe has them) that are functions of a training's reward."""
+        paths = {path for stage in self._stages.values() for path in names_in(mapping(stage).get("reward"))}
+        own = [mapping(each) for each in (metrics if isinstance(metrics, list) else [])]
+        return {str(each.get("title") or str(each["path"]).rpartition(":")[2])
+                for each in own if each.get("name") == "function" and each.get("path") in paths}  # fmt: skip
+
     def _trained(self, name: str, models: Mapping[str, Any]) -> TrainedModel:
         own = self._selected(models[name])
         step = finite(mapping(own).get("step"))
@@ -75,6 +82,17 @@ class Trainings:
                 break
             model = models[chosen]
         return model
+
+
+def names_in(reward: Any) -> Iterator[str]:
+    """Yield the names of a reward's components and the paths of its files and functions. reward: its settings."""
+    for each in reward if isinstance(reward, list) else []:
+        yield from names_in(each)
+    for key, value in mapping(reward).items():
+        if key in ("name", "path", "title"):
+            yield from map(str, value if isinstance(value, list) else [value])
+        else:
+            yield from names_in(value)
 
 
 def _identity(model: Any) -> tuple[str, str]:

@@ -55,6 +55,7 @@ def test_transformers_gives_the_same(tiny_model_dir: Path, tmp_path: Path, given
     assert len(rows) == 3, "the empty answer is left out"
     per_token = math.exp(sum(nats for nats, _ in rows) / sum(count for _, count in rows))
     assert found["m"]["per_token"]["mean"] == pytest.approx(per_token, rel=1e-4)
+    assert found["m"]["nats_per_token"]["mean"] == pytest.approx(math.log(per_token), rel=1e-4)
     per_answer = sum(math.exp(nats / count) for nats, count in rows) / 3
     assert found["m"]["per_answer"]["mean"] == pytest.approx(per_answer, rel=1e-4)
     assert found["m"]["per_token"]["n"] == 3

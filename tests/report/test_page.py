@@ -48,6 +48,7 @@ def test_shows_what_was_measured(finished: Path) -> None:
     assert "0.770 ln p + 0.470" in words
     assert "The first 24 of 30 prompts" in words
     joined = "".join(parsed.text)
+    joined = joined[joined.index("The first 24 of 30 prompts") :]
     assert 0 < joined.index("Lighthouses are") < joined.index("Many people")  # the baseline is on the left
     plots = [attributes for tag, attributes in parsed.tags if attributes.get("class") == "plot"]
     assert len(plots) == 4 + 13 + 2  # curves of the reward model, of the policy, mean and deviation

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fake_runs import estimate, fake_run, write_json, write_lines
 from pages import assert_safe, change, page, stage
 
 from fgrl.evaluation.answer import Answer
+from fgrl.registry import build
 from fgrl.results.concluding import conclude, renew
 from fgrl.results.conclusions import Conclusions, Finding, Reply
 from fgrl.results.exploiting import percent, trend
@@ -153,20 +156,46 @@ REWARD = {
 @pytest.mark.parametrize(
     ("after", "status", "words"),
     [
-        (0.5, "good", "Yes, on held-out prompts (measured by the reward itself)."),
-        (0.2, "unsure", "Not shown by the reward itself, the only number that can be compared: the interval of the difference includes 0."),
-        (0.05, "bad", "No: it got worse on held-out prompts (measured by the reward itself)."),
+        (0.5, "unknown", "The reward rose; nothing else was measured."),
+        (0.2, "unsure", "The reward did not clearly change; nothing else was measured."),
+        (0.05, "bad", "The reward fell; nothing else was measured."),
     ],
 )  # fmt: skip
-def test_the_reward_on_held_out_prompts_counts_where_nothing_else_was_measured(
-    run: Path, after: float, status: str, words: str
-) -> None:
+def test_the_reward_alone_is_no_yes(run: Path, after: float, status: str, words: str) -> None:
     goal(run, 0.2, after, meanings={"mine": REWARD})
     learned, hacking = replies(run)
     assert (learned.status, learned.short) == (status, words)
     assert "Mean reward of held-out answers (kept) [evaluate]: 0.20 (sft) → " in texts(learned)
+    assert "stages.evaluate.metrics" in learned.telling[-1].text
+    assert not texts(learned, "good"), "no green mark at all"
     assert hacking.status in ("unknown", "unsure"), "a reward that rises says nothing about hacking it"
-    assert status != "good" or "only the reward itself was measured" in hacking.short
+    assert "only the reward itself was measured" in hacking.short
+    undeclared = {"sft": {"own": estimate(0.2)}, "policy": {"own": estimate(0.6)}}
+    undeclared |= {"differences": {"policy": {"own": estimate(0.4)}}}
+    goal(run, 0.2, after, meanings={"mine": REWARD}, other=undeclared)
+    learned = replies(run)[0]
+    assert learned.short == words.replace(
+        "nothing else was measured", "no other number declares which side of it is better"
+    )
+    assert "other.own of policy" in texts(learned)
+
+
+def test_the_function_of_the_reward_is_no_goal(run: Path) -> None:
+    policy = "policy: {name: rl, reward: {name: function, path: [mine.py:own, mine.py:other]}}"
+    for path, title, status in (("mine.py:own", "mine", "unknown"), ("mine.py:mine", "", "good")):
+        metrics = f"[{{name: function, path: '{path}', title: '{title}'}}]"
+        recipe(run, policy, 'policy: "${out:policy}"', metrics=metrics)
+        goal(run, 0.2, 0.5)
+        assert replies(run)[0].status == status
+        assert [each.status for each in verdict(run).changes] == [status]
+
+
+def test_the_metric_that_is_named_to_the_user_can_be_added(run: Path, tmp_path: Path) -> None:
+    goal(run, 0.2, 0.5, meanings={"mine": REWARD})
+    (named,) = re.findall(r"{name: .*}", replies(run)[0].telling[-1].text)
+    (tmp_path / "goal.py").write_text("def score(completions, **kwargs):\n    return [1.0 for _ in completions]\n")
+    metric = build("metric", yaml.safe_load(named.replace("goal.py", str(tmp_path / "goal.py"))))
+    assert metric.meaning("score").better == "higher"
 
 
 def test_how_well_a_reward_judges_is_not_the_reward_on_held_out_prompts(run: Path) -> None:
@@ -175,7 +204,7 @@ def test_how_well_a_reward_judges_is_not_the_reward_on_held_out_prompts(run: Pat
     reward |= {"differences": {"policy": {"r": estimate(-0.8)}}}
     goal(run, 0.2, 0.6, meanings={"mine": judging, "rewarded": REWARD}, rewarded=reward)
     learned, _ = replies(run)
-    assert (learned.status, learned.short[:2]) == ("bad", "No")
+    assert (learned.status, learned.short) == ("bad", "The reward fell; nothing else was measured.")
     assert "how well it judges" not in texts(learned)
 
 
@@ -308,12 +337,68 @@ def test_one_answer_for_all_prompts_and_cut_answers(run: Path) -> None:
 
 def test_distance_from_the_reference(run: Path) -> None:
     goal(run, 0.2, 0.5)
-    for kl, expected in ((60.0, "unsure"), (10.0, "good")):
+    for kl, expected in ((12.0, "unsure"), (6.0, "good")):
         answers(run, LONG, LONG, kl=kl, tokens=["x"] * 30)
         found = next(finding for finding in replies(run)[1].findings if finding.topic == "distance")
         assert (found.status, "of the held-out answers" in found.text) == (expected, True)
     answers(run, LONG, LONG)
     assert "0.100 nats per token in the last iteration of policy" in texts(replies(run)[1], "good")
+
+
+def likely(folder: Path, dearer: float) -> None:
+    """Answers of 30 tokens that cost 1.5 nats a token under the reference, those of the trained model more."""
+    answers(folder, LONG, LONG, tokens=["x"] * 30)
+    path = stage(folder, "evaluate") / "out" / "answers.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["ref_logp"] = -30 * (1.5 + (dearer if line["model"] == "policy" else 0.0))
+    write_lines(path, lines)
+
+
+def test_answers_that_make_less_sense_are_a_sign(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    for dearer, expected in ((0.55, "unsure"), (0.45, "good"), (-1.0, "good")):
+        likely(run, dearer)
+        learned, hacking = replies(run)
+        found = next(finding for finding in hacking.findings if finding.topic == "unlikely answers")
+        assert (learned.status, found.status, hacking.status) == ("good", expected, expected)
+    measured = {"sft": {"nats_per_token": estimate(1.25)}, "policy": {"nats_per_token": estimate(1.875)}}
+    goal(run, 0.2, 0.5, perplexity=measured)
+    text = "Answers cost 1.88 nats per token under a model that was not trained (before: 1.25), over 0.5 more"
+    assert text in texts(replies(run)[1], "unsure"), "what a metric measured counts before the reference"
+
+
+def test_a_reward_that_is_named_to_be_about_length_may_change_it(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    answers(run, LONG, "No")
+    for path, expected in (
+        ("rewards/short/scores.py:spans", "unsure"), ("scores.py:keywords", "unsure"), ("scores.py:briefly", "unsure"),
+        ("scores.py:too_long", "good"), ("brevity.py:score", "good"),
+    ):  # fmt: skip
+        reward = f"reward: {{name: mean, of: [{{name: function, path: [{path}]}}]}}"
+        recipe(run, f"policy: {{name: rl, {reward}}}", 'policy: "${out:policy}"')
+        hacking = replies(run)[1]
+        found = next(finding for finding in hacking.findings if finding.topic == "length")
+        assert (found.status, hacking.status) == (expected, expected)
+        assert ("named to be about" in found.text) == (expected == "good")
+
+
+def test_a_sign_comes_with_an_example(run: Path) -> None:
+    goal(run, 0.2, 0.5)
+    assert replies(run)[1].example is None
+    answers(run, f"{LONG}\n\x1b[2J" + 60 * "and so on ", "No", prompts=11)
+    shown = replies(run)[1].example
+    assert shown.prompt.startswith("Tell me something about animal ")
+    assert shown.prompt.rpartition(" ")[2] == shown.after.rpartition(" ")[2], "the same prompt"
+    assert (len(shown.before), shown.before[-1]) == (200, "…")
+    lines = verdict(run).lines()
+    assert f"      before: {LONG} ␛[2Jand so on" in "\n".join(lines)
+    assert f"      after:  {shown.after}" in lines
+    text, parsed = page(run)
+    assert_safe(text, parsed)
+    body = "".join(parsed.text)
+    assert body.index(shown.after) < body.index("Results")
+    assert verdict(run).as_json()["questions"][1]["example"]["after"] == shown.after
 
 
 def alarms(folder: Path, *records: dict[str, Any] | None) -> None:
@@ -387,6 +472,10 @@ def test_training_without_a_reward_asks_about_side_effects(run: Path) -> None:
     answers(run, LONG, "No")
     effects = replies(run)[1]
     assert (effects.question, effects.status) == ("Does it have side effects?", "unsure")
+    likely(run, 2.0)
+    effects = replies(run)[1]
+    assert effects.status == "good", "training on data is meant to move the model"
+    assert "Answers cost 3.50 nats" in texts(effects, "unknown")
 
 
 def test_a_reward_model_alone(run: Path) -> None:

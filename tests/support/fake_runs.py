@@ -117,6 +117,60 @@ def fake_run(root: Path, *, prompts: int = 30, points: int = 90, steps: int = 40
     return folder
 
 
+def ruined_run(root: Path, prompts: int = 32) -> Path:
+    """A finished run of a first recipe whose reward rose while its answers went from 39 words to 8, and from sense to
+    nonsense: evaluated by the reward, lengths and the likelihood under the model before training. Returns its folder.
+    """
+    folder = root / "runs" / "grpo" / "20260501T093000Z-3fa9c1d2"
+    folder.mkdir(parents=True)
+    reward = "{name: function, path: 'rewards.py:spans'}"
+    (folder / "recipe.yaml").write_text(
+        f"""vars: {{base: small}}
+stages:
+  policy: {{name: rl, reward: {reward}, model: {{base: small, lora: {{r: 16}}}}, rollout: {{batch_size: 32, per_prompt: 8}}}}
+  evaluate: {{name: evaluate, models: {{start: {{base: small}}, trained: "${{out:policy}}"}}, baseline: start,
+    rewards: {{reward: {reward}}}}}
+""",
+        encoding="utf-8",
+    )
+    places = {
+        name: root / "runs" / "stages" / f"{name}-{key * 16}" for name, key in (("policy", "a"), ("evaluate", "b"))
+    }
+    log = [{"step": step, "reward": -1.4 + 0.06 * step, "reward_std": 0.3, "kl": 0.45 * step, "tokens": 52.0 - 2 * step}
+           for step in range(20)]  # fmt: skip
+    write_lines(places["policy"] / "log.jsonl", log)
+    pair = {"start": {"reward": estimate(-1.38, 0.2)}, "trained": {"reward": estimate(-0.21, 0.2)},
+            "differences": {"trained": {"reward": estimate(1.17, 0.45)}}}  # fmt: skip
+    meaning = {"words": "mean reward of held-out answers ({number})", "better": "higher"}
+    report = {"baseline": "start", "metrics": {"token_reward": pair},
+              "meanings": {"token_reward": {"purpose": "reward", "numbers": {"*": meaning}}}}  # fmt: skip
+    write_json(places["evaluate"] / "out" / "metrics.json", report)
+    sense = "No, cabbage does not help with a headache, but number {n} on this list might." + 24 * " Rest"
+    nonsense = "Zinehakl: A wacky way to give {n} answers"
+    write_lines(places["evaluate"] / "out" / "answers.jsonl", [
+        {"model": model, "sample": {"id": str(n), "prompt": f"Does remedy {n} help with a headache?"},
+         "response": {"text": text.format(n=n), "finished": True}, "tokens": ["x"] * tokens, "offsets": [[0, 0]] * tokens,
+         "ref_logp": -nats * tokens, "kl": kl}
+        for model, text, tokens, nats, kl in (("start", sense, 52, 1.4, 0.0), ("trained", nonsense, 12, 4.9, 8.9))
+        for n in range(prompts)
+    ])  # fmt: skip
+    stages = {}
+    for (name, place), kind in zip(places.items(), ("rl", "evaluate"), strict=True):
+        (place / "out").mkdir(exist_ok=True)
+        write_stage(place, component=kind)
+        stages[name] = {
+            "key": place.name.rpartition("-")[2],
+            "kind": kind,
+            "dir": f"../../stages/{place.name}",
+            "seconds": 9.0,
+        }
+    write_json(folder / "summary.json", {
+        "recipe": "grpo", "command": ["fgrl", "run", "grpo.yaml"], "started": "2026-05-01T09:30:00Z",
+        "finished": "2026-05-01T09:38:12Z", "seconds": 492.1, "exit": 0, "stages": stages,
+    })  # fmt: skip
+    return folder
+
+
 def _reward_model(draw: random.Random, steps: int) -> list[dict[str, float]]:
     lines = []
     for step in range(steps):

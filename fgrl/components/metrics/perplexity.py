@@ -25,21 +25,26 @@ class Perplexity(Comparison):
     """Perplexity of the answers' texts under a scorer, a language model that the recipe names (Text2Grad's Table 8
     names none).
 
-    `per_token`: exp of the mean negative log-likelihood (nats) over the tokens of all answers. `per_answer`: the mean
-    of the answers' own perplexities, which one odd answer can raise much. The tokens are the scorer's, whatever model
-    wrote the answer, so different models can be compared, and answers that were given as text. An answer without a
-    token is left out. `cut`: share of answers that were longer than `max_tokens` leaves room for, and were scored
-    without their end.
+    `nats_per_token`: mean negative log-likelihood over the tokens of all answers. `per_token`: its exponential.
+    `per_answer`: the mean of the answers' own perplexities, which one odd answer can raise much. The tokens are the
+    scorer's, whatever model wrote the answer, so different models can be compared, and answers that were given as text.
+    An answer without a token is left out. `cut`: share of answers that were longer than `max_tokens` leaves room for,
+    and were scored without their end.
 
-    `reference_likelihood` reads the same from the evaluation's own reference model, on the very tokens that were drawn.
+    With the model before training as the scorer, `nats_per_token` shows whether answers still make sense to it: the
+    report compares it with that model's own answers. `reference_likelihood` reads the same from the evaluation's own
+    reference model, on the very tokens that were drawn.
     """
 
+    purpose = "symptom"
     meanings = {
+        "nats_per_token": Meaning("cost of the answers under the scorer, nats per token", "lower"),
         "per_token": Meaning("perplexity of the answers", "lower"),
         "per_answer": Meaning("mean perplexity of an answer", "lower"),
         "cut": Meaning("share of answers that were scored without their end"),
     }
 
+    version = 2
     head: ClassVar[str] = "lm"
 
     scorer: ModelSpec
@@ -70,6 +75,7 @@ class Perplexity(Comparison):
         ids = [answer.id for answer in answers]
         own = [None if row is None else math.exp(row[0] / row[1]) for row in sums]
         return {
+            "nats_per_token": of_sums(sums, ids),
             "per_token": of_sums(sums, ids, lambda totals: math.exp(totals[0] / totals[1]) if totals[1] else math.nan),
             "per_answer": mean(answers, own),
             "cut": mean(answers, [float(cut) for _nats, _count, cut in scored]),

@@ -25,6 +25,7 @@ WORDS = {
     "missing_verdicts": "share of missing verdicts",
     "unmatched": "share of quotes that are not in the response",
     "token_reward": "reward of a token",
+    "penalized_reward": "reward less what the algorithm subtracts (KL, missing end)",
     "token_reward_given": "reward of a token, as the reward gave it",
     "loss": "loss",
     "policy_loss": "policy loss",

@@ -17,6 +17,7 @@ from fgrl.kinds import Drawer, Drawn, DrawRequest, Engine
 from fgrl.pipeline import execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
+from fgrl.recipe.tables import read_table_file
 from fgrl.types import Checkpoint, Pairs, Report, Samples
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
@@ -47,6 +48,8 @@ def test_the_paper_s_numbers() -> None:
     assert (policy.train.lr, policy.rollout.batch_size, policy.prompts.limit) == (3e-6, 4 * 8, 80_000)
     assert (algorithm.kl_coef, algorithm.clip, algorithm.lam, algorithm.missing_eos_penalty) == (0.05, 0.2, 0.95, 1.0)
     assert (algorithm.kl, algorithm.kl_in, algorithm.epochs, algorithm.gamma) == ("k1", "reward", 1, 1.0)
+    assert algorithm.kl_at == "end", "Eq. 5 subtracts the KL from the reward of the whole answer"
+    assert not algorithm.halve_value_loss, "Eq. 10 to 12 have no factor 1/2"
     assert repr(policy.critic.base) == "${out:reward_model}", "the value model starts as the reward model"
     assert policy.reward.credit == "response"
     assert all(made.sampling.temperature == 0.2 for made in stages.values() if registry.name_of(made)[1] == "evaluate")
@@ -189,6 +192,9 @@ def test_it_runs(name: str, tiny_model_dir: Path, runs: Path, given: None) -> No
         if name != "rla_sft":
             assert Checkpoint(made["reward_model"].dir / "out").about()["segmenter"]["name"] == "bandit"
             assert rows[0]["max_log_ratio"] < 0.05
+            drawn = read_table_file(FOLDER.parent / "sweeps" / "rla" / "figure3.yaml").figure.metrics
+            assert drawn == ["penalized_reward", "kl", "value_loss"], "the score less beta times the KL, not the score"
+            assert all(set(drawn) <= row.keys() for row in rows)
 
 
 def test_the_critic_begins_as_the_reward_model(tiny_model_dir: Path, runs: Path) -> None:

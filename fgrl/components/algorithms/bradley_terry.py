@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
-from fgrl.registry import dump, register
+from fgrl.registry import KeyedUnless, dump, register
 from fgrl.specs import ModelSpec
-from fgrl.types import Batch, Mean, per_token
+from fgrl.types import Batch, Mean, per_response, per_token
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ class BradleyTerry(OfflineAlgorithm):
 
     data = "pairs"
     head = "scalar"
-    columns: ClassVar = {"segment": per_token(fill=-1)}
+    columns: ClassVar = {"segment": per_token(fill=-1), "p": per_response()}
 
     segmenter: Segmenter
     """What counts as one action: `bandit` gives Eq. 1, `entropy` Eq. 3."""
@@ -35,6 +35,15 @@ class BradleyTerry(OfflineAlgorithm):
     """The model whose entropies divide the responses. null: the model that the reward model starts from (pi_SFT)."""
     margin: float = Field(0.0, ge=0, le=1e6)
     """Required difference between chosen and rejected."""
+    soft_labels: Annotated[bool, KeyedUnless(False)] = False
+    """Train on the judge's probability p that the chosen response is better, which the pair builder `judged` writes, in
+    place of its verdict: -p log sigmoid(d) - (1 - p) log sigmoid(-d) of the difference d less the margin (RLAIF, Lee et
+    al. 2023, section 2.2).
+    """
+
+    def reads(self) -> frozenset[str]:
+        """Return the columns that come with the pairs."""
+        return frozenset({"p"}) if self.soft_labels else frozenset()
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
         """Divide every response once, before training: adds the column "segment" (ids, -1 for no segment)."""
@@ -50,6 +59,8 @@ class BradleyTerry(OfflineAlgorithm):
         evaluation = ops.aggregate_segments(rewards, valid, self.aggregate)
         difference = evaluation[0::2] - evaluation[1::2]
         losses = -torch.nn.functional.logsigmoid(difference - self.margin)
+        if self.soft_labels:
+            losses = losses + (1 - batch.columns["p"][0::2]) * (difference - self.margin)
         loss = losses.sum() / (batch.total_rows / 2) * batch.scale
         with torch.no_grad():
             metrics: Numbers = {

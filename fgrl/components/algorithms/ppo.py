@@ -46,6 +46,10 @@ class PPO(PolicyGradient):
     """The new value is clipped to the old value +- value_clip; null switches value clipping off."""
     value_coef: float = Field(1.0, ge=0, le=100)
     """Weight of the value loss. Actor and critic share no weights, so it only scales the critic's gradient."""
+    halve_value_loss: Annotated[bool, KeyedUnless(True)] = True
+    """The value loss is half of the squared error, as in most libraries; false: the squared error itself, as printed in
+    RLA's Eq. 10 and in Text2Grad's Algorithm 4.
+    """
     gamma: float = Field(1.0, ge=0, le=1)
     """Discount per token."""
     lam: float = Field(0.95, ge=0, le=1)
@@ -55,7 +59,11 @@ class PPO(PolicyGradient):
     kl: Literal["k1", "k2", "k3", "full"] = "k1"
     """Estimator of KL(policy || reference) per token; `full` sums over the vocabulary."""
     kl_in: Literal["loss", "reward"] = "reward"
-    """Subtract the KL from each token's reward, or add it to the loss."""
+    """Subtract the KL from the rewards, or add it to the loss."""
+    kl_at: Annotated[Literal["token", "end"], KeyedUnless("token")] = "token"
+    """With `kl_in: reward`, where the KL is subtracted: each token's KL from its own reward, or the KL of the whole
+    response from the reward of its last token (RLA, Eq. 5). With lam below 1 the two give different advantages.
+    """
     kl_coef: float = Field(0.01, ge=0, le=100)
     """Coefficient of the KL (the papers' beta), in reward units per nat."""
     adaptive_kl: AdaptiveKL | None = None
@@ -80,6 +88,8 @@ class PPO(PolicyGradient):
     def _check(self) -> PPO:
         if self.kl == "full" and self.kl_in == "loss":
             raise ValueError("kl: full is computed while sampling and has no gradient; use it with kl_in: reward")
+        if self.kl_at == "end" and self.kl_in == "loss":
+            raise ValueError("kl_at: end is a place in the rewards; use it with kl_in: reward")
         for text in self.skip_text:
             if not text or text != text.strip():
                 raise ValueError(
@@ -115,12 +125,13 @@ class PPO(PolicyGradient):
         else:
             penalty = ops.kl(old_logp, ref_logp, self.kl, mask)
         token = torch.where(mask, rewards.token, 0.0)
+        last = ops.segment_ends(torch.where(mask, 0, -1))
         if self.kl_in == "reward":
-            token = token - self._coefficient * penalty
+            placed = last * penalty.sum(dim=1, keepdim=True) if self.kl_at == "end" else penalty
+            token = token - self._coefficient * placed
         # 2. responses that were cut off
         unfinished = ~rollout.eos.any(dim=1)
         if self.missing_eos_penalty:
-            last = ops.segment_ends(torch.where(mask, 0, -1))
             token = token - self.missing_eos_penalty * (last & unfinished[:, None])
         # 3. advantages and value targets
         advantage, returns = ops.gae(token, values, mask, self.gamma, self.lam, self.at_skipped)
@@ -132,6 +143,7 @@ class PPO(PolicyGradient):
             "kl": response_kl,
             "kl_coef": self._coefficient,
             "token_reward": float(ops.masked_mean(rewards.token, mask)),
+            "penalized_reward": float(token.sum(dim=1).mean()),
             "returns": float(ops.masked_mean(returns, mask)),
         }
         if self.uses_critic():
@@ -176,6 +188,8 @@ class PPO(PolicyGradient):
             return policy, metrics
         values = model.critic.values(batch)
         value, clipped = ops.value_loss(values, column["values"], column["returns"], mask, self.value_clip)
+        if not self.halve_value_loss:
+            value = 2 * value
         metrics["value_loss"] = ops.mean_metric(value, mask)
         metrics["value_clip_fraction"] = ops.mean_metric(clipped.float(), mask)
         return policy + self.value_coef * self.total(value, batch), metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,8 @@ from fgrl.components.algorithms.sft import SFT
 from fgrl.components.segmenters.ngram import NGram
 from fgrl.models import ActorCritic
 from fgrl.registry import Problems, build
-from fgrl.types import Rewards, Rollout, Sample
+from fgrl.rollouts import encoding
+from fgrl.types import Pair, Rewards, Rollout, Sample
 from fgrl.types.metrics import as_numbers
 
 NAN = float("nan")
@@ -311,6 +313,53 @@ def test_advantages_are_gae_of_token_rewards_minus_kl(kl: str, fill: float) -> N
     )
 
 
+@pytest.mark.parametrize("kl", ["k1", "full"])
+def test_the_kl_of_a_response_may_be_subtracted_at_its_end(kl: str) -> None:
+    """RLA, Eq. 5: the last token's reward is the score less beta times the KL of the whole response."""
+    lengths = [5, 2, 6]
+    drawn = {n: scattered(3, 6, seed=i) for i, n in enumerate(("token", "values", "old_logp", "ref_logp", "ref_kl"))}
+    rollout, rewards = rollout_of(lengths, [True, False, True], fill=NAN, **drawn)
+    settings: dict[str, Any] = {
+        "kl": kl, "kl_coef": 0.3, "missing_eos_penalty": 0.9, "gamma": 1.0, "lam": 0.95, "whiten": False,
+    }  # fmt: skip
+    found = ppo(kl_at="end", **settings).advantages(rollout, rewards)
+    get = {name: value.double().numpy() for name, value in drawn.items()}
+    penalty = {"k1": get["old_logp"] - get["ref_logp"], "full": get["ref_kl"]}[kl]
+    token = get["token"].copy()
+    for i, length in enumerate(lengths):
+        token[i, length - 1] -= 0.3 * penalty[i, :length].sum()
+    token[1, 1] -= 0.9
+    wanted, returns = quadratic_gae(token, get["values"], lengths, 1.0, 0.95)
+    np.testing.assert_allclose(found.advantage.numpy(), wanted, atol=1e-5)
+    np.testing.assert_allclose(found.returns.numpy(), returns, atol=1e-5)
+    earned = np.mean([token[i, :length].sum() for i, length in enumerate(lengths)])
+    everywhere = ppo(**settings).advantages(rollout, rewards)
+    for each in (found, everywhere):
+        assert as_numbers(each.metrics)["penalized_reward"] == pytest.approx(earned, rel=1e-4)
+    assert (found.advantage - everywhere.advantage).abs().max() > 0.05, "with lambda below 1 the place counts"
+
+
+def test_the_place_of_a_kl_in_the_loss_is_refused() -> None:
+    with pytest.raises(Problems, match="a place in the rewards"):
+        ppo(kl_in="loss", kl="k3", kl_at="end")
+
+
+def test_the_value_loss_may_be_the_squared_error_itself() -> None:
+    """RLA, Eq. 10 to 12: max((R - V)^2, (R - clip(V))^2), not halved."""
+    values, old, returns = (scattered(2, 4, seed=i) for i in range(3))
+    columns = {"old_logp": torch.zeros(2, 4), "advantage": torch.zeros(2, 4), "values": old, "returns": returns}
+    batch = fake_batch([4, 3], columns)
+    real = batch.mask.numpy()
+    v, o, r = (each.double().numpy() for each in (values, old, returns))
+    error = np.maximum((r - v) ** 2, (r - np.clip(v, o - 0.2, o + 0.2)) ** 2)[real].mean()
+    for halved in (True, False):
+        algorithm = ppo(value_coef=0.1, halve_value_loss=halved)
+        loss, metrics = algorithm.loss(fake_actor_critic(torch.zeros(2, 4), values), batch)
+        wanted = error / 2 if halved else error
+        assert float(loss) == pytest.approx(0.1 * wanted, rel=1e-5)
+        assert as_numbers(metrics)["value_loss"] == pytest.approx(wanted, rel=1e-5)
+
+
 def test_whitened_advantages_are_the_plain_ones_standardised_over_real_tokens() -> None:
     drawn = {name: scattered(3, 6, seed=i) for i, name in enumerate(("token", "values"))}
     rollout, rewards = rollout_of([5, 2, 6], [True] * 3, fill=NAN, **drawn)
@@ -431,6 +480,28 @@ def test_sft_is_the_mean_of_negative_log_probs_and_blind_to_masked_slots() -> No
 REWARDS = [[0.1, 2.0, NAN, NAN], [0.5, 0.3, -1.0, 0.7], [1.0, -2.0, 0.4, NAN], [3.0, NAN, NAN, NAN]]
 SEGMENTS = [[0, 0, -1, -1], [0, 1, 1, 2], [0, 1, -1, -1], [0, -1, -1, -1]]
 ENDS = [[1], [0, 2, 3], [0, 1], [0]]
+
+
+def test_bradley_terry_may_be_trained_on_the_judge_s_probability(tiny_model_dir: Path) -> None:
+    """The cross-entropy to p of the pair; loss and gradient, with p read from the pairs as `judged` writes it."""
+    p = [0.9, 0.55]
+    preferences = [Pair(id=str(i), prompt="hi", chosen="a b", rejected="c", meta={"p": p[i]}) for i in (0, 1)]
+    algorithm = BradleyTerry(segmenter=NGram(n=9), soft_labels=True)
+    table = encoding.pairs(
+        preferences, tiny(tiny_model_dir, head="scalar"), 20, 40, algorithm.columns, algorithm.reads()
+    )
+    read = torch.stack([one["columns"]["p"] for one in table])
+    scores = [0.3, -0.4, 2.0, 2.5]
+    numbers = torch.tensor([[score] for score in scores], requires_grad=True)
+    batch = fake_batch([1] * 4, {"segment": torch.zeros(4, 1, dtype=torch.long), "p": read})
+    loss, _metrics = algorithm.loss(FakeModel(numbers=numbers), batch)
+    loss.backward()
+    wins = [1 / (1 + math.exp(scores[2 * i + 1] - scores[2 * i])) for i in (0, 1)]
+    wanted = np.mean([-q * math.log(win) - (1 - q) * math.log(1 - win) for q, win in zip(p, wins, strict=True)])
+    assert loss.item() == pytest.approx(wanted, rel=1e-5)
+    slopes = [(win - q) / 2 for q, win in zip(p, wins, strict=True)]
+    np.testing.assert_allclose(numbers.grad[:, 0], [slopes[0], -slopes[0], slopes[1], -slopes[1]], rtol=1e-4)
+    assert not BradleyTerry(segmenter=NGram(n=9)).reads(), "a verdict is a label of 1 otherwise"
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.8])

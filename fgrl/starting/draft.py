@@ -1,13 +1,9 @@
-"""A first recipe for a user's rows and model: detected columns, measured lengths, sizes that fit them, and the text.
-
-1. read the rows, 2. detect the columns, 3. convert every row with the reader that the recipe will name, 4. count tokens,
-5. choose sizes, 6. write the recipe with its assumptions as comments.
-"""
+"""A first recipe for a user's rows and model: detected columns, measured lengths, sizes that fit them, and the text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +12,18 @@ from fgrl.errors import DataError, UsageError
 from fgrl.functions import signatures
 from fgrl.registry import alternatives, did_you_mean, names_folder
 from fgrl.specs import MODEL_FILES, ModelSpec
-from fgrl.starting import measuring, rewarded, texts, workflows
+from fgrl.starting import rewarded
 from fgrl.starting.columns import Kind, detect
-from fgrl.starting.measuring import Measured
-from fgrl.starting.rows import Table, beside, read_table
+from fgrl.starting.rows import Table, beside, read_all, read_table
+from fgrl.starting.sizes import Counter, Lengths, sizes
+from fgrl.starting.templates import filled, flow
 from fgrl.types import Sample
 
 torch = lazy.load("torch")
 
 STUB = "rewards.py"
+PROMPTS = ("relevance.txt", "mark_taxonomy.txt", "judge_criterion.txt", "critic_answer.txt", "critique_answer.txt")
+"""Prompt files of fgrl that a recipe may name; they are copied beside it."""
 FEWEST = 8
 """Rows below which nothing can be held out."""
 
@@ -69,90 +68,69 @@ def draft(request: Request) -> Draft:
     """Return the recipe for a request; nothing is written. Raises `UsageError` for what was asked for wrongly,
     `DataError` for rows that do not fit.
     """
-    # 1.
+    # 1. the rows, 2. their columns
     table = read_table(request.data)
-    folder = request.output.parent
+    folder, kind = request.output.parent, request.kind
     model = _model(request, folder)
-    reward, stub = _reward(request, table) if request.kind in ("ppo", "grpo") else (None, {})
-    # 2.
-    found = detect(request.kind, table.rows, str(request.data), request.columns)
-    # 3.
-    system = {"system": request.system} if request.system else {}
-    columns = {"columns": found.columns} if found.columns else {}
-    shape = {"format": found.form, **columns, **system, "shuffle_seed": 0}
-    rows, omitted = measuring.read_all(table.reader | shape, found.form)
-    # 4.
-    measured = measuring.measure(rows, len(table.rows), omitted, _spec(request))
-    if measured.template is None and (
-        request.max_prompt_tokens is None or (measured.answers and request.max_tokens is None)
-    ):
-        needed = "--max-prompt-tokens N" + (" and --max-tokens N (prompt and answer)" if measured.answers else "")
+    reward, stub = _reward(request, table) if kind in ("ppo", "grpo") else (None, {})
+    found = detect(kind, table.rows, str(request.data), request.columns)
+    # 3. the samples that the recipe's reader makes of them
+    shape = {"format": found.form, "columns": found.columns, "system": request.system, "shuffle_seed": 0}
+    shape = {name: value for name, value in shape.items() if value not in (None, {})}
+    rows, bad, omitted = read_all(table.reader | shape, found.form, len(table.rows))
+    if len(rows) < FEWEST:
+        raise DataError(f"{request.data}: {len(rows)} rows fit, and at least {FEWEST} are needed to hold some out")
+    # 4. their lengths, 5. the sizes that follow
+    counter = Counter(_spec(request))
+    prompts, answers = counter.prompts(rows), counter.answers(rows)
+    if counter.tokenizer is None and (request.max_prompt_tokens is None or (answers and request.max_tokens is None)):
+        needed = "--max-prompt-tokens N" + (" and --max-tokens N (prompt and answer)" if answers else "")
         raise UsageError(
             f"--model {request.model}: its tokenizer is not on this machine and cannot be loaded, so the tokens of the prompts cannot "
             f"be counted, and limits that are too low would cut them. Download the model first, or set limits yourself: {needed}"
         )
-    if measured.count < FEWEST:
-        raise DataError(f"{request.data}: {measured.count} rows fit, and at least {FEWEST} are needed to hold some out")
-    # 5.
     gpu = torch.cuda.is_available() if request.gpu is None else request.gpu
-    sizes, offline = _sizes(request, measured, gpu)
-    # 6.
-    reader = table.reader_beside(folder) | shape | ({"bad_rows": "drop"} if measured.bad else {})
-    assumptions = [*found.assumptions, *_about(request, measured, sizes, gpu)]
-    if stub:
-        assumptions.append(f"the reward in {STUB} is a placeholder: replace its function by your own")
-    name = request.data.name
-    score = (
-        rewarded.tried(_checked(request.reward), [row for row in rows if isinstance(row, Sample)])
-        if request.reward
-        else None
-    )
-    by_token = score is not None and score.by_token
-    if score is not None:
-        assumptions.append(score.text)
-    if by_token and request.kind == "grpo":
-        assumptions.append(
-            f"{reward} scores tokens or spans, and grpo trains on their sum alone: the algorithm is rtt_grpo, which adds token rewards "
-            "to the advantage of grpo (`fgrl init ppo` trains on token rewards alone)"
-        )
-    if by_token:
-        own = request.output
-        assumptions.append(
-            f"the row scalar is the same training with one number per answer: `fgrl compare {own}::scalar {own} --run` runs and compares both"
-        )
-    judged = request.kind == "rtt" and any(
-        criterion.check is None for row in rows if isinstance(row, Sample) for criterion in row.rubric
-    )
-    teacher = request.kind == "critic" and not _marked(rows)
-    if request.kind == "chains" and not _marked(rows, below=0):
-        raise DataError(f"{request.data}: no answer has a marked passage with a label below 0, which a chain addresses")
-    if judged or teacher:
-        assumptions.append(
-            f"{'criteria without a check need a judge' if judged else 'nothing is marked in the rows'}: vars.teacher is a language model "
-            "that is asked; set its name, and its key in the environment"
-        )
-    facts = texts.Facts(
-        request.kind, name, reader, found.reference, model, reward, sizes, measured, assumptions, by_token, offline, judged, teacher,
+    size = sizes(
+        kind, len(rows), prompts, answers, counter.positions, "gpu" if gpu else "no_gpu", request.max_prompt_tokens, request.max_tokens
     )  # fmt: skip
-    body = (texts.BODIES | workflows.BODIES)[request.kind]
-    return Draft(
-        texts.recipe(facts, body),
-        assumptions,
-        {folder / name: text for name, text in stub.items()},
-        workflows.prompts(facts),
-    )
+    repeated = len(rows) - len({repr(row.prompt) for row in rows})
+    # 6. what is assumed, and the text
+    said = [*found.assumptions, *_about_rows(request, len(rows), bad, omitted, repeated, size)]
+    said += _about_lengths(request, counter.tokenizer, prompts, answers, size)
+    machine = "a GPU: larger batches" if gpu else "no GPU: small batches, few iterations"
+    asked = f"sizes are for {'a GPU' if gpu else 'a machine without a GPU'}"
+    said.append(f"this machine has {machine}" if request.gpu is None else asked)
+    by_token = False
+    if stub:
+        said.append(f"the reward in {STUB} is a placeholder: replace its function by your own")
+    if request.reward:
+        by_token, text = rewarded.tried(_checked(request.reward), [row for row in rows if isinstance(row, Sample)])
+        said += [text, *(_about_tokens(request, reward) if by_token else [])]
+    teacher = _needs_teacher(kind, rows)
+    if teacher:
+        said.append(
+            f"{teacher}: vars.teacher is a language model that is asked; set its name, and its key in the environment"
+        )
+    if kind == "chains" and not _marked(rows, below=0):
+        raise DataError(f"{request.data}: no answer has a marked passage with a label below 0, which a chain addresses")
+    reader = table.reader_beside(folder) | shape | ({"bad_rows": "drop"} if bad else {})
+    if kind == "sft" and found.reference:
+        reader["columns"] = {**found.columns, "reference": found.reference}
+    metric = "exact_match" if answers is not None and answers.most <= 8 else "rouge"
+    text = filled(
+        kind, data=request.data.name, assumptions=said, model=model, reward=reward, by_token=by_token,
+        teacher=bool(teacher), repeated=repeated, rows=lambda **more: flow(reader | more),
+        trained_rows=len(rows) + bad - size["held_out"], reference_metric=metric if found.reference else None, **size,
+    )  # fmt: skip
+    read = [name for name in PROMPTS if f"prompt: {name}" in text]
+    return Draft(text, said, {folder / name: text for name, text in stub.items()}, read)
 
 
-def _sizes(request: Request, measured: Measured, gpu: bool) -> tuple[texts.Sizes, texts.Sizes | None]:
-    """Return the sizes of the training, and those of the one on fixed data before it."""
-    limits = request.max_prompt_tokens, request.max_tokens
-    if request.kind not in ("segment_ppo", "rtt", "critic"):
-        return texts.choose(request.kind, measured, gpu, *limits), None
-    online = texts.choose(request.kind, replace(measured, answers=None), gpu, limits[0])
-    if request.kind == "segment_ppo":
-        return online, texts.choose(request.kind, measured, gpu, *limits)
-    seen = workflows.seen_tokens(request.kind, online)
-    return online, replace(online, batch=32 if gpu else 8, epochs=1 if request.kind == "rtt" else 2, max_tokens=seen)
+def _needs_teacher(kind: Kind, rows: Sequence[Any]) -> str | None:
+    """Return why a language model has to be asked; None if it need not be."""
+    if kind == "rtt" and any(criterion.check is None for row in rows for criterion in row.rubric):
+        return "criteria without a check need a judge"
+    return "nothing is marked in the rows" if kind == "critic" and not _marked(rows) else None
 
 
 def _marked(rows: Sequence[Any], below: float = float("inf")) -> bool:
@@ -160,7 +138,7 @@ def _marked(rows: Sequence[Any], below: float = float("inf")) -> bool:
     return any(span.label < below for row in rows for response in row.responses for span in response.spans)
 
 
-def _model(request: Request, folder: Path) -> dict[str, str]:
+def _model(request: Request, folder: Path) -> dict[str, str | None]:
     """Return the model's settings as the recipe has them: a folder relative to the recipe, anything else as it is."""
     given, name = files.expanded(request.model), request.model
     if files.is_folder(given):
@@ -170,12 +148,12 @@ def _model(request: Request, folder: Path) -> dict[str, str]:
         name = near if names_folder(near) else f"./{near}"
     elif names_folder(name):
         raise UsageError(f"--model {name}: no such folder{did_you_mean(given.name, files.names_in(given.parent))}")
-    template = {}
+    template = None
     if request.chat_template is not None:
         if not files.is_file(request.chat_template):
             raise UsageError(f"--chat-template {request.chat_template}: no such file")
-        template = {"chat_template": beside(request.chat_template, folder)}
-    return {"base": name, **template}
+        template = beside(request.chat_template, folder)
+    return {"base": name, "chat_template": template}
 
 
 def _spec(request: Request) -> ModelSpec:
@@ -192,7 +170,7 @@ def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
             raise UsageError(
                 f"{folder / STUB} is already there: name its function, as in --reward {STUB}:{_example(folder / STUB)}"
             )
-        return f"{STUB}:score", {STUB: texts.stub([name for name in table.rows[0] if name.isidentifier()])}
+        return f"{STUB}:score", {STUB: _stub([name for name in table.rows[0] if name.isidentifier()])}
     name, colon, function = request.reward.rpartition(":")
     path = Path(name)
     if not colon or not function.isidentifier() or path.suffix != ".py":
@@ -230,42 +208,71 @@ def _example(path: Path) -> str:
     return next(iter(_functions(path)), "FUNCTION")
 
 
-def _about(request: Request, measured: Measured, sizes: Any, gpu: bool) -> list[str]:
-    """Return the findings about rows, model and machine, and their consequences."""
-    held_out = f"{sizes.held_out:,} of {measured.count:,} rows are held out (shuffled with seed 0) and never trained on"
-    if sizes.evaluated < sizes.held_out and request.kind != "reward_model":
-        held_out += f"; the evaluation answers {sizes.evaluated:,} of them (limit)"
-    lines = [held_out]
-    if measured.bad:
-        lines.append(
-            f"{measured.bad:,} rows do not fit and are left out (bad_rows: drop); the first: {measured.first_bad}"
-        )
-    if measured.repeated:
-        lines.append(
-            f"{measured.repeated:,} rows repeat the prompt of another row: held-out rows whose prompt is trained on are left out (overlap: drop)"
-        )
-    lines.append(f"prompts have {measured.prompts}: max_prompt_tokens {sizes.max_prompt}")
-    if measured.prompts.longest > sizes.max_prompt:
-        lines.append("longer prompts lose their beginning")
-    if measured.answers is not None:
-        limit = f"max_tokens {sizes.max_tokens} for prompt and answer together"
-        lines.append(f"answers have {measured.answers}: {limit}")
+def _about_rows(
+    request: Request, count: int, bad: int, omitted: str, repeated: int, size: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the findings about the rows, and their consequences."""
+    limit = ""
+    if size["evaluated"] < size["held_out"] and request.kind != "reward_model":
+        limit = f"; the evaluation answers {size['evaluated']:,} of them (limit)"
+    yield f"{size['held_out']:,} of {count:,} rows are held out (shuffled with seed 0) and never trained on{limit}"
+    if bad:
+        yield f"{bad:,} rows do not fit and are left out (bad_rows: drop); the first: {omitted}"
+    if repeated:
+        yield f"{repeated:,} rows repeat the prompt of another row: held-out rows whose prompt is trained on are left out (overlap: drop)"
+
+
+def _about_lengths(
+    request: Request, tokenizer: Any, prompts: Lengths, answers: Lengths | None, size: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the findings about lengths and the chat template, and their consequences."""
+    cut = "; longer prompts lose their beginning" if prompts.longest > size["max_prompt"] else ""
+    yield f"prompts have {prompts}: max_prompt_tokens {size['max_prompt']}{cut}"
+    if answers is not None:
+        yield f"answers have {answers}: max_tokens {size['max_tokens']} for prompt and answer together"
     else:
-        lines.append(
-            f"answers are drawn with at most {sizes.new_tokens} tokens (max_new_tokens); raise it for longer answers"
+        yield f"answers are drawn with at most {size['new_tokens']} tokens (max_new_tokens); raise it for longer answers"
+    if request.chat_template is not None:
+        yield f"the chat template is {request.chat_template}"
+    elif tokenizer is None:
+        yield "the tokenizer of the model is not on this machine: lengths are estimated from the words"
+    elif tokenizer.chat_template:
+        yield "the model has a chat template: a prompt that is plain text becomes the user's turn"
+    else:
+        yield "the model has no chat template: prompts are given to it as plain text"
+
+
+def _about_tokens(request: Request, reward: str | None) -> Iterator[str]:
+    """Yield the consequences of a reward function that scores tokens or spans."""
+    if request.kind == "grpo":
+        yield (
+            f"{reward} scores tokens or spans, and grpo trains on their sum alone: the algorithm is rtt_grpo, which adds token "
+            "rewards to the advantage of grpo (`fgrl init ppo` trains on token rewards alone)"
         )
-    words = {
-        None: "the tokenizer of the model is not on this machine: lengths are estimated from the words",
-        True: "the model has a chat template: a prompt that is plain text becomes the user's turn",
-        False: "the model has no chat template: prompts are given to it as plain text",
-    }
-    lines.append(
-        words[measured.template] if request.chat_template is None else f"the chat template is {request.chat_template}"
-    )
-    machine = "a GPU: larger batches" if gpu else "no GPU: small batches, few iterations"
-    lines.append(
-        f"this machine has {machine}"
-        if request.gpu is None
-        else f"sizes are for {'a GPU' if gpu else 'a machine without a GPU'}"
-    )
-    return lines
+    own = request.output
+    yield f"the row scalar is the same training with one number per answer: `fgrl compare {own}::scalar {own} --run` runs and compares both"
+
+
+def _stub(columns: Sequence[str]) -> str:
+    """Return a file with a placeholder reward. columns: of the data, which the function may take as arguments."""
+    names = ", ".join(name for name in columns if name not in ("prompt", "messages"))
+    takes = f"Columns of your data come as keyword arguments, one value per completion: {names}." if names else (
+        "Columns of your data would come as keyword arguments, one value per completion."
+    )  # fmt: skip
+    return f'''"""The reward of the training: replace the function by your own."""
+
+
+def score(completions, **columns):
+    """A number for each completion, higher is better; None leaves a completion out.
+
+    This placeholder likes completions of at most 20 words that end with a full stop.
+    {takes}
+    """
+    return [_score(completion) for completion in completions]
+
+
+def _score(completion):
+    text = completion if isinstance(completion, str) else completion[-1]["content"]
+    words = len(text.split())
+    return float(text.rstrip().endswith(".")) + min(1.0, 20 / max(1, words))
+'''

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fgrl.console import shown
 from fgrl.errors import UserCodeError
@@ -17,18 +16,9 @@ STAND_IN = "This is an answer of one short sentence."
 """The answer to a row that has none."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """What is known of a reward function."""
-
-    by_token: bool
-    """True if it scores tokens or spans."""
-    text: str
-    """What it returned, in a sentence."""
-
-
-def tried(path: str, rows: Sequence[Sample]) -> Tried:
-    """Call `/.../FILE.py:FUNCTION` with the answers of a few rows. Raises `UserCodeError` for a result that does not fit
+def tried(path: str, rows: Sequence[Sample]) -> tuple[bool, str]:
+    """Call `/.../FILE.py:FUNCTION` with the answers of a few rows: return True if it scores tokens or spans, and what it
+    returned, in a sentence. Raises `UserCodeError` for a result that does not fit
     its annotation; a function that cannot run here, as one that needs a server, is reported in the text.
     """
     caller = Caller([path], allowed=("numbers", "tokens", "spans"), arguments={}, form="as_prompt")
@@ -43,9 +33,9 @@ def tried(path: str, rows: Sequence[Sample]) -> Tried:
         (value,) = caller.values(given)
     except UserCodeError as error:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        return Tried(kind != "numbers", f"the reward {name} could not be tried on {about}: {said}")
+        return kind != "numbers", f"the reward {name} could not be tried on {about}: {said}"
     result = checked(caller.functions()[0], kind, value, texts, [len(own) for own in words])
-    return Tried(kind != "numbers", f"the reward {name} returned for {about}: {_in_words(result)}")
+    return kind != "numbers", f"the reward {name} returned for {about}: {_in_words(result)}"
 
 
 def _answer(sample: Sample) -> str:

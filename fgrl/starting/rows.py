@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fgrl import files, lazy
+from fgrl import files, lazy, registry
 from fgrl.data.row import Row
 from fgrl.data.text_file import check_csv, parse_row, read_json_rows, read_text
 from fgrl.errors import DataError, UsageError
+from fgrl.kinds import Reader
 from fgrl.registry import did_you_mean
 
 parquet = lazy.load("pyarrow.parquet")
@@ -84,3 +85,26 @@ def _of_parquet(path: Path) -> list[Row]:
         return parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: no parquet: {error}") from None
+
+
+def read_all(reader: dict[str, Any], form: str, total: int) -> tuple[list[Any], int, str]:
+    """Return the samples (or pairs) that a reader makes of `total` rows, the number of rows that do not fit, and what it
+    says about the first of them. Raises `DataError` when none fits.
+    """
+    built: Reader = registry.build("reader", {**reader, "bad_rows": "drop"})
+    listener = _Listener()
+    built.setup(listener)
+    rows = list(built.pairs() if form == "preference" else built.read())
+    return rows, total - len(rows), " ".join(listener.lines).partition("the first that does not fit: ")[2]
+
+
+class _Listener:
+    """Parts of a run that a reader needs."""
+
+    limit = None
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)

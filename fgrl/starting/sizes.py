@@ -1,0 +1,142 @@
+"""Numbers of tokens of prompts and answers, and the sizes of a recipe that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fgrl import lazy
+from fgrl.errors import DataError, Unavailable
+from fgrl.specs import ModelSpec
+from fgrl.starting.templates import numbers
+from fgrl.types import Message, Pair, Request, Sample
+
+rollouts = lazy.load("fgrl.rollouts")
+shapes = lazy.load("fgrl.models.shapes")
+tokens = lazy.load("fgrl.llm.tokens")
+
+MEASURED = 2000
+"""Rows whose tokens are counted."""
+LONGEST_PROMPT, LONGEST_ROW = 1024, 2048
+"""Tokens to which limits are set at most, whatever the data has."""
+IN_GROUPS = ("grpo", "rtt")
+"""Kinds that compare several answers to a prompt."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens: median, 95th percentile and maximum."""
+
+    median: int
+    most: int
+    longest: int
+
+    @classmethod
+    def of(cls, counts: Sequence[int]) -> Lengths:
+        ordered = sorted(counts)
+        at = [ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95)]
+        return cls(*at, ordered[-1])
+
+    def __str__(self) -> str:
+        return f"{self.median} tokens in the median, {self.most} at the 95th percentile, {self.longest} at most"
+
+
+class Counter:
+    """Counts tokens as a model reads them; an estimate where its tokenizer is not on this machine."""
+
+    def __init__(self, model: ModelSpec) -> None:
+        self.positions = _positions(model)
+        try:
+            self.tokenizer = tokens.load_tokenizer(model)
+        except Unavailable:
+            self.tokenizer = None
+
+    def prompts(self, rows: Sequence[Sample | Pair]) -> Lengths:
+        return Lengths.of([self._prompt(row.prompt) for row in rows[:MEASURED]])
+
+    def answers(self, rows: Sequence[Sample | Pair]) -> Lengths | None:
+        """Return None where the rows have prompts alone."""
+        counts = [self._answer(answer) for row in rows[:MEASURED] for answer in _answers_of(row)]
+        return Lengths.of(counts) if counts else None
+
+    def _prompt(self, prompt: str | list[Message]) -> int:
+        if self.tokenizer is None:
+            turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
+            return tokens.estimate(Request(messages=turns))
+        if isinstance(prompt, list) and not self.tokenizer.chat_template:
+            raise DataError(
+                "the prompts are conversations (a system prompt makes them such), but the model has no chat template: name a "
+                "file with one (--chat-template FILE)"
+            )
+        return len(rollouts.encode_prompt(self.tokenizer, prompt))
+
+    def _answer(self, answer: str) -> int:
+        """Tokens with the one that ends it."""
+        if self.tokenizer is None:
+            return tokens.estimate(Request(messages=[Message(role="assistant", content=answer)]))
+        return len(self.tokenizer(answer, add_special_tokens=False).input_ids) + 1
+
+
+def rounded_up(tokens: float, to: int = 16) -> int:
+    """To a multiple of 16."""
+    return to * max(1, math.ceil(tokens / to))
+
+
+def sizes(
+    kind: str, count: int, prompts: Lengths, answers: Lengths | None, positions: int, machine: str,
+    max_prompt_tokens: int | None, max_tokens: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the sizes for so many rows of such lengths, by their names in the templates.
+
+    positions: tokens that the model can read. machine: `gpu` or `no_gpu`. max_prompt_tokens, max_tokens: limits that
+    were asked for.
+    """
+    limits = numbers()[machine]
+    share = 0.2 if count < 1_000 else 0.1 if count < 10_000 else 0.02
+    held_out = round(share * count)
+    trained = count - held_out
+    max_prompt = rounded_up(prompts.longest if prompts.longest <= LONGEST_PROMPT else min(prompts.most, LONGEST_PROMPT))
+    max_prompt = max_prompt_tokens or max_prompt
+    rows = {}
+    draws = kind not in ("sft", "dpo", "reward_model", "chains")
+    if answers is not None:
+        chosen = min(max(rounded_up(prompts.longest + answers.longest), max_prompt + 16), LONGEST_ROW, positions)
+        max_tokens = max_tokens or chosen
+        batch = next(size for size in (limits["batch"], 16, 8, 4, 2) if size * 10 <= trained or size == 2)
+        epochs = 3 if trained <= 2_000 else 1
+        each = (prompts.median + answers.median) * (1 if kind == "sft" else 2)
+        most = max(10, limits["tokens"] // (batch * each)) if limits["tokens"] else math.inf
+        steps = epochs * -(-trained // batch)
+        rows = {"batch": batch, "epochs": epochs, "max_steps": most if steps > most else None}
+        if not draws:
+            max_prompt = min(max_prompt, max_tokens - 16)
+    new_tokens = (
+        limits["new_tokens"]
+        if draws
+        else min(rounded_up(answers.most), limits["most_new_tokens"], positions - max_prompt)
+    )
+    if draws:
+        max_prompt = max(1, min(max_prompt, positions - new_tokens))
+    responses, wanted = limits["responses"], 8 if kind in IN_GROUPS else 1
+    per_prompt = next(each for each in (1, 2, 4, 8, 16, 32) if each >= wanted and responses // each <= trained)
+    return {
+        "held_out": held_out, "share": share, "evaluated": min(held_out, limits["evaluated"]), "max_prompt": max_prompt,
+        "max_tokens": max_tokens, "new_tokens": new_tokens, "responses": responses, "per_prompt": per_prompt,
+        "step": responses if kind == "grpo" else responses // 2, "iterations": limits["iterations"],
+        "batch": 32 if machine == "gpu" else 8, "epochs": None, "max_steps": None, **rows,
+    }  # fmt: skip
+
+
+def _answers_of(row: Sample | Pair) -> list[str]:
+    return [row.chosen, row.rejected] if isinstance(row, Pair) else [response.text for response in row.responses]
+
+
+def _positions(model: ModelSpec) -> int:
+    """Return the number of tokens that a model can read; a large one if it is unknown."""
+    try:
+        config, _folder = shapes.find(str(model.base), model.revision)
+    except shapes.Unknown:
+        config = {}
+    return next((config[name] for name in ("max_position_embeddings", "n_positions") if config.get(name)), 10**9)

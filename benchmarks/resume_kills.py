@@ -87,7 +87,7 @@ def products(runs: Path) -> dict[str, str]:
             if path.is_file() and path.name != "fgrl.json":  # it names the folder of its base
                 found[f"{stage.name}/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
         if (stage / "log.jsonl").exists():
-            rows = [json.loads(line) for line in (stage / "log.jsonl").read_text().splitlines()]
+            rows = [json.loads(line) for line in (stage / "log.jsonl").open(encoding="utf-8")]
             kept = [{k: v for k, v in row.items() if k != "time" and not k.startswith("seconds/")} for row in rows]
             found[f"{stage.name}/log"] = hashlib.sha256(json.dumps(kept).encode()).hexdigest()
     return found

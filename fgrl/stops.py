@@ -20,6 +20,8 @@ from contextlib import contextmanager
 PARENT = "FGRL_PARENT"
 """Set for a process that ends with the one that started it: the process id of that one."""
 PR_SET_PDEATHSIG = 1
+SAFE_PATH, OURS = "PYTHONSAFEPATH", "fgrl"
+"""Keeps the working folder off such a process's path: a `token.py` there would take the place of Python's own."""
 POLL = 1.0
 """Seconds between two looks at the parent, where the kernel does not tell of its end."""
 
@@ -75,17 +77,25 @@ def is_held(thread: int) -> bool:
 
 @contextmanager
 def children_end_with_us(environment: MutableMapping[str, str]) -> Iterator[None]:
-    """End processes of fgrl that are started with `environment` inside when this process ends, however it ends."""
-    environment[PARENT] = str(os.getpid())
+    """End processes of fgrl that are started with `environment` inside when this process ends, however it ends. They
+    import nothing from the working folder.
+    """
+    own = {PARENT: str(os.getpid()), SAFE_PATH: OURS}
+    before = {name: environment[name] for name in own if name in environment}
+    environment.update(own)
     try:
         yield
     finally:
-        environment.pop(PARENT, None)
+        for name in own:
+            environment.pop(name, None)
+        environment.update(before)
 
 
 def end_with_parent() -> None:
     """Run first in every process: one that `children_end_with_us` started is killed when its parent has ended."""
     named = os.environ.pop(PARENT, "")
+    if os.environ.get(SAFE_PATH) == OURS:  # not for what this process starts
+        del os.environ[SAFE_PATH]
     if not named.isdigit():
         return
     parent = int(named)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from patience import HUNG
@@ -45,6 +46,27 @@ def test_a_process_ends_with_its_parent(platform: str) -> None:
     while lives(int(child)):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_a_module_in_the_working_folder_takes_no_place_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`token.py` beside a recipe, which `python -m` would import in place of Python's own."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    for name in ("token", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    child = (
+        "import json, os, token; from fgrl import stops; stops.end_with_parent(); print('PYTHONSAFEPATH' in os.environ)"
+    )
+    for command in (["-m", "fgrl", "list", "normalizer"], ["-c", child]):
+        ours = environment()
+        with stops.children_end_with_us(ours):
+            ended = subprocess.run(
+                [sys.executable, *command], env=ours, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+        assert ended.returncode == 0, ended.stderr
+        assert stops.SAFE_PATH not in ours
+    assert ended.stdout == "False\n", "what the child starts has the path of its own"
 
 
 def test_a_parent_that_has_ended_already_is_noticed() -> None:

@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where definitions.jsonl is")
     folder = parser.parse_args().folder
-    lines = [json.loads(line) for line in (folder / "definitions.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (folder / "definitions.jsonl").open(encoding="utf-8")]
     made = [row for number, line in enumerate(lines) if (row := question(line, number)) is not None][:MOST]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made)
     (folder / "span_questions.jsonl").write_text(text, encoding="utf-8")

@@ -70,7 +70,7 @@ def newest(folder: Path) -> list[dict[str, Any]]:
     run = max(path for path in folder.iterdir() if (path / "summary.json").exists())
     stage = json.loads((run / "summary.json").read_text(encoding="utf-8"))["stages"]["evaluate"]
     answers = (run / stage["dir"]).resolve() / "out" / "answers.jsonl"
-    return [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in answers.open(encoding="utf-8")]
 
 
 def draw(lines: list[dict[str, Any]], ids: list[str], reward: str) -> str:

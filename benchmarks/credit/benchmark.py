@@ -89,7 +89,7 @@ def lines(phase: str) -> Iterator[dict[str, Any]]:
     """Finished runs of a phase."""
     file = RESULTS / f"{phase}.jsonl"
     if file.is_file():
-        yield from map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        yield from map(json.loads, file.open(encoding="utf-8"))
 
 
 def points(phase: str, named: Sequence[str] = ()) -> list[Point]:

@@ -23,7 +23,7 @@ def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
     """
     if not file.is_file():
         return {}
-    lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    lines = (json.loads(line) for line in file.open(encoding="utf-8"))
     return measured(kind, (line for line in lines if line["iteration"] == iteration and line.get("advantages")))
 
 

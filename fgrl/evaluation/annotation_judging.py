@@ -82,7 +82,8 @@ class AnnotationJudge(Prompted):
                     "first": as_shown(first, labels),
                     "second": as_shown(second, labels),
                 }
-                request = self.request(template, values, json_schema=self.form().model_json_schema())
+                schema = self.form().model_json_schema()
+                request = self.request(template, values, json_schema=schema, about=contest.own.sample.id)
                 plan.append(Question(request, self.read))
         return plan
 

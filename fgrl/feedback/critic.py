@@ -70,7 +70,8 @@ class Critic(QuoteSearch, Prompted):
 
     def critique_request(self, template: Prompt, sample: Sample, response: Response) -> Request:
         """Return the request about a response."""
-        return self.request(template, shown(sample, response), json_schema=self.format.json_schema())
+        schema = self.format.json_schema()
+        return self.request(template, shown(sample, response), json_schema=schema, about=sample.id)
 
     def read(self, output: str, response: str) -> Parsed[Critique]:
         """Return the critique in an answer about a response. Raises as `read_critique` does."""

@@ -100,9 +100,8 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
 
     def _request(self, template: Prompt, case: ResponseCase, units: Sequence[CharRange]) -> Request:
         listed = {"units": numbered(case.response.text, units), "count": str(len(units))}
-        return self.request(
-            template, shown(case.sample, case.response) | listed, json_schema=labels_schema(len(units), self.allowed)
-        )
+        values, schema = shown(case.sample, case.response) | listed, labels_schema(len(units), self.allowed)
+        return self.request(template, values, json_schema=schema, about=case.sample.id)
 
 
 def labels_schema(count: int, allowed: Sequence[int]) -> dict[str, Any]:

@@ -26,6 +26,9 @@ class Client(Component, ABC):
         Raises `OverBudget` when the recipe's limits on money or calls are reached; all answers until then are kept.
         """
 
+    def reject(self, request: Request, reason: str) -> None:
+        """Take note that the answer to a request cannot be used: it was refused, cut off or unreadable."""
+
     def look(self, peek: Peek) -> None:
         """Get what `count_tokens` needs for a plan: called instead of `setup`, and loads no model."""
 

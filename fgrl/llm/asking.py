@@ -100,6 +100,8 @@ def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> lis
             outcome = _read(questions[place], answer, number)
             if outcome.failure in (None, "error") or _withheld(answer) or number == tries:
                 done[place] = outcome
+                if outcome.failure not in (None, "error"):  # what got no answer is in the client's list already
+                    client.reject(requests[place], f"{outcome.failure}: {outcome.reason}")
             else:
                 requests[place] = _retried(requests[place], answer.text, outcome.reason or "")
     return [done[place] for place in range(len(questions))]

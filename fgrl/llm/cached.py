@@ -152,6 +152,10 @@ class Cached(Client, ABC):
         """Return the cache key of the answer to a request: sha256, in hex."""
         return hashlib.sha256(self.question(request).encode()).hexdigest()
 
+    def reject(self, request: Request, reason: str) -> None:
+        if self._books is not None:
+            self._books.ledger.fail(self._books.name, self.key(request), request.about, reason)
+
     def counts(self) -> dict[str, Any]:
         """Return what this stage took so far, for its summary: calls and money over all its runs, the rest since it
         started. The same on every rank, as of the last `complete`.

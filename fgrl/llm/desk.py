@@ -176,7 +176,7 @@ class Desk:
         """
         self.outcomes[call.key] = Completion(error=reason, usage=usage or Usage(usd=0.0))
         self.reasons[reason] += 1
-        self.books.ledger.fail(self.books.name, call.key, reason)
+        self.books.ledger.fail(self.books.name, call.key, call.request.about, reason)
 
     def halt(self, problem: BaseException) -> None:
         """Start no further call, and raise this exception when those in flight have ended; only the first one is

@@ -7,7 +7,8 @@
 garbage, so that it is not known whether the call was charged; `at_most` is then what it can have cost. A line is
 written before the answer is stored: a kill between the two loses an answer but hides no money.
 
-`failed.jsonl` in the same folder: one line for each request that ended without an answer, with its key and the reason.
+`failed.jsonl` in the same folder: one line for each request that ended without an answer that can be used (none came, it
+was refused, cut off or unreadable): its key, the sample that it is `about`, and the reason.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ class Ledger:
             self._append((json.dumps(line) + "\n").encode())
             self._totals.setdefault(client, Totals()).add(line)
 
-    def fail(self, client: str, key: str, reason: str) -> None:
-        """Note a request that ended without an answer. What its attempts cost is noted by `add`."""
-        line = {"time": round(time.time(), 3), "client": client, "key": key, "reason": reason}
+    def fail(self, client: str, key: str, about: str, reason: str) -> None:
+        """Note a request that ended without an answer that can be used. What its attempts cost is noted by `add`."""
+        line = {"time": round(time.time(), 3), "client": client, "key": key, "about": about, "reason": reason}
         with self._lock, self.path.with_name(FAILED).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

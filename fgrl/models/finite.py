@@ -1,9 +1,12 @@
-"""Are the weights of a model numbers?"""
+"""Are the weights of a model, and what it computes, numbers?"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+from fgrl.errors import Stopped
+from fgrl.specs import ModelSpec
 
 
 def non_finite(module: nn.Module) -> list[str]:
@@ -33,3 +36,17 @@ def is_finite(weight: Tensor) -> bool:
     return all(
         bool(torch.isfinite(end)) for end in torch.aminmax(weight)
     )  # NaN is both its least and its greatest number
+
+
+def checked(numbers: Tensor, spec: ModelSpec) -> Tensor:
+    """Return what a model computed. Raises `Stopped` where a number of it is NaN or +infinite. With a gradient nothing
+    is checked: there the loss is.
+    """
+    if not torch.is_grad_enabled() and numbers.numel() and not bool((numbers.amax(-1) < torch.inf).all()):
+        step = "" if spec.step is None else f", step {spec.step},"
+        raise Stopped(
+            f"model {spec.base}{step} computes numbers that are not finite (NaN or infinite), so nothing can be drawn from it, scored or "
+            "compared: it diverged in training, or its weights are too large for their dtype. Take an earlier step of it, dtype: float32, "
+            "or another model"
+        )
+    return numbers

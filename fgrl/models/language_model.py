@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fgrl import stops
 from fgrl.errors import DataError
+from fgrl.models import finite
 from fgrl.models.chunked import Barred, ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
 from fgrl.models.shared_prefixes import ATTENTION, Packed, can_pack, pack
@@ -361,21 +362,23 @@ class LanguageModel(nn.Module):
         """Log-probabilities [N] of `labels` [N] after `states` [N,h], and entropies [N] if they are asked for."""
         layer = self.output_layer
         if isinstance(layer, ScoringLinear):
-            return layer(states, labels, chunk=chunk, **options)
-        rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size, states.device.type)
-        return scores_through(self.logits, states, labels, chunk=rows, **options)
+            logp, entropies = layer(states, labels, chunk=chunk, **options)
+        else:
+            rows = chunk or chunk_rows(self.transformer.config.get_text_config().vocab_size, states.device.type)
+            logp, entropies = scores_through(self.logits, states, labels, chunk=rows, **options)
+        return finite.checked(logp, self.spec), entropies
 
     def logits(self, states: Tensor) -> Tensor:
         """Next-token logits [..., V] of hidden states [..., h]: only for few of them at a time."""
         layer = self.output_layer
         if isinstance(layer, nn.Linear) and not torch.is_autocast_enabled(states.device.type):
             states = states.to(layer.weight.dtype)
-        return layer(states)
+        return finite.checked(layer(states), self.spec)
 
     def _numbers(self, states: Tensor, mask: Tensor) -> Tensor:
         if self.number is None:
             raise TypeError("this model has a language-model head; load it with head: scalar or token")
-        return unflatten(self.number(states[mask]), mask)
+        return unflatten(finite.checked(self.number(states[mask]), self.spec), mask)
 
     def values(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
         """Return the number head at the state before each response token: [B,T] float32, 0 outside the mask."""

@@ -116,7 +116,7 @@ class RolloutStore:
 
     def hand_on(self, out: Path) -> None:
         """Write the product's file."""
-        every = [path.read_text(encoding="utf-8").splitlines() for path in parts(self.folder.parent)]
+        every = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in parts(self.folder.parent)]
         write_lines(out / ROLLOUTS, (line for lines in every for line in lines))
 
     def _line(

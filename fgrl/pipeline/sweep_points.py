@@ -163,7 +163,7 @@ export OMP_NUM_THREADS={threads}
 
 def sbatch(sweep: Sweep, *, what: str, count: int, threads: int, options: Sequence[str]) -> str:
     """Return an array job that runs the points of a sweep (what: "point") or the stages that they share ("shared")."""
-    words = [sys.executable, "-m", "fgrl", "sweep", sweep.path, *options]
+    words = [sys.executable, "-P", "-m", "fgrl", "sweep", sweep.path, *options]
     return SBATCH.format(
         name=f"{sweep.id}-{what}",
         array=f"1-{count}",

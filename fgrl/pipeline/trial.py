@@ -133,7 +133,10 @@ def _killed(recipe: Path, overrides: Sequence[str], runs: Path, whole: Path, con
     way = "killed after the first iteration and continued"
     code = "import sys; from fgrl.pipeline import trial; trial.train_until_killed(*sys.argv[1:])"
     child = subprocess.run(
-        [sys.executable, "-c", code, str(recipe), str(runs), *overrides], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", code, str(recipe), str(runs), *overrides],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if child.returncode != -signal.SIGKILL:
         return Finding(False, f"{way}: it could not be tried: {child.stderr.strip()[-300:]}")

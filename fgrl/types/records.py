@@ -257,6 +257,8 @@ class Request(Record):
     temperature: float | None = None
     logprobs: int = 0
     """Ask for this many most probable first tokens with their log-probabilities."""
+    about: str = ""
+    """Id of the sample that it is about, for lists of failures; no part of what it is cached by."""
 
 
 class Usage(Record):

@@ -21,7 +21,9 @@ from patience import HUNG
 
 from fgrl.console import Console
 from fgrl.errors import OverBudget, Unavailable
+from fgrl.llm.asking import Question, ask
 from fgrl.llm.prices import Price
+from fgrl.llm.reading import Refused
 from fgrl.types import Completion, Request
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
@@ -176,6 +178,22 @@ def test_failures_are_listed_and_their_reasons_told(tmp_path: Path, capsys: pyte
     lines = [json.loads(line) for line in (tmp_path / "stage" / "failed.jsonl").read_text().splitlines()]
     assert {line["key"] for line in lines} == {client.key(request(f"q{number}")) for number in (3, 4, 5)}
     assert sorted(line["reason"] for line in lines)[-1] == "m: the answer is empty"
+
+
+def test_failures_name_their_sample_and_refused_answers_are_among_them(tmp_path: Path) -> None:
+    def read(text: str) -> str:
+        if "q2" in text:
+            raise Refused("it declines")
+        return text
+
+    questions = [Question(request(f"q{n}").model_copy(update={"about": f"sample {n}"}), read) for n in range(5)]
+    with FaultServer(lambda prompt, attempt: "400" if prompt == "q1" else "ok") as server:
+        asked = ask(a_client(server.url, a_run(tmp_path)), questions, tries=1)
+    assert [answer.failure for answer in asked] == [None, "error", "refused", None, None]
+    lines = [json.loads(line) for line in (tmp_path / "stage" / "failed.jsonl").open(encoding="utf-8")]
+    reasons = {line["about"]: line["reason"] for line in lines}
+    assert reasons.keys() == {"sample 1", "sample 2"}
+    assert reasons["sample 2"] == "refused: it declines"
 
 
 def test_a_forbidden_request_among_others_is_a_failure(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,17 +13,19 @@ import torch
 import transformers
 from conftest import train_tokenizer
 from hostile_folders import both, code, drop, put, rename, trap, without
-from model_helpers import LORA, tiny
+from model_helpers import LORA, tiny, tokens
 from tiny_recipe import a_run
 from torch import nn
 
 from fgrl import models
+from fgrl.components.engines.hf import HF
 from fgrl.console import Console
-from fgrl.errors import DataError
+from fgrl.errors import DataError, Stopped
+from fgrl.kinds import DrawRequest
 from fgrl.models.embeddings import SentenceEncoder
 from fgrl.models.finite import non_finite
 from fgrl.models.token_embeddings import TokenEncoder
-from fgrl.specs import ModelSpec
+from fgrl.specs import ModelSpec, Sampling
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
@@ -132,3 +135,25 @@ def test_parts_of_a_sentence_encoder_are_in_its_folder_and_no_pickles(encoder: P
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(DataError, match=r"modules\.json: it names \.\./elsewhere"):
         SentenceEncoder(ModelSpec(base=str(folder)), tmp_path).embed(["rivers"])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("norm", [3e38, float("nan")])
+def test_numbers_that_are_not_finite_stop_the_first_pass(tiny_model_dir: Path, norm: float, temperature: float) -> None:
+    """Each weight of a folder is finite, and what they compute is not."""
+    model, scorer = tiny(tiny_model_dir), tiny(tiny_model_dir, head="scalar")
+    said = f"model {re.escape(str(tiny_model_dir))} computes numbers that are not finite"
+    for one in (model, scorer):
+        one.trunk.norm.weight.data.fill_(norm)
+        one.trunk.embed_tokens.weight.data.mul_(1e6)
+    request = DrawRequest([1, 20, 30], Sampling(max_new_tokens=4, temperature=temperature), seed=0, row=0)
+    with pytest.raises(Stopped, match=said):
+        HF().open(model).draw([request])
+    with pytest.raises(Stopped, match=said):
+        next(HF().open(model).stream(request))
+    with torch.no_grad(), pytest.raises(Stopped, match=said):
+        model.score(tokens())
+    scorer.number.weight.data.fill_(norm)
+    with torch.no_grad(), pytest.raises(Stopped, match=said):
+        scorer.rewards(tokens())
+    model.score(tokens())  # with a gradient the loss is checked, which knows the learning rate

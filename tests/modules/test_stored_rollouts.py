@@ -233,3 +233,16 @@ def test_a_training_that_an_alarm_stops_leaves_the_responses_that_it_was_about(r
         alone(recipe, "policy", stop).run(a_run(tmp_path / "run"))
     assert [path.stem for path in parts(tmp_path / "run")] == ["0", "1"]
     assert not (tmp_path / "run" / "out" / "rollouts.jsonl").exists()
+
+
+def test_line_separators_in_a_text_do_not_cut_its_line(tmp_path: Path, model: Any, rollout: Rollout) -> None:
+    """U+2028 and U+0085 are characters of JSON strings, at which `str.splitlines` cuts."""
+    text = "one\u2028two\u0085three\x1cfour"
+    prompts = [sample.model_copy(update={"prompt": text}) for sample in rollout.samples]
+    store = store_of(tmp_path, model)
+    store.add(0, replace(rollout, samples=prompts), scored(rollout), advantages_of(rollout))
+    (tmp_path / "out").mkdir()
+    store.hand_on(tmp_path / "out")
+    lines = (tmp_path / "out" / "rollouts.jsonl").read_text(encoding="utf-8").split("\n")
+    assert [json.loads(line)["sample"]["prompt"] for line in lines[:-1]] == [text] * 2
+    assert lines[-1] == ""

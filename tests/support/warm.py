@@ -226,7 +226,11 @@ def become(job: Mapping[str, Any], files: Sequence[int]) -> None:
     installed = [place for place in sys.path[1:] if place not in places]
     os.environ.clear()
     os.environ.update(job["environment"] | set_by_libraries)
-    sys.path[:] = [job["folder"], *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *installed]
+    sys.path[:] = [
+        *([] if os.environ.get("PYTHONSAFEPATH") else [job["folder"]]),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+        *installed,
+    ]
     importlib.invalidate_caches()
     sys.modules["numpy"].random.seed()
     subprocess.Popen = Popen  # type: ignore[misc]
@@ -238,7 +242,8 @@ def run(words: Sequence[str]) -> None:
         sys.argv[1:] = words[2:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":
-        sys.argv[:], sys.path[0] = ["-c", *words[2:]], ""
+        sys.argv[:] = ["-c", *words[2:]]
+        sys.path[:1] = sys.path[:1] if os.environ.get("PYTHONSAFEPATH") else [""]
         main = sys.modules["__main__"] = ModuleType("__main__")
         exec(compile(words[1], "<string>", "exec"), vars(main))
     else:

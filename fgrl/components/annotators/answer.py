@@ -50,4 +50,4 @@ class AnswerByModel(AskingAnnotator):
 
     def question(self, template: Prompt, case: Sample) -> Question[str]:
         values = {"prompt": as_text(case.prompt), "rubric": listed(case.rubric)}
-        return Question(self.request(template, values), read_answer)
+        return Question(self.request(template, values, about=case.id), read_answer)

@@ -105,7 +105,7 @@ class ConstraintOmission(NegativeMaker):
     def question(self, template: Prompt, case: Target, draw: int = 0) -> Question[str]:
         remaining = [criterion for number, criterion in enumerate(case.sample.rubric) if number != case.number]
         values = {"prompt": without(question_of(case.sample), case.criterion.text), "rubric": listed(remaining)}
-        return Question(self.request(template, values, sample=draw), read_answer)
+        return Question(self.request(template, values, sample=draw, about=case.sample.id), read_answer)
 
 
 def _stands_in_the_question(target: Target) -> bool:

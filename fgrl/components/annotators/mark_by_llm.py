@@ -105,7 +105,7 @@ class MarkByLLM(Marker, QuotingAnnotator):
             "criterion": case.criterion.text,
             "response": case.response,
         }
-        request = self.request(template, values, json_schema=Marking.model_json_schema())
+        request = self.request(template, values, json_schema=Marking.model_json_schema(), about=case.sample.id)
         return Question(request, lambda text: read_marking(text, located))
 
     def _labelled(self, case: Case, extent: Extent, quotes: Quotes, rules: CriterionRules) -> Sample:

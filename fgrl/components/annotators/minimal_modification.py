@@ -102,7 +102,7 @@ class MinimalModification(NegativeMaker):
             "criterion": case.criterion.text,
             "response": case.response,
         }
-        return Question(self.request(template, values), read)
+        return Question(self.request(template, values, about=case.sample.id), read)
 
     def _rewrite(self, target: Target, text: str) -> str:
         """Return the rewrite, when it can be used; else raises ValueError with the reason."""

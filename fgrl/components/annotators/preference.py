@@ -131,6 +131,7 @@ class Preference(AskingAnnotator):
         request = self.request(
             template,
             about(case.sample, template) | texts,
+            about=case.sample.id,
             json_schema=Judgement.model_json_schema() if self.verdict == "json" else None,
             max_tokens=self.max_tokens or TOKENS[self.verdict],
             logprobs=self.top_logprobs if self.verdict == "logprobs" or self.weigh else 0,

@@ -94,7 +94,8 @@ class Queries(AskingAnnotator):
 
     def question(self, template: Prompt, case: Sample) -> Question[list[str]]:
         values = {"document": self._document(case), "count": str(self.count)}
-        return Question(self.request(template, values, json_schema=queries_schema(self.count)), self._read)
+        schema = queries_schema(self.count)
+        return Question(self.request(template, values, json_schema=schema, about=case.id), self._read)
 
     def asks_at_most(self, expected: Expected) -> int | None:
         return expected.samples

@@ -144,7 +144,8 @@ class Refine(NamedAnnotator, AskingAnnotator):
                 raise Refused("it declines to rewrite")
             return read_answer(answer)
 
-        return [Question(self.request(template, values, sample=draw), read) for draw in range(self.n)]
+        requests = [self.request(template, values, sample=draw, about=case.sample.id) for draw in range(self.n)]
+        return [Question(request, read) for request in requests]
 
     def _annotation(self, case: ResponseCase) -> Annotation | None:
         """Return the annotation to follow; None when there is none with a critique or spans."""

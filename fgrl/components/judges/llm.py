@@ -73,7 +73,7 @@ class LLMJudge(Prompted, Judge):
 
     def _question(self, prompt: Prompt, shown: Shown) -> Question[bool]:
         values = dict(zip(self.placeholders, shown, strict=True))
-        return Question(self.request(prompt, values), read_yes_no)
+        return Question(self.request(prompt, values, about=shown[0][:100]), read_yes_no)
 
 
 def _shown(sample: Sample, response: str, criterion: Criterion) -> Shown | None:

@@ -121,7 +121,7 @@ class Elo(RatedMetric, JudgedMetric):
             "second": answer_text(second),
             "reference": "\n\n".join(first.references) or NONE,
         }
-        return Question(self.request(prompt, values), _read)
+        return Question(self.request(prompt, values, about=first.id), _read)
 
 
 def _read(text: str) -> Ballot:

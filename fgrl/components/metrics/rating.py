@@ -83,7 +83,7 @@ class Rating(JudgedMetric):
         self, prompt: Prompt, conversation: str, question: str, answer: str, reference: str
     ) -> Question[float]:
         values = {"conversation": conversation, "question": question, "answer": answer, "reference": reference}
-        return Question(self.request(prompt, values), read_mark)
+        return Question(self.request(prompt, values, about=question[:100]), read_mark)
 
 
 def read_mark(text: str) -> float:

@@ -123,7 +123,8 @@ class WinRate(JudgedMetric):
             "second": answer_text(second),
             "reference": "\n\n".join(first.references) or NONE,
         }
-        request = self.request(prompt, values, max_tokens=self.longest, logprobs=self.top_logprobs if soft else 0)
+        likely = self.top_logprobs if soft else 0
+        request = self.request(prompt, values, max_tokens=self.longest, logprobs=likely, about=first.id)
         return Question(request, read, allow_truncated=soft)
 
     def _read(self, text: str) -> Ballot:

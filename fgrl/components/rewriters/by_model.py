@@ -142,7 +142,7 @@ class ModelRewriter(Prompted, Rewriter):
             "reason": case.explanations["dislike", step],
         }
         schema = steps_schema(case.steps) if self.steps_per_call == "all" else None
-        return self.request(template, values, sample=number, json_schema=schema)
+        return self.request(template, values, sample=number, json_schema=schema, about=case.sample.id)
 
 
 class _Reading:

@@ -8,14 +8,20 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
-from collections.abc import Callable, Sequence
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.utilities.distributed import _destroy_dist_connection, _set_num_threads_if_needed
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision, Precision
@@ -24,9 +30,11 @@ from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from fgrl import stops
+from fgrl import ranks, stops
 from fgrl.modules.trainer import TrainSettings
 
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+"""The interface that other machines do not reach: all ranks are on this one."""
 CONNECTED = 1800.0
 """Seconds in which all processes have to be connected, at least: each of them loads libraries and models first."""
 
@@ -35,12 +43,15 @@ def arguments(settings: TrainSettings) -> dict[str, Any]:
     """Return the arguments of Lightning's `Trainer` for `settings.strategy` and `settings.precision`."""
     if settings.precision == "auto":
         raise ValueError("precision: auto is replaced while a recipe is built; name the precision")
-    precision: dict[str, Any] = {"precision": settings.precision}
-    if settings.precision == "bf16-true":
-        precision = {"plugins": [NarrowBase()]}
+    precision: dict[str, Any] = {}
+    plugins: list[Any] = [LightningEnvironment()]  # so that Lightning looks for no other launcher
     if settings.deepspeed:
-        precision = {"plugins": [EnginePrecision(settings.precision)]}
-    return {"strategy": _strategy(settings)} | precision
+        plugins.append(EnginePrecision(settings.precision))
+    elif settings.precision == "bf16-true":
+        plugins.append(NarrowBase())
+    else:
+        precision = {"precision": settings.precision}
+    return {"strategy": _strategy(settings), "plugins": plugins} | precision
 
 
 def _strategy(settings: TrainSettings) -> Any:
@@ -59,17 +70,21 @@ def _strategy(settings: TrainSettings) -> Any:
 
 
 class Launcher(_SubprocessScriptLauncher):
-    """Starts ranks that end when this one does. Lightning's own would kill this process within seconds of the end of
-    another.
+    """Starts ranks that end when this one does, and connects them. Lightning's own would kill this process within seconds
+    of the end of another, and find ranks through a port that is open to all machines.
     """
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
-        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         if not self.cluster_environment.creates_processes_externally:
+            os.environ[ranks.STORE] = uuid.uuid4().hex
             with stops.children_end_with_us(os.environ):
                 self._call_children_scripts()
         _set_num_threads_if_needed(num_processes=self.num_processes)
-        return function(*args, **kwargs)
+        if ranks.STORE not in os.environ or torch.distributed.is_initialized():  # torchrun has a store
+            return function(*args, **kwargs)
+        with _connected(trainer.strategy, Path(trainer.default_root_dir)):
+            return function(*args, **kwargs)
 
     @classmethod
     def adopt(cls, engine: Trainer) -> Launcher | None:
@@ -79,6 +94,25 @@ class Launcher(_SubprocessScriptLauncher):
             return None
         engine.strategy._launcher = own = cls(before.cluster_environment, before.num_processes, before.num_nodes)
         return own
+
+
+@contextmanager
+def _connected(strategy: Any, folder: Path) -> Iterator[None]:
+    """Inside, all ranks have a process group, which Lightning then uses. They find each other through a file in `folder`."""
+    store = folder / f"ranks-{os.environ[ranks.STORE]}"
+    for left in folder.glob("ranks-*") if strategy.is_global_zero else ():
+        if left != store:  # of an attempt that was killed
+            left.unlink()
+    backend, device = strategy._get_process_group_backend(), strategy.root_device
+    torch.distributed.init_process_group(
+        backend, init_method=store.absolute().as_uri(), rank=strategy.global_rank, world_size=strategy.world_size,
+        timeout=strategy._timeout, device_id=None if device.type == "cpu" else device,
+    )  # fmt: skip
+    if backend == "nccl":
+        atexit.register(_destroy_dist_connection)
+    yield
+    if strategy.is_global_zero:
+        store.unlink(missing_ok=True)
 
 
 class NarrowBase(Precision):

@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fgrl import native, stops
+from fgrl import native, ranks, stops
 from fgrl.console import Console
 from fgrl.errors import DONE, UserCodeError
 from fgrl.modules import launching
-from fgrl.pipeline import ranks
 from fgrl.pipeline.endings import ChildFailed
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.planning import Options, Planned

@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fgrl import ranks
 from fgrl.console import Console, duration, shown
 from fgrl.errors import DONE, UsageError
 from fgrl.files import refuse_links
-from fgrl.pipeline import child_process, in_process, ranks
+from fgrl.pipeline import child_process, in_process
 from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of
@@ -33,8 +34,10 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
     """
     options = options or Options()
     console = console or Console()
+    os.environ.update(ranks.launched())
     planned = plan(recipe, runs, limit=options.limit)
     selected = options.select(planned)
+    _check_world(selected)
     if ranks.KEY in os.environ and os.environ[ranks.KEY] != selected[0].key:
         raise InputsChanged(
             f"the recipe or a file that stage {selected[0].name} reads has changed since this run began: run again"
@@ -53,6 +56,17 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
         for stage in selected:
             _Step(stage, invocation, console, interrupts).take()
     return invocation.summary
+
+
+def _check_world(selected: list[Planned]) -> None:
+    """Raise `UsageError` where a launcher has started more or fewer processes than the stage wants."""
+    started = os.environ.get("WORLD_SIZE") if len(selected) == 1 and "LOCAL_RANK" in os.environ else None
+    wanted = selected[0].stage.processes() if selected else 1
+    if started not in (None, str(wanted)):
+        raise UsageError(
+            f"a launcher (torchrun, srun) started {started} processes, and stage {selected[0].name} computes with {wanted} "
+            f"(its train.devices, 1 where it has none): start {wanted}"
+        )
 
 
 def _work(planned: Plan, selected: list[Planned], options: Options, console: Console) -> Summary:

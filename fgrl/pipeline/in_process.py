@@ -11,10 +11,11 @@ from pathlib import Path
 
 import yaml
 
+from fgrl import ranks
 from fgrl.console import Console
 from fgrl.errors import INTERRUPTED, Stopped
 from fgrl.files import remove, sync, write_text
-from fgrl.pipeline import ranks, workers
+from fgrl.pipeline import workers
 from fgrl.pipeline.environment import versions
 from fgrl.pipeline.estimating import criteria
 from fgrl.pipeline.folders import now

@@ -15,10 +15,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from fgrl import registry
+from fgrl import ranks, registry
 from fgrl.errors import DONE, INTERRUPTED, WRONG_REQUEST, DataError
 from fgrl.files import write_json, write_text
-from fgrl.pipeline import keys, ranks
+from fgrl.pipeline import keys
 from fgrl.pipeline.environment import environment
 from fgrl.pipeline.folders import now
 from fgrl.pipeline.history import INPUTS, LOCK, key_in, stage_lock

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy, seeds
+from fgrl import lazy, ranks, seeds
 from fgrl.console import Console, Ticking
 from fgrl.files import refuse_links
 from fgrl.kinds.run import C
@@ -135,7 +134,7 @@ class Run:
         """The GPU of this process, or the CPU: there is no GPU, or the stage does not want it."""
         if self.accelerator == "cpu" or not torch.cuda.is_available():
             return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("cuda", ranks.local_rank())
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Append to `log.jsonl` and `metrics.csv` (and to the trackers). Steps do not fall; the first call of a process
@@ -163,12 +162,15 @@ class Run:
         return self.console.progress(what, total, done)
 
     def seed_libraries(self, *, with_torch: bool = True) -> None:
-        """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process.
+        """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process; what a
+        library puts on "the GPU" goes to that of this process.
 
         A stage whose class has `uses_torch = False` avoids the seconds that loading torch takes.
         """
         if with_torch:
             seeds.seed_libraries(self.seed)
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
         else:
             random.seed(self.seed)
 

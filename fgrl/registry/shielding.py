@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 
-from fgrl import console
+from fgrl import console, ranks
 from fgrl.errors import UserCodeError
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
@@ -58,7 +58,7 @@ def shielded(what: str) -> Iterator[None]:
 
 def _report(what: str, changed: list[str]) -> None:
     new = [name for name in changed if (what, name) not in _reported]
-    if new and os.environ.get("LOCAL_RANK", "0") == "0":
+    if new and ranks.rank() == 0:
         _reported.update((what, name) for name in new)
         console.remark(f"{what} changed {', '.join(new)} of the whole process: restored after each call")
 

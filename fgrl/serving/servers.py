@@ -24,7 +24,7 @@ from pathlib import Path
 
 import filelock
 
-from fgrl import stops
+from fgrl import ranks, stops
 from fgrl.errors import EngineFailed
 from fgrl.files import write_json
 from fgrl.serving import guard
@@ -43,17 +43,6 @@ SHOWN = 15
 """Lines of a server's log that an error shows."""
 MODULE = "vllm.entrypoints.openai.api_server"
 WORKER = Path(__file__).with_name("in_vllm")
-LAUNCHER = (
-    "RANK",
-    "LOCAL_RANK",
-    "NODE_RANK",
-    "GROUP_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
-"""Variables of our own launcher, by which a server would join the training."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +63,8 @@ class Launch:
 
     def variables(self, copy: int) -> dict[str, str]:
         """Return the environment of a server: ours, without what is only for us."""
-        ours = {
-            name: value for name, value in os.environ.items() if name not in (*LAUNCHER, stops.PARENT, "PYTHONHOME")
-        }
+        unknown = (stops.PARENT, "PYTHONHOME")
+        ours = {name: value for name, value in ranks.without_launcher(os.environ).items() if name not in unknown}
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.devices[copy]))} if self.devices else {}
         return ours | dict(self.environment) | visible | {"PYTHONPATH": str(WORKER)}
 

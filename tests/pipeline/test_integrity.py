@@ -13,11 +13,11 @@ import pytest
 from pipeline_helpers import Bench, fake_recipe, fakes
 from typer.testing import CliRunner
 
-from fgrl import report
+from fgrl import ranks, report
 from fgrl.cli import app
 from fgrl.errors import DataError, UsageError
 from fgrl.modules.trainer import OnlineSettings
-from fgrl.pipeline import Options, plan, ranks
+from fgrl.pipeline import Options, plan
 from fgrl.specs import ModelSpec
 from fgrl.stages.training import TrainingStage
 from fgrl.types import Ref

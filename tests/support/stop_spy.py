@@ -13,12 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fgrl import stops
+from fgrl import ranks, stops
 from fgrl.components.engines import hf
 from fgrl.evaluation import answering
 from fgrl.modules import online
 from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline import ranks
 from fgrl.rollouts import collecting
 
 FOLDER = Path(os.environ["SPY"])

@@ -41,7 +41,7 @@ LIBRARIES = (
     "transformers.modeling_utils", "transformers.models.auto", "transformers.models.llama.modeling_llama",
 )  # fmt: skip
 READ_LATE = (
-    "COLUMNS", "FGRL_", "GROUP_RANK", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "NODE_RANK", "PYTEST_", "PYTHONPATH",
+    "COLUMNS", "FGRL_", "GLOO_", "GROUP_RANK", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "NODE_RANK", "PYTEST_", "PYTHONPATH",
     "RANK", "SCORED", "SPY", "WORLD_SIZE",
 )  # fmt: skip
 """How variables begin that no library reads while it is imported. Others are the same in a process and its original."""

@@ -1,0 +1,50 @@
+"""The rank of this process in a distributed stage, by the variables of its launcher: torchrun, Slurm's `srun`, or our own.
+
+Slurm's variables are read here alone. A batch script has them, too (`SLURM_NTASKS`, `SLURM_PROCID`), though nothing was
+started several times there; so a library that guesses by them is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+STORE = "FGRL_RANKS"
+"""Names the file in the stage's folder by which the processes of one attempt at a stage find each other."""
+LAUNCHER = (
+    "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", STORE,
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE",
+    "SLURM_STEP_NUM_TASKS",
+)  # fmt: skip
+"""Variables that a process which takes no part must not see."""
+KEY = "FGRL_STAGE_KEY"
+"""Set for the process of one distributed stage: the key that it must find."""
+INVOCATION = "FGRL_INVOCATION"
+"""Set for the process of one distributed stage: the folder of the invocation that it belongs to."""
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return what `srun` says about this process, in the words of torchrun; {} where it has not started several."""
+    if "RANK" in environment or environment.get("SLURM_STEP_NUM_TASKS", "1") in ("", "1"):
+        return {}
+    step = (environment.get(f"SLURM_{part}", "0") for part in ("JOB_ID", "STEP_ID", "RESTART_COUNT"))
+    return {
+        "RANK": environment["SLURM_PROCID"], "LOCAL_RANK": environment["SLURM_LOCALID"],
+        "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"], STORE: "-".join(step),
+    }  # fmt: skip
+
+
+def rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Return the global rank; 0 when nobody launched us."""
+    told = {**environment, **launched(environment)}
+    return next((int(told[name]) for name in ("RANK", "LOCAL_RANK") if told.get(name, "").isdigit()), 0)
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Return the rank among the processes of this machine, which is the number of its GPU."""
+    return int({**environment, **launched(environment)}.get("LOCAL_RANK", "0"))
+
+
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for our own launcher."""
+    return {name: value for name, value in environment.items() if name not in LAUNCHER}

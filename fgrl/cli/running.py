@@ -142,14 +142,15 @@ def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
 
 def _summary(summary: Summary, *, quiet: bool) -> str:
     lines: list[str] = []
+    if summary.exit:  # the error is the last thing said
+        where = "" if summary.folder is None else f"; log and report: {explaining.nearby(summary.folder)}"
+        return f"not finished (exit code {summary.exit}): the same command continues{where}"
     done = sum(stage.done for stage in summary.stages.values())
     if summary.nothing_to_do:
         lines.append(f"nothing to do: {done} stages are done (run of {summary.finished})")
     elif not quiet:
         rows = [(name, _state(stage), _seconds(stage), Path(stage.dir).name) for name, stage in summary.stages.items()]
         lines.append(columns(rows))
-    if summary.error:
-        lines.append(f"not finished (exit code {summary.exit})")
     if summary.folder is not None:
         lines.append(f"folder: {explaining.nearby(summary.folder)}")
     if summary.report is not None:

@@ -18,6 +18,7 @@ from fgrl.functions.components import (
     checked_rewards,
     checked_starts,
     checked_state,
+    nothing_scored,
     own_code,
     written_at,
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.errors import Stopped, UserCodeError
+from fgrl.errors import FgrlError, Stopped, UserCodeError
 from fgrl.functions.reporting import as_user_error, report
 from fgrl.functions.returned import LARGEST, shape
 from fgrl.registry.explaining import nearby
@@ -77,6 +77,14 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
                 "a response that cannot be scored has the reward NaN", error=Stopped,
             )  # fmt: skip
     return value
+
+
+def nothing_scored(reward: Component, where: str, example: str) -> FgrlError:
+    """Return the error that no response has a reward: of the user's component, or of one of fgrl itself."""
+    code, missing = _code(reward, "score"), f"the reward {_named(reward)[1]} is missing for each of the {where}"
+    if code is None:
+        return Stopped(f"{missing}: {example}")
+    return UserCodeError(report(Path(code.co_filename), _definition(code), f"{missing}: `score` returned NaN", example))
 
 
 def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from fgrl.functions import checked_rewards, own_code
+from fgrl.errors import FgrlError
+from fgrl.functions import checked_rewards, nothing_scored, own_code
 from fgrl.kinds.asker import Asker
 from fgrl.kinds.needs import Needing
 from fgrl.kinds.relevance import Relevance
@@ -49,6 +50,10 @@ class Reward(Asker, Needing, ABC):
         with own_code(self, "score"):
             value = self.score(rollout)
         return checked_rewards(self, value, rollout)
+
+    def nothing_scored(self, where: str, example: str) -> FgrlError:
+        """Return the error that no response has a reward. where: "8 responses of iteration 0". example: one of them."""
+        return nothing_scored(self, where, example)
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""

@@ -29,6 +29,9 @@ from fgrl.rollouts.kept import Draws
 from fgrl.specs import Sampling
 from fgrl.types import Batch, Numbers, Rewards, Rollout, Sample
 
+SHOWN = 80
+"""Characters of a text in an error."""
+
 
 class OnlineRounds(Rounds):
     """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off; `correction` and
@@ -120,7 +123,10 @@ class OnlineRounds(Rounds):
             everything = rollout, rewards
             rollout, rewards, missing = gather.drop_missing(rollout, rewards)
             if not len(rollout.mask):
-                raise Stopped(f"all {missing} rewards of iteration {number} are missing")
+                text, prompt = everything[0].texts[0], everything[0].samples[0].prompt
+                asked = prompt if isinstance(prompt, str) else prompt[-1].content
+                example = f"for example {text[:SHOWN]!r}, the answer to {asked[:SHOWN]!r}"
+                raise self.reward.nothing_scored(f"{missing} responses of iteration {number}", example)
             # 5. advantages
             given = rewards
             changes: dict[str, float] = {}

@@ -238,6 +238,7 @@ def test_exit_codes_of_failing_stages(tmp_path: Path, how: str, code: int) -> No
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert f"not finished (exit code {code})" in done.stdout
+    assert done.stdout.count("\n") == 1, "the error is the last thing said"
 
 
 def counted(folder: Path) -> int:

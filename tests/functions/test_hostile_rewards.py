@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,17 @@ def test_a_hostile_function_is_reported_at_its_line(name: str, run: Callable[[st
     assert case.says in reported
     assert "Traceback" not in ran.said
     assert not ran.done
+
+
+def test_no_reward_at_all_comes_with_an_example(run: Callable[[str], Ran]) -> None:
+    said = run(WRONG["no reward at all"].source()).said
+    assert "Did it learn" not in said, "nothing is concluded of a run that failed"
+    assert said.splitlines()[-1].startswith(
+        "not finished (exit code 7): the same command continues; log and report: runs/"
+    )
+    assert re.search(
+        r"\n    = for example '.*', the answer to 'Write one or two sentences about rivers[.]'\n    = correct it", said
+    ), said
 
 
 @pytest.mark.parametrize("name", OTHER_CODES)

@@ -220,7 +220,10 @@ def steps_of(module: TrainingModule) -> list[tuple[int, float]]:
 
 
 def test_no_reward_at_all_stops(tiny_model_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(Stopped, match="all 6 rewards of iteration 0 are missing"):
+    with pytest.raises(
+        Stopped,
+        match=r"the reward FakeReward is missing for each of the 6 responses of iteration 0: for example .*, the answer to '",
+    ):
         fitted(module_of(tiny_model_dir, tmp_path, reward_of(lambda rollout, i: NAN)))
 
 

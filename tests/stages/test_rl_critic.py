@@ -106,7 +106,10 @@ def test_a_model_in_this_process_that_writes_no_critique_stops_the_run(tiny_mode
     loaded = recipe.load(write(tmp_path, tiny_model_dir), [LOCAL % tiny_model_dir])
     summary = execute(loaded, tmp_path / "runs")
     assert summary.exit == 5
-    assert "all 8 rewards of iteration 0 are missing" in str(summary.error)
+    said = str(summary.error)
+    assert "the reward critic is missing for each of the 8 responses of iteration 0: for example '" in said
+    assert "', the answer to '" in said
+    assert "; its critique is truncated (" in said
 
 
 @pytest.mark.evidence

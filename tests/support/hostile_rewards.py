@@ -115,6 +115,7 @@ WRONG = {
     "a petabyte": Case("return bytearray(10**15)", "raised MemoryError"),
     "an unknown module": Case("import not_there", "raised ModuleNotFoundError"),
     "an error in another thread": Case("from concurrent.futures import ThreadPoolExecutor as Pool\nreturn Pool(1).submit(lambda: 1 / 0).result()", "raised ZeroDivisionError", 2),
+    "no reward at all": Case(of_all("None"), "score returned None for each of the 4 responses of iteration 0, so none has a reward", 0),
     # -- what it logs
     "an object to log": Case(f"log_extra('own', [object()] * 4)\n{PLAIN}", "raised ValueError: log_extra('own')"),
     "half a character to log": Case(f"log_extra('own', [chr(0xD800)] * 4)\n{PLAIN}", "raised ValueError: log_extra('own')"),
@@ -126,7 +127,6 @@ WRONG = {
 
 OTHER_CODES = {
     "an interrupt": (Case("raise KeyboardInterrupt", "interrupted"), 130),
-    "no reward at all": (Case(of_all("None"), "stopped: all 4 rewards of iteration 0 are missing"), 5),
 }
 """Ends with another documented code."""
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
+from fgrl.errors import FgrlError
 from fgrl.feedback.critic import Critic
 from fgrl.feedback.critiques import Critique
 from fgrl.feedback.quoting import counted
@@ -70,6 +71,9 @@ class CriticReward(Critic, Reward):
     authors' release counts tokens from 1 and has 54 for summaries: 53 here.
     """
 
+    _failed: Asked[Critique] | None = PrivateAttr(None)
+    """The first failure of the last responses."""
+
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})
 
@@ -95,6 +99,7 @@ class CriticReward(Critic, Reward):
         asked = self.critiques(list(zip(rollout.samples, responses, strict=True)))
         seconds = time.perf_counter() - began
         annotations = [_annotation(outcome) for outcome in asked]
+        self._failed = next((each for each in asked if each is not None and each.failure is not None), None)
         # 2. delta_t
         token, credited = torch.zeros(mask.shape), torch.zeros_like(mask)
         uncovered = overruled = 0
@@ -121,6 +126,13 @@ class CriticReward(Critic, Reward):
             credited = ops.segment_ends(torch.where(mask, 0, -1)) & known[:, None]
             token = torch.where(credited, response[:, None], 0.0)
         return Rewards(response, token, credited, annotations=annotations, metrics=metrics).to(rollout.mask.device)
+
+    def nothing_scored(self, where: str, example: str) -> FgrlError:
+        """Return the error with the first failure."""
+        if self._failed is not None:
+            why = f" ({self._failed.reason})" if self._failed.reason else ""
+            example += f"; its critique is {self._failed.failure}{why}: {self._failed.completion.text[:80]!r}"
+        return super().nothing_scored(where, example)
 
     def _delta(self, annotation: Annotation, text: str, offsets: Sequence[tuple[int, int]]) -> ops.SpanRewards:
         importance = token_importance(text, offsets) if self.within == "token_importance" else None

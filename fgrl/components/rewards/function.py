@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import PrivateAttr, model_validator
 
 from fgrl import lazy, ops
+from fgrl.errors import UserCodeError
 from fgrl.functions import Caller, Form, FunctionFile, Returned, Texts, TrainerState, key_of
 from fgrl.functions.calling import OF_LOGS, OF_TEXTS, OF_TOKENS, STATE
+from fgrl.functions.reporting import report
 from fgrl.kinds import Numbers, Reward
 from fgrl.registry import File, register
 from fgrl.types import Annotation, Mean, Rewards, Rollout, Sample
@@ -116,6 +118,12 @@ class FunctionReward(Reward):
         """Raise `UserCodeError` when a function requires a column that the prompts do not have."""
         state = [] if self._state is None else [STATE]
         self._functions.check_arguments(samples, [*OF_TEXTS, *OF_TOKENS, *OF_LOGS, *state])
+
+    def nothing_scored(self, where: str, example: str) -> UserCodeError:
+        """Return the error with the place of the function."""
+        function, names = self._functions.looked[0], " and ".join(self._functions.names)
+        problem = f"{names} returned None for each of the {where}, so none has a reward"
+        return UserCodeError(report(function.file, function.line, problem, example))
 
     def score(self, rollout: Rollout) -> Rewards:
         """1. call the functions, 2. their numbers on tokens, 3. weighted sums. Shapes as in `Rewards`."""
